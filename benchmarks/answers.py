@@ -1,0 +1,126 @@
+"""The HTTP answers of a small Iceberg REST catalog full of Lance tables, rendered to bytes."""
+
+import json
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+LAKE = "s3://bench-lake/warehouse"
+
+REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 503: "Service Unavailable"}
+
+
+def location(namespace: str, table: str) -> str:
+    """Where a table of the stub catalog claims to lie."""
+    return f"{LAKE}/{namespace}/{table}.lance"
+
+
+def render(status: int, body: Any, *headers: str) -> bytes:
+    """A whole HTTP/1.1 response with a JSON body; a string body is JSON already."""
+    text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
+    content = text.encode()
+    lines = (
+        f"HTTP/1.1 {status} {REASONS[status]}",
+        "Server: stub",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+        *headers,
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def answer(target: str) -> bytes:
+    """The answer to a GET of a request target: the configuration, a table, or 404."""
+    path, _, query = target.partition("?")
+    match [unquote(part) for part in path.split("/")]:
+        case ["", "v1", "config"]:
+            return render(200, config(parse_qs(query).get("warehouse", [])))
+        case ["", "v1", "namespaces", namespace, "tables", table]:
+            return render(200, loaded_table(namespace, table), 'ETag: "5f1c0d6e"')
+        case ["", "v1", _, "namespaces", namespace, "tables", table]:
+            return render(200, loaded_table(namespace, table), 'ETag: "5f1c0d6e"')
+    return refusal(404)
+
+
+def refusal(status: int, retry_after: str | None = None) -> bytes:
+    """An error in Iceberg's form."""
+    error = {"message": REASONS[status], "type": "", "code": status}
+    return render(status, {"error": error}, *([f"Retry-After: {retry_after}"] if retry_after else []))
+
+
+def config(warehouse: list[str]) -> dict[str, Any]:
+    """The catalog's configuration; a warehouse, if asked for, is also the prefix of its paths."""
+    defaults = {"prefix": warehouse[0]} if warehouse else {}
+    return {"defaults": defaults, "overrides": {}}
+
+
+def loaded_table(namespace: str, table: str) -> str:
+    """The JSON text of a LoadTableResponse, from a template: its making must not slow the first describes."""
+    return _TEMPLATE.replace("$namespace", json.dumps(namespace)[1:-1]).replace(
+        "$table", json.dumps(table)[1:-1]
+    )
+
+
+def load_table(namespace: str, table: str) -> dict[str, Any]:
+    """A LoadTableResponse of about 1.7 KB: a Lance table of six columns with one snapshot."""
+    root = location(namespace, table)
+    columns = (
+        ("id", "long"),
+        ("text", "string"),
+        ("score", "double"),
+        ("seen", "timestamptz"),
+        ("day", "date"),
+    )
+    fields: list[dict[str, Any]] = [
+        {"id": number, "name": name, "required": False, "type": kind}
+        for number, (name, kind) in enumerate(columns, 1)
+    ]
+    vector = {"type": "list", "element-id": 7, "element": "float", "element-required": False}
+    fields.append({"id": 6, "name": "vector", "required": False, "type": vector})
+    return {
+        "metadata-location": f"{root}/metadata/00001-7a3de6d4-2c58-4d0a-9a6a-9a1f6e0f8f11.metadata.json",
+        "metadata": {
+            "format-version": 2,
+            "table-uuid": "0f9f2c3e-6a63-4f0b-8f6d-3a7f7d0f5c21",
+            "location": root,
+            "last-sequence-number": 1,
+            "last-updated-ms": 1767225600000,
+            "last-column-id": 7,
+            "current-schema-id": 1,
+            "schemas": [
+                {"type": "struct", "schema-id": 0, "fields": []},
+                {"type": "struct", "schema-id": 1, "fields": fields},
+            ],
+            "default-spec-id": 0,
+            "partition-specs": [{"spec-id": 0, "fields": []}],
+            "last-partition-id": 999,
+            "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "properties": {
+                "table_type": "lance",
+                "managed_by": "storage",
+                "owner": "bench",
+                "comment": "embeddings of one day of documents",
+                "write.metadata.path": f"{LAKE}/_irc/{namespace}/{table}",
+            },
+            "current-snapshot-id": 7,
+            "refs": {"main": {"snapshot-id": 7, "type": "branch"}},
+            "snapshots": [
+                {
+                    "snapshot-id": 7,
+                    "sequence-number": 1,
+                    "timestamp-ms": 1767225600000,
+                    "schema-id": 1,
+                    "manifest-list": f"{root}/_versions/7.manifest",
+                    "summary": {"operation": "append"},
+                }
+            ],
+            "snapshot-log": [{"timestamp-ms": 1767225600000, "snapshot-id": 7}],
+            "statistics": [],
+            "partition-statistics": [],
+            "metadata-log": [],
+        },
+        "config": {},
+    }
+
+
+_TEMPLATE = json.dumps(load_table("$namespace", "$table"), separators=(",", ":"))

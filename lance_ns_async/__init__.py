@@ -1,0 +1,53 @@
+"""Async-first client of the Lance Namespace spec: find thousands of Lance tables in your catalog at once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lance_ns_async.bulk import Described
+    from lance_ns_async.client import AsyncNamespace
+    from lance_ns_async.listing import Listed
+    from lance_ns_async.model import NamespaceId, Table, TableId
+    from lance_ns_async.policy import Call, Policy
+    from lance_ns_async.sync import DirNamespace, IcebergNamespace, Namespace
+
+__all__ = [
+    "AsyncNamespace",
+    "Call",
+    "Described",
+    "DirNamespace",
+    "IcebergNamespace",
+    "Listed",
+    "Namespace",
+    "NamespaceId",
+    "Policy",
+    "Table",
+    "TableId",
+]
+
+# Loaded when first asked for: the spec's models alone take half a second to import.
+_HOMES = {
+    "AsyncNamespace": "client",
+    "Call": "policy",
+    "Described": "bulk",
+    "DirNamespace": "sync",
+    "IcebergNamespace": "sync",
+    "Listed": "listing",
+    "Namespace": "sync",
+    "NamespaceId": "model",
+    "Policy": "policy",
+    "Table": "model",
+    "TableId": "model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,94 @@
+"""What a backend is: one catalog's meaning, as eight duties and a record of what the catalog can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from lance_ns_async.errors import ErrorTable
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.policy import Caller
+from lance_ns_async.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a catalog can do, as data: the engine chooses by it and never asks who it talks to."""
+
+    min_depth: int
+    """Fewest namespace levels above a table."""
+    max_depth: int | None
+    """Most namespace levels above a table; None where nesting is unbounded."""
+    paginates: bool = False
+    """Whether listings come in pages with the catalog's own tokens."""
+    lists_only_lance: bool = True
+    """Whether `list_tables` gives Lance tables alone; if not, each name is described to find out."""
+    listing_has_locations: bool = False
+    """Whether `scan_tables` gives a page of tables, locations included, for the price of a listing."""
+    describe_batch: int = 0
+    """Names one `describe_tables` call may take; 0 where there is no such call."""
+    cascades: bool = False
+    """Whether `drop_namespace` can drop what is inside, too."""
+
+
+class Backend(ABC):
+    """A catalog's semantics. Errors are those of `lance_namespace.errors`; costs are remote calls."""
+
+    settings: ClassVar[type[Settings]]
+    errors: ClassVar[ErrorTable]
+    capabilities: ClassVar[Capabilities]
+
+    @classmethod
+    @abstractmethod
+    def open(cls, settings: Any, caller: Caller) -> Self:
+        """A backend that talks to the catalog of `settings` through `caller`; costs no call."""
+
+    @abstractmethod
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        """A page of the names directly below `parent`; `limit` is a hint of how many are wanted."""
+
+    @abstractmethod
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        """The namespace's properties."""
+
+    @abstractmethod
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        """Makes a namespace that must not exist yet below one that must; gives its properties."""
+
+    @abstractmethod
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        """Removes an empty namespace, or with `cascade` one with all its registrations; never any data."""
+
+    @abstractmethod
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        """A page of the names of the tables in `parent`; see `Capabilities.lists_only_lance`."""
+
+    @abstractmethod
+    async def describe_table(self, id: TableId) -> Table:
+        """The table; raises NotALanceTableError where the catalog has one of another format."""
+
+    @abstractmethod
+    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+        """Registers a table that must not exist yet; without `location` the catalog's default place is taken."""
+
+    @abstractmethod
+    async def deregister_table(self, id: TableId) -> None:
+        """Removes the registration of a table that is known to be Lance; its data stays."""
+
+    @abstractmethod
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        """Moves the registration to another id; UnsupportedOperationError says why a catalog cannot."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Gives back what the backend holds; may be called twice."""
+
+    async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
+        """A page of the Lance tables in `parent`, described; only where `listing_has_locations`."""
+        raise AssertionError(f"{type(self).__name__} declares no listing with locations")
+
+    async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        """Those of the named tables that were found, by name, in one call; only where `describe_batch`."""
+        raise AssertionError(f"{type(self).__name__} declares no batch describe")

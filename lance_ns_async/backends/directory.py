@@ -1,0 +1,209 @@
+"""The embedded catalog: a directory of Lance tables and pylance's manifest of them, no server needed.
+
+Spec: https://lance.org/format/namespace/dir.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from os.path import abspath, expanduser
+from typing import TypeVar
+
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    NamespaceExistsRequest,
+    RegisterTableRequest,
+)
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.policy import Caller
+from lance_ns_async.settings import Settings
+from lance_ns_async.transports.lance import LANCE_ERRORS, Directory, LanceTransport
+
+T = TypeVar("T")
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.\- ]+")
+"""Names whose location pylance writes and reads alike; with others the two differ, and data is lost sight of."""
+
+
+class DirSettings(Settings):
+    """Properties of the embedded catalog."""
+
+    backend = "dir"
+
+    root: str
+    """The directory: a path, or a URI of an object store."""
+
+    def identity(self) -> str:
+        """The directory."""
+        return self.path
+
+    @property
+    def path(self) -> str:
+        """The directory as an absolute path, or the URI it was given as."""
+        return self.root.rstrip("/") if "://" in self.root else abspath(expanduser(self.root))
+
+
+class DirectoryBackend(Backend):
+    """A directory. Every duty is one call of pylance in a worker thread; scanning reads the manifest once."""
+
+    settings = DirSettings
+    errors = LANCE_ERRORS
+    capabilities = Capabilities(min_depth=0, max_depth=None, listing_has_locations=True)
+
+    def __init__(self, lance: LanceTransport, settings: DirSettings) -> None:
+        self._lance = lance
+        self._path = settings.path
+        self._storage_options = settings.storage_options()
+        self._directory = Directory(self._path, self._storage_options)
+
+    @classmethod
+    def open(cls, settings: DirSettings, caller: Caller) -> DirectoryBackend:
+        """A backend for the directory `settings.root`, which need not exist before something is made in it."""
+        return cls(LanceTransport(caller), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        def work() -> Page[str]:
+            self._must_exist(parent)
+            found = self._directory.namespace.list_namespaces(ListNamespacesRequest(id=list(parent)))
+            return Page(found.namespaces)
+
+        return await self._call(work, parent, "list_namespaces")
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        def work() -> Mapping[str, str]:
+            found = self._directory.namespace.describe_namespace(DescribeNamespaceRequest(id=list(id)))
+            return found.properties or {}
+
+        return await self._call(work, id, "describe_namespace")
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        _check_names(id)
+        request = CreateNamespaceRequest(id=list(id), properties=dict(properties))
+
+        def work() -> Mapping[str, str]:
+            return self._directory.namespace.create_namespace(request).properties or {}
+
+        return await self._call(work, id, "create_namespace", safe=False)
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        def work() -> None:
+            self._directory.namespace.drop_namespace(DropNamespaceRequest(id=list(id)))
+
+        await self._call(work, id, "drop_namespace", safe=False)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        return await self._call(lambda: Page(self._names(parent)), parent, "list_tables")
+
+    async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
+        def work() -> Page[Table]:
+            names = self._names(parent)
+            known = self._known(parent)
+            return Page([known.get(name) or self._describe(parent.table(name)) for name in names])
+
+        return await self._call(work, parent, "scan_tables")
+
+    async def describe_table(self, id: TableId) -> Table:
+        return await self._call(partial(self._describe, id), id, "describe_table")
+
+    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+        _check_names(id)
+        if properties and (location is not None or not id.parent):
+            raise InvalidInputError(
+                f"table {id}: the directory catalog keeps properties only of tables that are in a namespace and "
+                "at their default location; leave the properties out"
+            )
+
+        def work() -> Table:
+            self._must_exist(id.parent)
+            if location is None:
+                request = DeclareTableRequest(id=list(id), properties=dict(properties) or None)
+                self._directory.namespace.declare_table(request)
+            else:
+                inside = RegisterTableRequest(id=list(id), location=self._inside(id, location))
+                self._directory.namespace.register_table(inside)
+            return self._describe(id)
+
+        return await self._call(work, id, "declare_table", safe=False)
+
+    async def deregister_table(self, id: TableId) -> None:
+        def work() -> None:
+            # Tables at the root are found by their directories: only the flat view can hide one of them.
+            view = self._directory.namespace if id.parent else self._directory.flat
+            view.deregister_table(DeregisterTableRequest(id=list(id)))
+
+        await self._call(work, id, "deregister_table", safe=False)
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        raise UnsupportedOperationError(
+            f"Not supported: rename_table of {id} (a directory catalog derives locations from names; "
+            "declare the new name and copy the data)"
+        )
+
+    async def aclose(self) -> None:
+        """Holds nothing that outlives a call."""
+
+    async def _call(self, work: Callable[[], T], subject: Id, operation: str, *, safe: bool = True) -> T:
+        return await self._lance.call(work, subject=subject, operation=operation, safe=safe)
+
+    def _must_exist(self, id: NamespaceId) -> None:
+        # pylance lists a missing namespace as an empty one, or even as the root.
+        if id:
+            self._directory.namespace.namespace_exists(NamespaceExistsRequest(id=list(id)))
+
+    def _names(self, parent: NamespaceId) -> Sequence[str]:
+        self._must_exist(parent)
+        found: Sequence[str] = self._directory.namespace.list_tables(ListTablesRequest(id=list(parent))).tables
+        return found
+
+    def _describe(self, id: TableId) -> Table:
+        found = self._directory.namespace.describe_table(DescribeTableRequest(id=list(id)))
+        return Table(id, found.location, found.properties or {}, self._storage_options)
+
+    def _known(self, parent: NamespaceId) -> Mapping[str, Table]:
+        """The tables of a namespace that the manifest describes fully; those at the root it does not know."""
+        if not parent:
+            return {}
+        prefix = f"{parent}{DELIMITER}"
+        escaped = prefix.replace("'", "''")
+        rows = self._directory.entries(f"object_type = 'table' AND starts_with(object_id, '{escaped}')")
+        base = self._path if "://" in self._path else f"file://{self._path}"
+        found: dict[str, Table] = {}
+        for row in rows:
+            name, location = row["object_id"].removeprefix(prefix), row["location"]
+            if _PLAIN.fullmatch(name) and _PLAIN.fullmatch(self._path.replace("/", "_")):
+                kept = json.loads(row["metadata"] or "{}")
+                found[name] = Table(parent.table(name), f"{base}/{location}", kept, self._storage_options)
+        return found
+
+    def _inside(self, id: TableId, location: str) -> str:
+        """The location relative to the root, which is how pylance keeps it."""
+        path = location.removeprefix("file://") if "://" not in self._path else location
+        if "://" not in path and not path.startswith("/"):
+            return path
+        if not path.startswith(f"{self._path}/"):
+            raise InvalidInputError(
+                f"table {id}: a directory catalog holds only what is inside {self._path}, and {location} is not"
+            )
+        return path.removeprefix(f"{self._path}/")
+
+
+def _check_names(id: Id) -> None:
+    for name in id:
+        if not _PLAIN.fullmatch(name) or name in (".", ".."):
+            raise InvalidInputError(
+                f"{id.kind} id {list(id)!r}: a directory catalog takes names of ASCII letters, digits, "
+                f"'_', '-', '.' and blanks, which {name!r} is not"
+            )

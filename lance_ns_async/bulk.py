@@ -1,0 +1,154 @@
+"""Describing many tables: planned by a pure function from ids and capabilities, then run side by side."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.concurrency import each
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.paging import walk
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """Describe a single table."""
+
+    id: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Describe some tables of one namespace in one call."""
+
+    parent: NamespaceId
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Read pages of one namespace's listing until the names are found."""
+
+    parent: NamespaceId
+    names: Sequence[str]
+
+
+Step: TypeAlias = One | Batch | Scan
+
+Progress = Callable[[int], None]
+"""Is told how many more ids are settled."""
+
+SCAN_FROM = 3
+"""Fewest names of a namespace for which reading its listing is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The outcome of a bulk describe: one bad table never spoils the others."""
+
+    tables: Mapping[TableId, Table] = field(default_factory=dict)
+    errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
+    """What went wrong for each id that is not in `tables`."""
+
+    def raise_for_errors(self) -> Described:
+        """Itself where all was found; otherwise raises the first error, noting how many more there are."""
+        for error in self.errors.values():
+            if len(self.errors) > 1:
+                error.add_note(f"and {len(self.errors) - 1} more errors among {len(self)} tables")
+            raise error
+        return self
+
+    def __len__(self) -> int:
+        return len(self.tables) + len(self.errors)
+
+
+def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
+    """The steps that describe each id once, by whatever is cheapest on such a catalog."""
+    if not (capabilities.listing_has_locations or capabilities.describe_batch):
+        yield from map(One, dict.fromkeys(ids))
+        return
+    by_parent: dict[NamespaceId, dict[str, None]] = defaultdict(dict)
+    for id in ids:
+        by_parent[id.parent][id.name] = None
+    for parent, found in by_parent.items():
+        names = list(found)
+        if capabilities.listing_has_locations and len(names) >= SCAN_FROM:
+            yield Scan(parent, names)
+        elif capabilities.describe_batch and len(names) > 1:
+            for start in range(0, len(names), capabilities.describe_batch):
+                yield Batch(parent, names[start : start + capabilities.describe_batch])
+        else:
+            yield from (One(parent.table(name)) for name in names)
+
+
+async def describe_tables(
+    backend: Backend, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None = None
+) -> Described:
+    """Describes each id once; costs what `plan` says, and one more call for each id a shared answer lacked."""
+    run = _Run(backend, progress)
+    await each(run.step, plan(ids, backend.capabilities), max_in_flight=max_in_flight)
+    # What a batch or a listing did not give is asked for by name, so that missing and denied stay apart.
+    await each(run.step, map(One, run.unseen), max_in_flight=max_in_flight)
+    return Described(run.tables, run.errors)
+
+
+class _Run:
+    def __init__(self, backend: Backend, progress: Progress | None) -> None:
+        self._backend = backend
+        self._progress = progress
+        self.tables: dict[TableId, Table] = {}
+        self.errors: dict[TableId, LanceNamespaceError] = {}
+        self.unseen: list[TableId] = []
+
+    async def step(self, step: Step) -> None:
+        match step:
+            case One(id):
+                await self._one(id)
+                settled = 1
+            case Batch(parent, names):
+                settled = await self._shared(parent, names, self._backend.describe_tables(parent, names))
+            case Scan(parent, names):
+                settled = await self._shared(parent, names, self._scan(parent, names))
+        if self._progress is not None and settled:
+            self._progress(settled)
+
+    async def _one(self, id: TableId) -> None:
+        try:
+            self.tables[id] = await self._backend.describe_table(id)
+        except LanceNamespaceError as e:
+            self.errors[id] = e
+
+    async def _shared(self, parent: NamespaceId, names: Sequence[str], answer: Awaitable[Mapping[str, Table]]) -> int:
+        """Notes what one answer says about many names; gives how many of them are settled by it."""
+        try:
+            found = await answer
+        except LanceNamespaceError as e:
+            self.errors.update((parent.table(name), e) for name in names)
+            return len(names)
+        self.tables.update((parent.table(name), found[name]) for name in names if name in found)
+        unseen = [parent.table(name) for name in names if name not in found]
+        self.unseen += unseen
+        return len(names) - len(unseen)
+
+    async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        """Stops when all names are found, or when describing the rest singly costs no more than was paid."""
+        missing = set(names)
+        found: dict[str, Table] = {}
+        pages = 0
+        async with aclosing(walk(partial(self._backend.scan_tables, parent))) as listing:
+            async for _, page in listing:
+                pages += 1
+                for table in page.items:
+                    if table.id.name in missing:
+                        missing.discard(table.id.name)
+                        found[table.id.name] = table
+                if pages >= len(missing):
+                    break
+        return found

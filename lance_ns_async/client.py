@@ -1,0 +1,441 @@
+"""The async namespace: Lance requests become calls on a backend, and answers become Lance responses."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from hashlib import sha256
+from types import TracebackType
+from typing import Self
+
+from lance_namespace import (
+    CreateNamespaceRequest,
+    CreateNamespaceResponse,
+    DeclareTableRequest,
+    DeclareTableResponse,
+    DeregisterTableRequest,
+    DeregisterTableResponse,
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    DropNamespaceResponse,
+    DropTableRequest,
+    DropTableResponse,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    ListTablesRequest,
+    ListTablesResponse,
+    NamespaceExistsRequest,
+    NamespaceExistsResponse,
+    RegisterTableRequest,
+    RegisterTableResponse,
+    RenameTableRequest,
+    RenameTableResponse,
+    TableExistsRequest,
+    TableExistsResponse,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import bulk, data, messages, registry
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.bulk import Described
+from lance_ns_async.listing import Listed, Lister
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.paging import keep_all, take
+from lance_ns_async.policy import Caller, Observer, Policy, deadline
+from lance_ns_async.settings import Settings
+from lance_ns_async.tree import Tree
+
+_SECRET_DIGEST_KEY = os.urandom(16)
+
+
+class AsyncNamespace:
+    """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
+
+    Every operation takes and gives the models of the Lance Namespace spec and raises
+    `lance_namespace.errors`; a request may also be a dict of the same form. Operations the spec has but
+    this class has not are unsupported. Spec: https://lance.org/format/namespace/operations.
+    """
+
+    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
+        self._backend = backend
+        self._caller = caller
+        self._namespace_id = namespace_id
+        self._closed = False
+
+    @classmethod
+    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> AsyncNamespace:
+        """The namespace of a catalog: `impl` is `"dir"` or `"iceberg"`, `properties` are the backend's.
+
+        Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
+        with the server by the first operation. `policy` takes the place of all limits in the properties.
+        """
+        backend_class = registry.load(impl)
+        settings = backend_class.settings.parse(properties)
+        caller = Caller(policy or settings.policy(), backend_class.errors)
+        return cls(backend_class.open(settings, caller), caller, _namespace_id(impl, settings, properties))
+
+    def namespace_id(self) -> str:
+        """Equal for equal properties within a process; names the catalog and holds no secret."""
+        return self._namespace_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._namespace_id})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Gives back connections and threads; may be called twice."""
+        self._closed = True
+        await self._backend.aclose()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """While the context is open, `observer` is told of every remote call as it ends."""
+        return self._caller.observe(observer)
+
+    async def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+        """The names of the namespaces directly below one; costs a call a page of the catalog's."""
+        request = messages.coerced(ListNamespacesRequest, request)
+        parent = self._namespace(request.id)
+        if self._is_deepest(parent):
+            return ListNamespacesResponse(namespaces=[])
+
+        async def fetch(token: str | None) -> Page[str]:
+            return self._lister().sorted(await self._backend.list_namespaces(parent, token, request.limit))
+
+        with self._operation():
+            page = await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)
+        return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
+
+    async def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+        """The properties of a namespace; the root has none, and costs no call."""
+        request = messages.coerced(DescribeNamespaceRequest, request)
+        with self._operation():
+            found = await self._describe_namespace(self._namespace(request.id))
+        return DescribeNamespaceResponse(properties=dict(found))
+
+    async def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
+        """Makes a namespace. Mode ExistOk keeps one that is there; Overwrite replaces one that is empty."""
+        request = messages.coerced(CreateNamespaceRequest, request)
+        id = self._namespace(request.id)
+        mode = messages.word(request.mode, "mode", ("create", "existok", "overwrite"))
+        given = request.properties or {}
+        with self._operation():
+            if mode == "overwrite":
+                made = await self._replace_namespace(id, given)
+            else:
+                try:
+                    made = await self._create_namespace(id, given)
+                except NamespaceAlreadyExistsError:
+                    if mode != "existok":
+                        raise
+                    made = await self._describe_namespace(id)
+        return CreateNamespaceResponse(properties=dict(made))
+
+    async def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
+        """Removes a namespace that is empty; mode Skip accepts a missing one. Data of tables is never touched."""
+        request = messages.coerced(DropNamespaceRequest, request)
+        id = self._namespace(request.id)
+        mode = messages.word(request.mode, "mode", ("fail", "skip"))
+        behavior = messages.word(request.behavior, "behavior", ("restrict", "cascade"))
+        if not id:
+            raise InvalidInputError("namespace id []: the root cannot be dropped")
+        if behavior == "cascade" and not self._backend.capabilities.cascades:
+            raise InvalidInputError(
+                f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} first"
+            )
+        with self._operation():
+            try:
+                await self._backend.drop_namespace(id, cascade=behavior == "cascade")
+            except NamespaceNotFoundError:
+                if mode != "skip":
+                    raise
+        return DropNamespaceResponse()
+
+    async def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+        """Answers if the namespace exists, and raises NamespaceNotFoundError if not; see `exists` for a bool."""
+        request = messages.coerced(NamespaceExistsRequest, request)
+        with self._operation():
+            await self._describe_namespace(self._namespace(request.id))
+        return NamespaceExistsResponse()
+
+    async def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+        """The names of the Lance tables in a namespace.
+
+        Costs a call a page, and one more for each name where the catalog mixes other formats in; with
+        `include_declared=False` also an open of each dataset.
+        """
+        request = messages.coerced(ListTablesRequest, request)
+        parent = self._namespace(request.id)
+        if len(parent) < self._backend.capabilities.min_depth:
+            return ListTablesResponse(tables=[])
+        lister = self._lister()
+        with self._operation():
+            if request.include_declared is False:
+                page = await self._written(lister, parent, request)
+            else:
+                page = await lister.page(parent, request.limit, request.page_token)
+        return ListTablesResponse(tables=list(page.items), page_token=page.token)
+
+    async def list_all_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+        """The Lance tables of a namespace and of all below it, as ids joined by `$`, sorted."""
+        request = messages.coerced(ListTablesRequest, request)
+        with self._operation():
+            page = await self._tree(request.id).page(request.limit, request.page_token)
+        return ListTablesResponse(tables=[str(id) for id in page.items], page_token=page.token)
+
+    async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+        """Where a table is and how to read it; costs one call.
+
+        A version, tag or branch, `load_detailed_metadata` and `check_declared` cost an open of the dataset.
+        """
+        request = messages.coerced(DescribeTableRequest, request)
+        snapshot = data.Snapshot(request.version, request.tag, request.branch)
+        with self._operation():
+            table = await self._backend.describe_table(self._table(request.id))
+            if request.load_detailed_metadata or snapshot != data.LATEST:
+                found = await data.details(table, snapshot)
+                response = messages.described(table, with_uri=request.with_table_uri, declared=False)
+                return messages.detailed(response, table.id, found)
+            declared = await data.is_only_declared(table) if request.check_declared else None
+        return messages.described(table, with_uri=request.with_table_uri, declared=declared)
+
+    async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+        """Answers if the table exists, and raises TableNotFoundError if not; see `exists` for a bool."""
+        request = messages.coerced(TableExistsRequest, request)
+        with self._operation():
+            table = await self._backend.describe_table(self._table(request.id))
+            if request.version is not None:
+                await data.details(table, data.Snapshot(request.version))
+        return TableExistsResponse()
+
+    async def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
+        """Registers a table that has no data yet, at `location` or at the catalog's default place."""
+        request = messages.coerced(DeclareTableRequest, request)
+        id = self._table(request.id)
+        with self._operation():
+            table = await self._backend.declare_table(id, request.location, request.properties or {})
+        return messages.declared(table)
+
+    async def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+        """Registers a table whose data is at `location`; mode Overwrite replaces a registration, not its data."""
+        request = messages.coerced(RegisterTableRequest, request)
+        id = self._table(request.id)
+        mode = messages.word(request.mode, "mode", ("create", "overwrite"))
+        given = request.properties or {}
+        with self._operation():
+            if mode == "overwrite":
+                table = await self._replace_table(id, request.location, given)
+            else:
+                table = await self._backend.declare_table(id, request.location, given)
+        answer = messages.declared(table)
+        return RegisterTableResponse(location=answer.location, properties=answer.properties)
+
+    async def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
+        """Removes a table from the catalog and leaves its data; tells where that is. Costs two calls."""
+        request = messages.coerced(DeregisterTableRequest, request)
+        with self._operation():
+            table = await self._deregister(self._table(request.id))
+        answer = messages.declared(table)
+        return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
+
+    async def drop_table(self, request: DropTableRequest) -> DropTableResponse:
+        """Removes a table from the catalog, and then its data with everything under its location."""
+        request = messages.coerced(DropTableRequest, request)
+        with self._operation():
+            table = await self._deregister(self._table(request.id))
+            try:
+                await data.drop(table)
+            except LanceNamespaceError as e:
+                raise type(e)(f"{e}; the table is no longer registered, its data at {table.location} is left") from e
+        answer = messages.declared(table)
+        return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
+
+    async def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
+        """Gives a table another name, and with `new_namespace_id` another namespace; its data stays where it is."""
+        request = messages.coerced(RenameTableRequest, request)
+        id = self._table(request.id)
+        to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
+        with self._operation():
+            await self._backend.describe_table(id)
+            await self._backend.rename_table(id, to)
+        return RenameTableResponse()
+
+    async def describe_tables(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: bulk.Progress | None = None,
+    ) -> Described:
+        """Describes many tables side by side, each once; a table that fails is in `errors` and spoils no other.
+
+        At most `max_in_flight` calls are under way, and never more than the policy allows. `timeout` bounds
+        the whole in seconds: what is not described by then fails with ServiceUnavailableError. `progress` is
+        told how many more ids are settled.
+        """
+        checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
+        for id in checked:
+            messages.check_depth(id, self._backend.capabilities)
+        with self._within(timeout):
+            return await bulk.describe_tables(
+                self._backend, checked, max_in_flight=self._workers(max_in_flight), progress=progress
+            )
+
+    async def list_many(
+        self,
+        namespaces: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> Listed:
+        """Lists the Lance tables of many namespaces side by side; one that fails is in `errors`."""
+        checked = [self._namespace(id) for id in namespaces]
+        with self._within(timeout):
+            return await Lister(self._backend, max_in_flight=self._workers(max_in_flight)).many(checked)
+
+    async def iter_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[TableId, None]:
+        """The Lance tables of a namespace, and with `recursive` of all below it, walked side by side.
+
+        Holds a round of pages at most. In no order between namespaces.
+        """
+        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                for id in group:
+                    yield id
+
+    async def iter_namespaces(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[NamespaceId, None]:
+        """The namespaces below one, parents before their children; with `recursive` at every depth."""
+        async with aclosing(self.namespace_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                for id in group:
+                    yield id
+
+    def table_groups(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[Sequence[TableId], None]:
+        """What `iter_tables` gives, in the groups it arrives in."""
+        return self._tree(namespace).tables(recursive=recursive)
+
+    def namespace_groups(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[Sequence[NamespaceId], None]:
+        """What `iter_namespaces` gives, in the groups it arrives in."""
+        return self._tree(namespace).namespaces(recursive=recursive)
+
+    async def exists(self, id: Iterable[str]) -> bool:
+        """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId."""
+        with self._operation():
+            try:
+                if isinstance(id, NamespaceId):
+                    await self._describe_namespace(self._namespace(id))
+                else:
+                    await self._backend.describe_table(self._table(id))
+            except (NamespaceNotFoundError, TableNotFoundError):
+                return False
+        return True
+
+    async def _describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        return await self._backend.describe_namespace(id) if id else {}
+
+    async def _create_namespace(self, id: NamespaceId, given: Mapping[str, str]) -> Mapping[str, str]:
+        if not id:
+            raise NamespaceAlreadyExistsError("Namespace already exists: $ (create_namespace: it is the root)")
+        return await self._backend.create_namespace(id, given)
+
+    async def _replace_namespace(self, id: NamespaceId, given: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            old = await self._describe_namespace(id)
+        except NamespaceNotFoundError:
+            return await self._create_namespace(id, given)
+        await self._backend.drop_namespace(id, cascade=False)
+        try:
+            return await self._create_namespace(id, given)
+        except LanceNamespaceError:
+            await self._create_namespace(id, old)
+            raise
+
+    async def _replace_table(self, id: TableId, location: str, given: Mapping[str, str]) -> Table:
+        try:
+            old = await self._deregister(id)
+        except TableNotFoundError:
+            return await self._backend.declare_table(id, location, given)
+        try:
+            return await self._backend.declare_table(id, location, given)
+        except LanceNamespaceError:
+            await self._backend.declare_table(id, old.location, old.properties or {})
+            raise
+
+    async def _deregister(self, id: TableId) -> Table:
+        table = await self._backend.describe_table(id)
+        await self._backend.deregister_table(id)
+        return table
+
+    async def _written(self, lister: Lister, parent: NamespaceId, request: ListTablesRequest) -> Page[str]:
+        async def keep(names: Sequence[str]) -> Sequence[str]:
+            ids = [parent.table(name) for name in await lister.keep(parent, names)]
+            found = await bulk.describe_tables(self._backend, ids, max_in_flight=self._workers(None))
+            tables = found.raise_for_errors().tables
+            written = await data.written([tables[id] for id in ids])
+            return [table.id.name for table in written]
+
+        async def fetch(token: str | None) -> Page[str]:
+            return lister.sorted(await self._backend.list_tables(parent, token, request.limit))
+
+        return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
+
+    def _operation(self) -> AbstractContextManager[None]:
+        return self._within(self._caller.policy.operation_timeout)
+
+    def _within(self, seconds: float | None) -> AbstractContextManager[None]:
+        if self._closed:
+            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+        return deadline(seconds)
+
+    def _lister(self) -> Lister:
+        return Lister(self._backend, max_in_flight=self._workers(None))
+
+    def _tree(self, start: Iterable[str] | None) -> Tree:
+        return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
+
+    def _workers(self, max_in_flight: int | None) -> int:
+        allowed = self._caller.policy.max_in_flight
+        return allowed if max_in_flight is None else min(max_in_flight, allowed)
+
+    def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
+        return messages.namespace_id(names, self._backend.capabilities)
+
+    def _table(self, names: Iterable[str] | None) -> TableId:
+        return messages.table_id(names, self._backend.capabilities)
+
+    def _is_deepest(self, id: NamespaceId) -> bool:
+        deepest = self._backend.capabilities.max_depth
+        return deepest is not None and len(id) >= deepest
+
+
+def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
+    # Keyed with what no other process knows: it tells principals apart and gives no secret away.
+    told = repr(sorted(properties.items())).encode()
+    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
+    return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"

@@ -1,0 +1,169 @@
+"""What only the dataset itself can tell or do, once a catalog has located it: served by pylance in worker threads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TableBranchNotFoundError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from lance_ns_async.concurrency import each
+from lance_ns_async.model import Table, TableId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+THREADS = 16
+"""How many datasets are opened at once."""
+
+# pylance raises builtin errors, and the same fault as different ones: the text alone tells. In this order.
+_FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
+    (re.compile(r"_versions/\S+\.manifest was not found|Version not found error"), TableVersionNotFoundError),
+    (re.compile(r"tree/\S+/_versions|Branch .* does not exist"), TableBranchNotFoundError),
+    (re.compile(r"Ref not found error: tag"), TableTagNotFoundError),
+    (re.compile(r"Refusing to drop"), InvalidTableStateError),
+    (re.compile(r"Dataset at path .* was not found"), TableNotFoundError),
+    (re.compile(r"No object store provider|Invalid user input"), InvalidInputError),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Which state of a dataset is meant: a version or a tag, on a branch; all None for the latest on main."""
+
+    version: int | None = None
+    tag: str | None = None
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tag is not None and (self.version is not None or self.branch is not None):
+            raise InvalidInputError(f"tag {self.tag!r}: a tag already names a version and a branch; give it alone")
+
+
+LATEST = Snapshot()
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What opening a dataset tells."""
+
+    version: int
+    schema: pa.Schema
+    rows: int
+    fragments: int
+    deleted_rows: int
+
+
+async def details(table: Table, snapshot: Snapshot = LATEST) -> Details:
+    """What the dataset tells in the state `snapshot` names; costs one open."""
+    return await _in_thread(table, lambda: _details(_open(table, snapshot)))
+
+
+def schema_json(schema: pa.Schema) -> dict[str, Any]:
+    """The schema in JSON Arrow form, as the spec's models take it."""
+    from lance.schema import schema_to_json
+
+    found: dict[str, Any] = schema_to_json(schema)
+    return found
+
+
+async def is_only_declared(table: Table) -> bool:
+    """Whether nothing was written to the table yet; costs one open."""
+    try:
+        await _in_thread(table, lambda: _open(table, LATEST))
+    except TableNotFoundError:
+        return True
+    return False
+
+
+async def written(tables: Sequence[Table]) -> Sequence[Table]:
+    """Those of the tables that hold data, in their order; costs an open each, side by side."""
+    declared: set[TableId] = set()
+
+    async def check(table: Table) -> None:
+        if await is_only_declared(table):
+            declared.add(table.id)
+
+    await each(check, tables, max_in_flight=THREADS)
+    return [table for table in tables if table.id not in declared]
+
+
+async def drop(table: Table) -> None:
+    """Deletes everything under the table's location; a location without a dataset counts as dropped."""
+
+    def delete() -> None:
+        import lance
+
+        options = dict(table.storage_options or {}) or None
+        lance.LanceDataset.drop(table.location, storage_options=options, ignore_not_found=True)
+
+    try:
+        await _in_thread(table, delete)
+    except InvalidTableStateError:
+        # A catalog's own files may lie where nothing was ever written by Lance.
+        if not await is_only_declared(table):
+            raise
+
+
+def _open(table: Table, snapshot: Snapshot) -> Any:
+    import lance
+
+    options = dict(table.storage_options or {}) or None
+    version = snapshot.tag if snapshot.tag is not None else snapshot.version
+    if snapshot.branch is None:
+        return lance.dataset(table.location, version=version, storage_options=options)
+    dataset = lance.dataset(table.location, storage_options=options)
+    return dataset.checkout_version((snapshot.branch, snapshot.version))
+
+
+def _details(dataset: Any) -> Details:
+    stats = dataset.stats.dataset_stats()
+    return Details(
+        version=dataset.version,
+        schema=dataset.schema,
+        rows=dataset.count_rows(),
+        fragments=stats["num_fragments"],
+        deleted_rows=stats["num_deleted_rows"],
+    )
+
+
+async def _in_thread(table: Table, work: Callable[[], T]) -> T:
+    try:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+    except (OSError, ValueError, RuntimeError, KeyError) as e:
+        raise _error(table, e) from e
+
+
+def _error(table: Table, e: BaseException) -> LanceNamespaceError:
+    text = str(e)
+    for pattern, cls in _FAULTS:
+        if pattern.search(text):
+            prefix = "Table not found" if cls is TableNotFoundError else "Cannot open"
+            return cls(f"{prefix}: {table.id} (at {table.location}: {text})")
+    return InternalError(f"Internal error: {table.id} (at {table.location}: {text})")
+
+
+_THREAD_LIMIT: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("lance_ns_async_threads")
+
+
+def _limiter() -> anyio.CapacityLimiter:
+    try:
+        return _THREAD_LIMIT.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(THREADS)
+        _THREAD_LIMIT.set(limiter)
+        return limiter

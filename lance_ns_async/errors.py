@@ -1,0 +1,118 @@
+"""How a failed call becomes one of `lance_namespace.errors`: by a table, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+    ThrottlingError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.model import Id, NamespaceId
+
+Code = str | int
+"""What a wire calls a failure: an HTTP status, an error type, an exception's name."""
+
+ErrorTable = Mapping[Code | tuple[Code, str], type[LanceNamespaceError]]
+"""Codes, alone or together with an operation or a kind of subject, and the errors they become."""
+
+COMMON_ERRORS: ErrorTable = {
+    "timeout": ServiceUnavailableError,
+    "refused": ServiceUnavailableError,
+    "disconnected": ServiceUnavailableError,
+    "deadline": ServiceUnavailableError,
+}
+"""What can happen on every wire."""
+
+HTTP_ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    400: InvalidInputError,
+    401: UnauthenticatedError,
+    403: PermissionDeniedError,
+    (404, "namespace"): NamespaceNotFoundError,
+    (404, "table"): TableNotFoundError,
+    419: UnauthenticatedError,
+    422: InvalidInputError,
+    429: ThrottlingError,
+    501: UnsupportedOperationError,
+    502: ServiceUnavailableError,
+    503: ServiceUnavailableError,
+    504: ServiceUnavailableError,
+}
+"""What the statuses of HTTP mean where a catalog says nothing more precise."""
+
+# Other Lance tools look for these words, with this case, to tell the errors apart.
+PHRASES: Mapping[type[LanceNamespaceError], str] = {
+    ConcurrentModificationError: "Concurrent modification",
+    InternalError: "Internal error",
+    InvalidInputError: "Invalid input",
+    NamespaceAlreadyExistsError: "Namespace already exists",
+    NamespaceNotEmptyError: "Namespace not empty",
+    NamespaceNotFoundError: "Namespace not found",
+    PermissionDeniedError: "Permission denied",
+    ServiceUnavailableError: "Service unavailable",
+    TableAlreadyExistsError: "Table already exists",
+    TableNotFoundError: "Table not found",
+    TableVersionNotFoundError: "Table version not found",
+    ThrottlingError: "Throttled",
+    UnauthenticatedError: "Unauthenticated",
+    UnsupportedOperationError: "Not supported",
+}
+
+
+class NotALanceTableError(InvalidInputError):
+    """The catalog has a table of that name, but of another format than Lance."""
+
+
+class Failure(Exception):
+    """A failed call as the wire saw it, before anybody says what it means."""
+
+    def __init__(
+        self,
+        *codes: Code,
+        message: str,
+        retry_after: float | None = None,
+        delivered: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.codes = codes
+        """From the most to the least specific."""
+        self.message = message
+        self.retry_after = retry_after
+        """Seconds the server asked to wait; None where it did not."""
+        self.delivered = delivered
+        """Whether the server may have acted: False where it certainly did not, None where nobody knows."""
+        self.attempts = 1
+        """How often the call had been sent when it was given up."""
+
+
+def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> type[LanceNamespaceError]:
+    """The error a failure means: its first code that is in the table, with the operation or kind first."""
+    for code in failure.codes:
+        for key in ((code, operation), (code, subject.kind), code):
+            if (found := table.get(key)) is not None:
+                return found
+    return InternalError
+
+
+def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> LanceNamespaceError:
+    """The error users see, which names its subject in the words other Lance tools look for."""
+    cls = error_class(failure, subject, operation, table)
+    # A table's call can find that the namespace above it is missing.
+    missing = NamespaceId(subject[:-1]) if cls is NamespaceNotFoundError and subject.kind == "table" else subject
+    attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
+    return cls(f"{PHRASES.get(cls, cls.__name__)}: {missing} ({operation}: {failure.message}{attempts})")

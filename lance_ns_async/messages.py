@@ -1,0 +1,119 @@
+"""Between the spec's models and our values: requests coerced and read, responses built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from lance_namespace import DeclareTableResponse, DescribeTableResponse
+from lance_namespace.errors import InvalidInputError
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
+from pydantic import BaseModel, ValidationError
+
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.data import Details, schema_json
+from lance_ns_async.model import NamespaceId, Table, TableId
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def coerced(model: type[M], request: object) -> M:
+    """The request as its model: Lance's Rust side sends dicts, Python callers send models."""
+    try:
+        found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated, on every model, in no base class
+    except ValidationError as e:
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
+        raise InvalidInputError(f"{model.__name__}: {problems}") from None
+    if found is None:
+        raise InvalidInputError(f"{model.__name__}: the request is None")
+    return found
+
+
+def table_id(names: Iterable[str] | None, can: Capabilities) -> TableId:
+    """The checked id of a table: the message for a wrong depth is the same for every catalog."""
+    id = names if isinstance(names, TableId) else TableId(names or ())
+    check_depth(id, can)
+    return id
+
+
+def check_depth(id: TableId, can: Capabilities) -> None:
+    """Raises InvalidInputError where the catalog can have no table at such a depth."""
+    depth = len(id) - 1
+    if depth < can.min_depth or (can.max_depth is not None and depth > can.max_depth):
+        if can.max_depth is None:
+            wanted = f"at least {can.min_depth}"
+        elif can.min_depth == can.max_depth:
+            wanted = f"exactly {can.min_depth}"
+        else:
+            wanted = f"{can.min_depth} to {can.max_depth}"
+        raise InvalidInputError(
+            f"table id {list(id)!r}: this catalog wants {wanted} namespace levels above a table, not {depth}"
+        )
+
+
+def namespace_id(names: Iterable[str] | None, can: Capabilities) -> NamespaceId:
+    """The checked id of a namespace; None and no names are the root."""
+    id = names if isinstance(names, NamespaceId) else NamespaceId(names or ())
+    if can.max_depth is not None and len(id) > can.max_depth:
+        raise InvalidInputError(
+            f"namespace id {list(id)!r}: this catalog has at most {can.max_depth} namespace levels, not {len(id)}"
+        )
+    return id
+
+
+def word(given: str | None, field: str, known: Collection[str]) -> str:
+    """One of the `known` words, however it is spelled; the first of them where nothing was given."""
+    if given is None:
+        return next(iter(known))
+    folded = re.sub("[_-]", "", given).lower()
+    if folded not in known:
+        raise InvalidInputError(f"{field} {given!r}: unknown; it is one of {', '.join(known)}")
+    return folded
+
+
+def described(table: Table, *, with_uri: bool | None, declared: bool | None) -> DescribeTableResponse:
+    """The answer to a plain describe."""
+    return DescribeTableResponse(
+        location=table.location,
+        table_uri=uri(table.location) if with_uri else None,
+        properties=_strings(table.properties),
+        storage_options=_strings(table.storage_options),
+        managed_versioning=table.managed_versioning,
+        version=table.version,
+        is_only_declared=declared,
+    )
+
+
+def detailed(response: DescribeTableResponse, id: TableId, details: Details) -> DescribeTableResponse:
+    """The answer to a describe that also opened the dataset."""
+    metadata = {k.decode(): v.decode() for k, v in (details.schema.metadata or {}).items()}
+    response.table = id.name
+    response.namespace = list(id.parent)
+    response.version = details.version
+    response.var_schema = JsonArrowSchema.from_dict(schema_json(details.schema))
+    response.stats = TableBasicStats(num_deleted_rows=details.deleted_rows, num_fragments=details.fragments)
+    response.metadata = metadata
+    response.is_only_declared = False
+    return response
+
+
+def declared(table: Table) -> DeclareTableResponse:
+    """The answer to a declare."""
+    return DeclareTableResponse(
+        location=table.location,
+        storage_options=_strings(table.storage_options),
+        properties=_strings(table.properties),
+        managed_versioning=table.managed_versioning,
+    )
+
+
+def uri(location: str) -> str:
+    """The location as a complete URI."""
+    return location if "://" in location else Path(location).absolute().as_uri()
+
+
+def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if found is None else dict(found)

@@ -1,0 +1,122 @@
+"""Listings in pages: following a catalog's tokens to the end, and tokens of our own that resume inside a page."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lance_namespace.errors import InternalError, InvalidInputError
+
+from lance_ns_async.model import Page
+
+T = TypeVar("T")
+
+Fetch = Callable[[str | None], Awaitable[Page[T]]]
+"""Gives the page of a token; None asks for the first."""
+
+Keep = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+"""Gives those of the names that belong in the listing, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a listing goes on: a page of the catalog's, and the name after which."""
+
+    token: str | None = None
+    after: str | None = None
+
+    @classmethod
+    def decode(cls, page_token: str | None) -> Cursor:
+        """The cursor in an opaque page token; None and the empty token are the beginning."""
+        match decode_token(page_token):
+            case None:
+                return cls()
+            case [str() | None as token, str() | None as after]:
+                return cls(token, after)
+        raise _foreign(page_token)
+
+    def encode(self) -> str:
+        """The cursor as a page token."""
+        return encode_token([self.token, self.after])
+
+    def rest(self, names: Sequence[str]) -> Sequence[str]:
+        """The names that were not given yet.
+
+        If the last one given is gone by now, the order of names tells what comes after it.
+        """
+        if self.after is None:
+            return names
+        if self.after in names:
+            return names[names.index(self.after) + 1 :]
+        return [name for name in names if name > self.after]
+
+
+def encode_token(value: Any) -> str:
+    """Anything JSON can say as an opaque page token."""
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+def decode_token(page_token: str | None) -> Any:
+    """What a token of ours says; None for no token and for the empty one."""
+    if not page_token:
+        return None
+    try:
+        return json.loads(base64.b64decode(page_token.encode(), altchars=b"-_", validate=True))
+    except ValueError as e:
+        raise _foreign(page_token) from e
+
+
+async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
+    """Each page from `token` on, with the token it was asked with; a token that repeats is an InternalError."""
+    seen = {token}
+    while True:
+        page = await fetch(token)
+        yield token, page
+        token = page.token
+        if token is None:
+            return
+        if token in seen:
+            raise InternalError(f"the catalog's listing does not end: page token {token!r} came twice")
+        seen.add(token)
+
+
+async def take(fetch: Fetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
+    """At most `limit` names from where `page_token` says, and the token to go on with; None takes all.
+
+    Names are handed to `keep` no further than the limit needs.
+    """
+    check_limit(limit)
+    cursor = Cursor.decode(page_token)
+    found: list[str] = []
+    async with aclosing(walk(fetch, cursor.token)) as pages:
+        async for token, page in pages:
+            names = cursor.rest(page.items) if token == cursor.token else page.items
+            while names:
+                wanted = len(names) if limit is None else limit - len(found)
+                tried, names = names[:wanted], names[wanted:]
+                found += await keep(tried)
+                if len(found) == limit:
+                    following = Cursor(token, tried[-1]) if names else Cursor(page.token)
+                    return Page(found, following.encode() if following != Cursor() else None)
+    return Page(found)
+
+
+def check_limit(limit: int | None) -> None:
+    """Raises InvalidInputError for a limit that no page could have."""
+    if limit is not None and limit < 1:
+        raise InvalidInputError(f"limit {limit}: a page holds at least 1 name; leave it out to get all")
+
+
+async def keep_all(names: Sequence[str]) -> Sequence[str]:
+    """Keeps every name."""
+    return names
+
+
+def _foreign(page_token: str | None) -> InvalidInputError:
+    return InvalidInputError(
+        f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass on what the page before it gave"
+    )

@@ -1,0 +1,199 @@
+"""The limits every remote call obeys, and the caller that applies them: retry, time-out, concurrency, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from time import monotonic
+from typing import TypeVar
+
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError, ThrottlingError
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+from tenacity.wait import wait_random_exponential
+
+from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for
+from lance_ns_async.model import Id
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Limits every remote call obeys. All times are seconds."""
+
+    max_retries: int = 3
+    """How often a call is sent again after it failed for a passing reason."""
+    attempt_timeout: float = 30.0
+    """How long one sending of a call may take; waiting for a slot does not count."""
+    operation_timeout: float = 120.0
+    """How long one operation may take in all: waiting, attempts and pauses of its calls together."""
+    backoff_initial: float = 0.1
+    """The longest pause before the first repetition; it doubles from one to the next."""
+    backoff_max: float = 5.0
+    """The longest pause of all, unless the server asks for a longer one."""
+    max_in_flight: int = 32
+    """How many calls may be under way at once."""
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            least = 1 if limit.name == "max_in_flight" else 0
+            if not value >= least or (value == 0 and limit.name.endswith("timeout")):
+                raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is told of one sending of a remote call."""
+
+    operation: str
+    subject: Id
+    attempt: int
+    """1 for the first sending."""
+    seconds: float
+    outcome: str
+    """`"ok"`, or the failure's most specific code."""
+
+
+Observer = Callable[[Call], None]
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Bounds all calls made inside it to so many seconds together; None leaves the bound as it is."""
+    now = _deadline.get()
+    if seconds is None:
+        yield
+        return
+    until = monotonic() + seconds
+    token = _deadline.set(until if now is None else min(now, until))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+class Caller:
+    """Makes remote calls within a policy; one caller serves all callers of one catalog."""
+
+    def __init__(self, policy: Policy, errors: ErrorTable) -> None:
+        self.policy = policy
+        self._errors = errors
+        self._slots = asyncio.Semaphore(policy.max_in_flight)
+        self._jitter = wait_random_exponential(multiplier=policy.backoff_initial, max=policy.backoff_max)
+        self._observers: list[Observer] = []
+
+    @contextmanager
+    def observe(self, observer: Observer) -> Iterator[None]:
+        """Tells `observer` of every call made while the context is open."""
+        self._observers.append(observer)
+        try:
+            yield
+        finally:
+            self._observers.remove(observer)
+
+    async def call(self, send: Callable[[], Awaitable[T]], *, subject: Id, operation: str, safe: bool = True) -> T:
+        """What `send` gives, sent again within the policy while it fails for a passing reason.
+
+        A call that is not `safe` changes something: it is sent again only if it certainly did nothing so far.
+        Raises the `lance_namespace.errors` error that the failure means.
+        """
+        until = _deadline.get() or monotonic() + self.policy.operation_timeout
+        try:
+            return await self._attempt(send, subject, operation, 1, until)
+        except Failure as failure:
+            first = failure
+        return await self._persist(send, first, subject, operation, safe, until)
+
+    async def _attempt(
+        self, send: Callable[[], Awaitable[T]], subject: Id, operation: str, attempt: int, until: float
+    ) -> T:
+        await self._take_slot(until)
+        started = monotonic()
+        outcome = "cancelled"
+        try:
+            limit = min(self.policy.attempt_timeout, until - started)
+            async with asyncio.timeout(limit):
+                result = await send()
+            outcome = "ok"
+            return result
+        except TimeoutError:
+            outcome = "timeout"
+            raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
+        except Failure as failure:
+            outcome = str(failure.codes[0])
+            raise
+        finally:
+            self._slots.release()
+            self._tell(operation, subject, attempt, monotonic() - started, outcome)
+
+    async def _take_slot(self, until: float) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        try:
+            async with asyncio.timeout(until - monotonic()):
+                await self._slots.acquire()
+        except TimeoutError:
+            message = f"its time was over while {self.policy.max_in_flight} other calls were in flight"
+            raise Failure("deadline", message=message, delivered=False) from None
+
+    async def _persist(
+        self,
+        send: Callable[[], Awaitable[T]],
+        first: Failure,
+        subject: Id,
+        operation: str,
+        safe: bool,
+        until: float,
+    ) -> T:
+        attempt = 0
+
+        async def again() -> T:
+            nonlocal attempt
+            attempt += 1
+            if attempt == 1:
+                raise first
+            return await self._attempt(send, subject, operation, attempt, until)
+
+        def passing(failure: BaseException) -> bool:
+            if not isinstance(failure, Failure) or not (safe or failure.delivered is False):
+                return False
+            error = error_class(failure, subject, operation, self._errors)
+            return issubclass(error, ServiceUnavailableError | ThrottlingError)
+
+        def late(state: RetryCallState) -> bool:
+            return monotonic() + state.upcoming_sleep >= until
+
+        retrying = AsyncRetrying(
+            sleep=asyncio.sleep,
+            retry=retry_if_exception(passing),
+            wait=self._pause,
+            stop=lambda state: stop_after_attempt(self.policy.max_retries + 1)(state) or late(state),
+            reraise=True,
+        )
+        try:
+            return await retrying(again)
+        except Failure as last:
+            last.attempts = attempt
+            raise error_for(last, subject, operation, self._errors) from last
+
+    def _pause(self, state: RetryCallState) -> float:
+        failure = state.outcome.exception() if state.outcome else None
+        asked = failure.retry_after if isinstance(failure, Failure) else None
+        return self._jitter(state) + (asked or 0.0)
+
+    def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s %s: %s in %.1f ms, attempt %d", operation, subject, outcome, seconds * 1e3, attempt)
+        if self._observers:
+            call = Call(operation, subject, attempt, seconds, outcome)
+            for observer in self._observers:
+                observer(call)

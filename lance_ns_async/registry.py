@@ -1,0 +1,45 @@
+"""From a catalog's name to its backend, imported only when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.backends.base import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a backend is, and which extra of the distribution it needs."""
+
+    module: str
+    name: str
+    extra: str | None = None
+
+
+BACKENDS: Mapping[str, Entry] = {
+    "dir": Entry("lance_ns_async.backends.directory", "DirectoryBackend"),
+    "iceberg": Entry("lance_ns_async.backends.iceberg", "IcebergBackend"),
+}
+
+
+def load(impl: str) -> type[Backend]:
+    """The backend class of that name; raises InvalidInputError for an unknown one or a missing extra."""
+    if (entry := BACKENDS.get(impl)) is None:
+        near = get_close_matches(impl, BACKENDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(BACKENDS)}"
+        raise InvalidInputError(f"backend {impl!r}: unknown; {hint}")
+    try:
+        module = import_module(entry.module)
+    except ModuleNotFoundError as e:
+        if entry.extra is None:
+            raise
+        raise InvalidInputError(
+            f"backend {impl!r} needs: pip install 'lance-ns-async[{entry.extra}]' (no module named {e.name})"
+        ) from e
+    found: type[Backend] = getattr(module, entry.name)
+    return found

@@ -1,0 +1,155 @@
+"""Properties, which are strings, become settings, which are values: every time inside is float seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from typing import Annotated, Any, ClassVar, Self
+
+from lance_namespace.errors import InvalidInputError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from lance_ns_async.policy import Policy
+
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
+_USUAL = Policy()
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(bare: str, value: object) -> object:
+    found = _DURATION.fullmatch(str(value))
+    if found is None:
+        raise ValueError(f"not a duration; write e.g. '500ms', '10s' or '2m' (a bare number means {bare})")
+    return float(found[1]) * _UNITS[found[2] or bare]
+
+
+Seconds = Annotated[float, BeforeValidator(partial(_duration, "s"))]
+"""A time in seconds; the property may be `"10"`, `"10s"`, `"500ms"` or `"2m"`, a bare number meaning seconds."""
+
+Millis = Annotated[float, BeforeValidator(partial(_duration, "ms"))]
+"""A time in seconds as well; a bare number in the property means milliseconds."""
+
+Secrets = Mapping[str, SecretStr]
+
+
+class Settings(BaseModel):
+    """What every backend can be told. Properties are spelled like the fields, `-` and `.` count as `_`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    backend: ClassVar[str]
+    """The name properties may be prefixed with, as in `iceberg.endpoint`."""
+    prefixes: ClassVar[tuple[str, ...]] = ("storage",)
+    """Fields that gather all properties beginning with their name and a dot."""
+
+    max_retries: int = Field(default=_USUAL.max_retries, ge=0)
+    max_in_flight: int = Field(default=_USUAL.max_in_flight, ge=1)
+    attempt_timeout: Seconds | None = Field(default=None, gt=0)
+    """None means what is usual for the backend."""
+    operation_timeout: Seconds = Field(default=_USUAL.operation_timeout, gt=0)
+    backoff_initial: Seconds = Field(default=_USUAL.backoff_initial, ge=0)
+    backoff_max: Seconds = Field(default=_USUAL.backoff_max, ge=0)
+    storage: Secrets = {}
+    """`storage.*` properties: handed to Lance, without the prefix, as storage options."""
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> Self:
+        """The settings in `properties`; raises InvalidInputError with everything that is wrong at once."""
+        values, problems = cls._gather(properties)
+        try:
+            settings = cls.model_validate(values)
+        except ValidationError as e:
+            problems += [f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in e.errors(include_url=False)]
+        if problems:
+            # Not `from` the validation error: its report could quote what the properties hold.
+            raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}") from None
+        return settings
+
+    def policy(self) -> Policy:
+        """The limits these settings ask for."""
+        return Policy(
+            max_retries=self.max_retries,
+            max_in_flight=self.max_in_flight,
+            attempt_timeout=self.attempt_timeout or self.usual_attempt(),
+            operation_timeout=self.operation_timeout,
+            backoff_initial=self.backoff_initial,
+            backoff_max=self.backoff_max,
+        )
+
+    def usual_attempt(self) -> float:
+        """Seconds one sending of a call may take where `attempt_timeout` was not set."""
+        return _USUAL.attempt_timeout
+
+    def storage_options(self) -> dict[str, str] | None:
+        """What Lance is to be given to reach the storage; None where nothing was configured."""
+        return {key: value.get_secret_value() for key, value in self.storage.items()} or None
+
+    def identity(self) -> str:
+        """Tells the catalog and the principal apart from others, without a secret in it."""
+        raise NotImplementedError
+
+    @classmethod
+    def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+        values: dict[str, Any] = {prefix: {} for prefix in cls.prefixes}
+        given: dict[str, str] = {}
+        problems: list[str] = []
+        for key, value in properties.items():
+            own = key.removeprefix(f"{cls.backend}.")
+            prefix, _, rest = own.partition(".")
+            if prefix in cls.prefixes and rest:
+                values[prefix][rest] = value
+            elif (name := _folded(own)) not in cls.model_fields or name in cls.prefixes:
+                problems.append(f"{key}: unknown{cls._hint(name)}")
+            elif name in values and values[name] != value:
+                problems.append(f"{key}: given twice with different values, also as {given[name]}")
+            else:
+                values[name], given[name] = value, key
+        return values, problems
+
+    @classmethod
+    def _hint(cls, name: str) -> str:
+        near = get_close_matches(name, list(cls._names()), n=1)
+        return f", did you mean {near[0]}?" if near else f"; known are {', '.join(cls._names())}"
+
+    @classmethod
+    def _names(cls) -> Iterator[str]:
+        for name in cls.model_fields:
+            yield f"{name}.*" if name in cls.prefixes else name
+
+
+class HttpSettings(Settings):
+    """What every backend that speaks HTTP can be told besides."""
+
+    prefixes = ("storage", "header")
+
+    endpoint: str = Field(pattern=r"^https?://[^/\s]+")
+    """Where the catalog is, e.g. `https://catalog.example.com`."""
+    auth_token: SecretStr | None = None
+    """A bearer token, sent on every call."""
+    connect_timeout: Millis = Field(default=10.0, gt=0)
+    read_timeout: Millis = Field(default=30.0, gt=0)
+    header: Secrets = {}
+    """`header.*` properties: HTTP headers sent on every call."""
+    ca_bundle: str | None = None
+    """A PEM file of certificate authorities to trust instead of the system's."""
+    client_cert: str | None = None
+    """A PEM file with a client certificate, and its key unless `client_key` names it."""
+    client_key: str | None = None
+    proxy: str | None = None
+    """A proxy's URL; None means what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say, `"none"` means no proxy."""
+    max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """The largest answer that is read."""
+
+    def usual_attempt(self) -> float:
+        """Connecting and reading together."""
+        return self.connect_timeout + self.read_timeout
+
+    def identity(self) -> str:
+        """The catalog's endpoint."""
+        return self.endpoint
+
+
+def _folded(key: str) -> str:
+    return key.replace("-", "_").replace(".", "_")

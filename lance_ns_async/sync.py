@@ -1,0 +1,276 @@
+"""The sync namespace: the async one on a background event loop, one line a method."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+
+from lance_namespace import (
+    CreateNamespaceRequest,
+    CreateNamespaceResponse,
+    DeclareTableRequest,
+    DeclareTableResponse,
+    DeregisterTableRequest,
+    DeregisterTableResponse,
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    DropNamespaceResponse,
+    DropTableRequest,
+    DropTableResponse,
+    LanceNamespace,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    ListTablesRequest,
+    ListTablesResponse,
+    NamespaceExistsRequest,
+    NamespaceExistsResponse,
+    RegisterTableRequest,
+    RegisterTableResponse,
+    RenameTableRequest,
+    RenameTableResponse,
+    TableExistsRequest,
+    TableExistsResponse,
+)
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.bulk import Described, Progress
+from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.listing import Listed
+from lance_ns_async.loop import BackgroundLoop
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.policy import Observer, Policy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """The async namespace of one process and the loop it lives on."""
+
+    client: AsyncNamespace
+    loop: BackgroundLoop
+    process: int
+
+    def close_soon(self) -> None:
+        # A forked child abandons what it inherited: closing it would disturb the parent's connections.
+        if self.process == os.getpid():
+            self.loop.close_soon(self.client.aclose())
+
+
+class Namespace(LanceNamespace):
+    """A Lance namespace over one catalog, for use from any thread, running event loops included.
+
+    Each method is that of `AsyncNamespace` and documented there. May be shared by threads, used after a
+    fork, and pickled: the pickle holds the properties, secrets too, so keep it where they may be seen.
+    """
+
+    def __init__(self, impl: str, properties: Mapping[str, str], policy: Policy | None = None) -> None:
+        self._impl = impl
+        self._properties = dict(properties)
+        self._policy = policy
+        self._session: _Session | None = None
+        self._finalizer: weakref.finalize[[], Namespace] | None = None
+        self._closed = False
+        self._namespace_id = self._connect().namespace_id()
+
+    @classmethod
+    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Namespace:
+        """See `AsyncNamespace.connect`."""
+        return Namespace(impl, properties, policy)
+
+    def namespace_id(self) -> str:
+        """See `AsyncNamespace.namespace_id`."""
+        return self._namespace_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._namespace_id})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self._impl, self._properties, self._policy)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives back connections, threads and the loop; may be called twice. Not needed at the end of a process."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None and self._finalizer is not None and self._finalizer.detach():
+            session.loop.run(session.client.aclose())
+            session.loop.release()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """See `AsyncNamespace.observe`; `observer` is called in the background thread."""
+        return self._open().client.observe(observer)
+
+    def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+        """See `AsyncNamespace.list_namespaces`."""
+        return self._call(AsyncNamespace.list_namespaces, request)
+
+    def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+        """See `AsyncNamespace.describe_namespace`."""
+        return self._call(AsyncNamespace.describe_namespace, request)
+
+    def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
+        """See `AsyncNamespace.create_namespace`."""
+        return self._call(AsyncNamespace.create_namespace, request)
+
+    def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
+        """See `AsyncNamespace.drop_namespace`."""
+        return self._call(AsyncNamespace.drop_namespace, request)
+
+    def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+        """See `AsyncNamespace.namespace_exists`."""
+        return self._call(AsyncNamespace.namespace_exists, request)
+
+    def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+        """See `AsyncNamespace.list_tables`."""
+        return self._call(AsyncNamespace.list_tables, request)
+
+    def list_all_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+        """See `AsyncNamespace.list_all_tables`."""
+        return self._call(AsyncNamespace.list_all_tables, request)
+
+    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+        """See `AsyncNamespace.describe_table`."""
+        return self._call(AsyncNamespace.describe_table, request)
+
+    def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+        """See `AsyncNamespace.table_exists`."""
+        return self._call(AsyncNamespace.table_exists, request)
+
+    def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
+        """See `AsyncNamespace.declare_table`."""
+        return self._call(AsyncNamespace.declare_table, request)
+
+    def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+        """See `AsyncNamespace.register_table`."""
+        return self._call(AsyncNamespace.register_table, request)
+
+    def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
+        """See `AsyncNamespace.deregister_table`."""
+        return self._call(AsyncNamespace.deregister_table, request)
+
+    def drop_table(self, request: DropTableRequest) -> DropTableResponse:
+        """See `AsyncNamespace.drop_table`."""
+        return self._call(AsyncNamespace.drop_table, request)
+
+    def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
+        """See `AsyncNamespace.rename_table`."""
+        return self._call(AsyncNamespace.rename_table, request)
+
+    def describe_tables(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Described:
+        """See `AsyncNamespace.describe_tables`; as concurrent as there, `progress` is called in the background."""
+        return self._call(
+            AsyncNamespace.describe_tables,
+            ids,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    def list_many(
+        self,
+        namespaces: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> Listed:
+        """See `AsyncNamespace.list_many`."""
+        return self._call(AsyncNamespace.list_many, namespaces, max_in_flight=max_in_flight, timeout=timeout)
+
+    def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
+        """See `AsyncNamespace.iter_tables`."""
+        return self._flat(self._open().client.table_groups(namespace, recursive=recursive))
+
+    def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
+        """See `AsyncNamespace.iter_namespaces`."""
+        return self._flat(self._open().client.namespace_groups(namespace, recursive=recursive))
+
+    def exists(self, id: Iterable[str]) -> bool:
+        """See `AsyncNamespace.exists`."""
+        return self._call(AsyncNamespace.exists, id)
+
+    def _connect(self) -> AsyncNamespace:
+        return AsyncNamespace.connect(self._impl, self._properties, policy=self._policy)
+
+    def _open(self) -> _Session:
+        session = self._session
+        if session is not None and session.process == os.getpid():
+            return session
+        if self._closed:
+            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+        fresh = _Session(self._connect(), BackgroundLoop.lease(), os.getpid())
+        finalizer = weakref.finalize(self, fresh.close_soon)
+        # Threads may race to this line; the loser's session has done nothing yet.
+        self._session, self._finalizer = fresh, finalizer
+        return fresh
+
+    def _call(
+        self,
+        operation: Callable[Concatenate[AsyncNamespace, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        session = self._open()
+        return session.loop.run(operation(session.client, *args, **kwargs))
+
+    def _flat(self, groups: AsyncGenerator[Sequence[T], None]) -> Iterator[T]:
+        loop = self._open().loop
+        try:
+            while (group := loop.run(_following(groups))) is not None:
+                yield from group
+        finally:
+            loop.run(groups.aclose())
+
+
+class _Named(Namespace):
+    """A namespace of one backend, made of nothing but properties, as `lance_namespace.connect` makes it."""
+
+    impl: ClassVar[str]
+
+    def __init__(self, **properties: str) -> None:
+        super().__init__(self.impl, properties)
+
+
+class DirNamespace(_Named):
+    """The embedded catalog: a directory. Properties: `root`, `storage.*`."""
+
+    impl = "dir"
+
+
+class IcebergNamespace(_Named):
+    """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and more."""
+
+    impl = "iceberg"
+
+
+def _unpickled(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:
+    namespace = cls.__new__(cls)
+    Namespace.__init__(namespace, impl, properties, policy)
+    return namespace
+
+
+async def _following(groups: AsyncGenerator[Sequence[T], None]) -> Sequence[T] | None:
+    return await anext(groups, None)

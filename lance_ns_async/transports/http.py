@@ -1,0 +1,211 @@
+"""One wire: JSON over HTTP. What an answer means is told by the backend's functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import httpx
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnauthenticatedError
+
+from lance_ns_async.errors import Code, Failure
+from lance_ns_async.model import Id
+from lance_ns_async.policy import Caller
+from lance_ns_async.settings import HttpSettings
+from lance_ns_async.transports.auth import Tokens
+from lance_ns_async.transports.wire import AiohttpWire, environment_proxy, tls_context
+
+T = TypeVar("T")
+
+Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
+"""From the JSON body of an error: codes more specific than the status, and the server's message."""
+
+_SHOWN = 200
+"""How many characters of an answer nobody understands are shown."""
+
+
+class HttpTransport:
+    """Makes calls on one HTTP API: JSON in, a decoded value out."""
+
+    def __init__(
+        self,
+        wire: httpx.AsyncBaseTransport,
+        caller: Caller,
+        *,
+        base: str,
+        headers: Mapping[str, str],
+        explain: Explain,
+        tokens: Tokens | None = None,
+    ) -> None:
+        self._wire = wire
+        self._caller = caller
+        self._base = base
+        self._headers = httpx.Headers(headers)
+        self._explain = explain
+        self._tokens = tokens
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        subject: Id,
+        operation: str,
+        decode: Callable[[Any], T],
+        query: str = "",
+        body: Any = None,
+        form: Mapping[str, str] | None = None,
+        safe: bool | None = None,
+    ) -> T:
+        """What `decode` makes of the answer's JSON, or of None where the answer is empty.
+
+        `path` and `query` are sent as they are, so both must be encoded. GET and HEAD are `safe`, that is
+        sent again after any passing failure, unless said otherwise. Costs one remote call, and one more
+        where the token had expired.
+        """
+        url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
+        content, content_type = _content(body, form)
+        is_safe = method in ("GET", "HEAD") if safe is None else safe
+
+        async def call(token: str | None) -> T:
+            headers = self._headers
+            if content_type or token:
+                headers = headers.copy()
+                if content_type:
+                    headers["content-type"] = content_type
+                if token:
+                    headers["authorization"] = f"Bearer {token}"
+
+            async def send() -> T:
+                request = httpx.Request(method, url, headers=headers, content=content)
+                return self._decoded(await self._answer(request), decode)
+
+            return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
+
+        if self._tokens is None:
+            return await call(None)
+        token = await self._tokens.current()
+        try:
+            return await call(token)
+        except UnauthenticatedError:
+            # A refused token did nothing, so even a write may be sent again with a new one.
+            renewed = await self._tokens.renewed(token)
+        return await call(renewed)
+
+    async def aclose(self) -> None:
+        """Closes the wire; may be called twice."""
+        await self._wire.aclose()
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        try:
+            response = await self._wire.handle_async_request(request)
+            await response.aread()
+        except httpx.UnsupportedProtocol as e:
+            raise InvalidInputError(f"endpoint: {e}") from e
+        except (httpx.ConnectError, httpx.ConnectTimeout) as e:
+            where = f"{request.url.scheme}://{request.url.netloc.decode()}"
+            message = f"{e} ({where}); is the endpoint right and the server up?"
+            raise Failure("refused", message=message, delivered=False) from e
+        except httpx.TransportError as e:
+            raise Failure("disconnected", message=str(e)) from e
+        except httpx.DecodingError as e:
+            raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
+        if response.is_success:
+            return response
+        raise self._failure(response)
+
+    def _decoded(self, response: httpx.Response, decode: Callable[[Any], T]) -> T:
+        try:
+            return decode(json.loads(response.content) if response.content else None)
+        except LanceNamespaceError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError) as e:
+            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_shown(response)}"
+            raise Failure("unreadable", message=message, delivered=True) from e
+
+    def _failure(self, response: httpx.Response) -> Failure:
+        status = response.status_code
+        codes, message = self._explained(response)
+        if response.is_redirect:
+            message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
+        return Failure(
+            *codes,
+            status,
+            message=f"HTTP {status}: {message}",
+            retry_after=_retry_after(response.headers.get("retry-after")),
+            # Throttled and unauthenticated requests are turned away at the door; others may have acted.
+            delivered=False if status in (401, 419, 429) else None,
+        )
+
+    def _explained(self, response: httpx.Response) -> tuple[tuple[Code, ...], str]:
+        try:
+            return self._explain(json.loads(response.content))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return (), _shown(response) or response.reason_phrase
+
+
+def open_http(
+    settings: HttpSettings,
+    caller: Caller,
+    *,
+    path: str,
+    explain: Explain,
+    tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
+) -> HttpTransport:
+    """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet."""
+    endpoint = settings.endpoint.rstrip("/")
+    wire = _wire(settings, endpoint)
+    headers = {
+        "accept": "application/json",
+        # Descriptions are short: compressing them costs more time than it saves.
+        "accept-encoding": "identity",
+        "user-agent": "lance-ns-async",
+        **{name: value.get_secret_value() for name, value in settings.header.items()},
+    }
+    if settings.auth_token is not None:
+        headers["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
+    return HttpTransport(wire, caller, base=endpoint + path, headers=headers, explain=explain, tokens=tokens(wire))
+
+
+def _wire(settings: HttpSettings, endpoint: str) -> AiohttpWire:
+    proxy = environment_proxy(endpoint) if settings.proxy is None else settings.proxy
+    try:
+        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key)
+    except OSError as e:
+        given = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
+        raise InvalidInputError(f"{settings.backend} properties: cannot load {given}: {e}") from e
+    return AiohttpWire(
+        connect_timeout=settings.connect_timeout,
+        tls=tls,
+        proxy=None if proxy == "none" else proxy,
+        max_bytes=settings.max_response_bytes,
+    )
+
+
+def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, str | None]:
+    if form is not None:
+        return urlencode(form).encode(), "application/x-www-form-urlencoded"
+    if body is not None:
+        return json.dumps(body).encode(), "application/json"
+    return None, None
+
+
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _shown(response: httpx.Response) -> str:
+    text = response.content[: 4 * _SHOWN].decode("utf-8", "replace")
+    return " ".join(text[:_SHOWN].split())

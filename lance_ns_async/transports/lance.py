@@ -1,0 +1,94 @@
+"""One wire: pylance, which is synchronous, called in worker threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure
+from lance_ns_async.model import Id
+from lance_ns_async.policy import Caller
+
+T = TypeVar("T")
+
+LANCE_ERRORS: ErrorTable = {**COMMON_ERRORS, **{cls.__name__: cls for cls in PHRASES}}
+"""pylance names its failures as the spec does; whatever else it raises is an InternalError."""
+
+
+class LanceTransport:
+    """Runs calls of pylance in threads, no more at once than the policy's slots."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    async def call(self, work: Callable[[], T], *, subject: Id, operation: str, safe: bool = True) -> T:
+        """What `work` gives. A call given up goes on in its thread, because nothing can stop it there."""
+        limiter = self._limiter or self._open()
+
+        async def send() -> T:
+            try:
+                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+            except LanceNamespaceError as e:
+                raise Failure(type(e).__name__, message=_first_line(e), delivered=True) from e
+            except NotImplementedError as e:
+                raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
+            except (OSError, ValueError, RuntimeError) as e:
+                raise Failure(type(e).__name__, message=_first_line(e)) from e
+
+        return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
+
+    def _open(self) -> anyio.CapacityLimiter:
+        # The caller's slots bound the calls; abandoned threads must not use up what bounds new ones.
+        self._limiter = anyio.CapacityLimiter(float("inf"))
+        return self._limiter
+
+
+def _first_line(e: BaseException) -> str:
+    # What follows is where in pylance's own source the error was made.
+    return str(e).split(", /", 1)[0].split("\n", 1)[0]
+
+
+class Directory:
+    """pylance's directory namespace and the table it keeps its entries in. All of it blocks: call it in threads."""
+
+    def __init__(self, root: str, storage_options: Mapping[str, str] | None) -> None:
+        self._root = root
+        self._storage_options = dict(storage_options or {})
+
+    @cached_property
+    def namespace(self) -> Any:
+        """The whole of it: nested namespaces by the manifest, tables at the root by their directories."""
+        return self._open(manifest_enabled="true")
+
+    @cached_property
+    def flat(self) -> Any:
+        """The tables at the root alone, which the manifest does not know."""
+        return self._open(manifest_enabled="false")
+
+    def entries(self, predicate: str) -> Sequence[Mapping[str, Any]]:
+        """The manifest's rows that fit; none where there is no manifest yet. Costs one open and one scan."""
+        import lance
+
+        options = self._storage_options or None
+        try:
+            manifest = lance.dataset(f"{self._root}/__manifest", storage_options=options)
+        except ValueError as e:
+            if "was not found" in str(e):
+                return []
+            raise
+        columns = ["object_id", "location", "metadata"]
+        rows: list[Mapping[str, Any]] = manifest.to_table(columns=columns, filter=predicate).to_pylist()
+        return rows
+
+    def _open(self, *, manifest_enabled: str) -> Any:
+        from lance.namespace import DirectoryNamespace
+
+        storage = {f"storage.{key}": value for key, value in self._storage_options.items()}
+        make: Callable[..., Any] = DirectoryNamespace
+        return make(root=self._root, manifest_enabled=manifest_enabled, **storage)

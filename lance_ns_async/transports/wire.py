@@ -1,0 +1,117 @@
+"""HTTP as httpx speaks it, carried by aiohttp's session: httpx's own pool slows down with every request in flight."""
+
+from __future__ import annotations
+
+import ssl
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx
+from yarl import URL
+
+
+class ResponseTooLargeError(httpx.TransportError):
+    """The answer is longer than the limit it is read with."""
+
+
+class AiohttpWire(httpx.AsyncBaseTransport):
+    """Sends each request once over a pooled connection and reads the whole answer, up to a limit.
+
+    Opens nothing before the first request, and belongs to the event loop of that request. Follows no
+    redirect, keeps no cookie, repeats nothing, and sends the URL exactly as it was written.
+    """
+
+    def __init__(
+        self, *, connect_timeout: float, tls: ssl.SSLContext | None, proxy: str | None, max_bytes: int
+    ) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self._tls = tls
+        self._proxy = proxy
+        self._max_bytes = max_bytes
+        self._session: aiohttp.ClientSession | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The whole answer; raises httpx.ConnectError where the request certainly was not sent."""
+        session = self._session or self._open()
+        try:
+            async with session.request(
+                request.method,
+                # Encoded: otherwise yarl turns %2E into a dot and /%2E%2E/x into /x.
+                URL(str(request.url), encoded=True),
+                headers=request.headers.multi_items(),
+                data=request.content or None,
+                allow_redirects=False,
+            ) as answer:
+                body = await self._read(answer)
+                return httpx.Response(answer.status, headers=list(answer.raw_headers), content=body)
+        except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
+            raise httpx.ConnectError(_connect_message(e)) from e
+        except aiohttp.ConnectionTimeoutError as e:
+            raise httpx.ConnectTimeout(f"no connection within {self._timeout.sock_connect:g} s") from e
+        except aiohttp.InvalidURL as e:
+            raise httpx.UnsupportedProtocol(f"not a URL: {request.url}") from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise httpx.ReadError(f"the connection was lost: {str(e) or type(e).__name__}") from e
+
+    async def aclose(self) -> None:
+        """Closes all connections; the next request would open new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        # The caller's slots bound the connections; a second limit here would only queue unseen.
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=self._timeout,
+            proxy=self._proxy,
+        )
+        # aiohttp would send a DELETE again on its own when a kept connection turns out dead.
+        self._session._retry_connection = False
+        return self._session
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        length = answer.content_length
+        if length is not None and length <= self._max_bytes:
+            return await answer.read()
+        chunks: list[bytes] = []
+        size = length or 0
+        if size <= self._max_bytes:
+            size = 0
+            async for chunk in answer.content.iter_any():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > self._max_bytes:
+                    break
+            else:
+                return b"".join(chunks)
+        answer.close()
+        raise ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for `url`; None where none does."""
+    parts = urlsplit(url)
+    if parts.hostname is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str | None) -> ssl.SSLContext | None:
+    """What to trust and to show on TLS connections; None where the defaults do."""
+    if ca_bundle is None and client_cert is None:
+        return None
+    context = ssl.create_default_context(cafile=ca_bundle)
+    if client_cert is not None:
+        context.load_cert_chain(client_cert, client_key)
+    return context
+
+
+def _connect_message(e: aiohttp.ClientError) -> str:
+    reason = e.__cause__ or e
+    return f"cannot connect: {reason}"

@@ -1,0 +1,1 @@
+"""Small in-process catalogs that speak the real wire, for tests."""

@@ -1,0 +1,84 @@
+"""The Iceberg REST server other tests run against: it starts, answers, restarts and fails loudly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
+from tests.servers.process import ServerError
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    with iceberg_rest(tmp_path_factory.mktemp("iceberg")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: IcebergRest) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.endpoint, trust_env=False) as connected:
+        yield connected
+
+
+def create_namespace(client: httpx.Client, name: str) -> httpx.Response:
+    return client.post("/v1/namespaces", json={"namespace": [name], "properties": {"owner": "someone"}})
+
+
+def test_config_names_the_separator_and_no_prefix(client: httpx.Client) -> None:
+    config = client.get("/v1/config").raise_for_status().json()
+    assert config["overrides"] == {"namespace-separator": "%2E"}
+    assert "prefix" not in config["defaults"]
+    assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}" in config["endpoints"]
+
+
+def test_a_new_namespace_lies_in_the_warehouse(server: IcebergRest, client: httpx.Client) -> None:
+    created = create_namespace(client, "placed").raise_for_status().json()
+    assert created["namespace"] == ["placed"]
+    assert created["properties"] == {"owner": "someone", "location": f"{server.warehouse}/placed"}
+
+
+def test_a_table_in_a_missing_namespace_is_refused(client: httpx.Client) -> None:
+    table = {"name": "t", "schema": {"type": "struct", "fields": []}}
+    answer = client.post("/v1/namespaces/nowhere/tables", json=table)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchNamespaceException")
+
+
+def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) -> None:
+    create_namespace(client, "kept").raise_for_status()
+    server.restart()
+    assert ["kept"] in client.get("/v1/namespaces").raise_for_status().json()["namespaces"]
+
+
+def test_a_killed_server_refuses_connections_until_it_is_restarted(server: IcebergRest, client: httpx.Client) -> None:
+    create_namespace(client, "survivor").raise_for_status()
+    server.kill()
+    with pytest.raises(httpx.TransportError):
+        client.get("/v1/config")
+    server.restart()
+    assert client.head("/v1/namespaces/survivor").status_code == 204
+
+
+def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> None:
+    with iceberg_rest(tmp_path) as server:
+        server.stop()
+        server.stop()
+        server.kill()
+
+
+def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").mkdir()
+    with pytest.raises(ServerError, match=r"(?s)iceberg-rest ended with code \d+.*catalog\.db"):
+        with iceberg_rest(tmp_path):
+            pass
+
+
+def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="iceberg-rest is not ready after 0 s"):
+        with iceberg_rest(tmp_path, start_within=0.0):
+            pass
