@@ -55,9 +55,7 @@ def config(warehouse: list[str]) -> dict[str, Any]:
 
 def loaded_table(namespace: str, table: str) -> str:
     """The JSON text of a LoadTableResponse, from a template: its making must not slow the first describes."""
-    return _TEMPLATE.replace("$namespace", json.dumps(namespace)[1:-1]).replace(
-        "$table", json.dumps(table)[1:-1]
-    )
+    return _TEMPLATE.replace("$namespace", json.dumps(namespace)[1:-1]).replace("$table", json.dumps(table)[1:-1])
 
 
 def load_table(namespace: str, table: str) -> dict[str, Any]:
@@ -71,8 +69,7 @@ def load_table(namespace: str, table: str) -> dict[str, Any]:
         ("day", "date"),
     )
     fields: list[dict[str, Any]] = [
-        {"id": number, "name": name, "required": False, "type": kind}
-        for number, (name, kind) in enumerate(columns, 1)
+        {"id": number, "name": name, "required": False, "type": kind} for number, (name, kind) in enumerate(columns, 1)
     ]
     vector = {"type": "list", "element-id": 7, "element": "float", "element-required": False}
     fields.append({"id": 6, "name": "vector", "required": False, "type": vector})

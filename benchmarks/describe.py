@@ -60,9 +60,7 @@ def bench(extent: Extent, stacks: Sequence[str], seed: int) -> tuple[dict[str, s
         for number in range(1, extent.rounds + 1):
             for cell in order.sample(wanted, len(wanted)):
                 bench.run(cell)
-                progress(
-                    f"round {number}/{extent.rounds}: {len(bench.runs)}/{len(wanted) * extent.rounds} runs"
-                )
+                progress(f"round {number}/{extent.rounds}: {len(bench.runs)}/{len(wanted) * extent.rounds} runs")
     progress("")
     conditions = {
         "machine": f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.system()}",
@@ -96,18 +94,12 @@ def main() -> None:
     """Runs the benchmark and writes its results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.describe", description=__doc__)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", dest="extent", action="store_const", const=QUICK, help="the goals' cells, a minute"
-    )
-    size.add_argument(
-        "--full", dest="extent", action="store_const", const=FULL, help="10,000 describes and more"
-    )
+    size.add_argument("--quick", dest="extent", action="store_const", const=QUICK, help="the goals' cells, a minute")
+    size.add_argument("--full", dest="extent", action="store_const", const=FULL, help="10,000 describes and more")
     parser.add_argument("--rounds", type=int, help="how often each cell is run")
     parser.add_argument("--stacks", nargs="+", choices=STACKS, default=list(STACKS), help="only these")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the cells")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "results", help="where results go"
-    )
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where results go")
     parser.set_defaults(extent=DEFAULT)
     options = parser.parse_args()
     extent = replace(options.extent, rounds=options.rounds) if options.rounds else options.extent

@@ -74,9 +74,7 @@ def plot_wall(axes: Axes, found: Mapping[Key, Figures]) -> None:
     for latency, c, bound in ((0.02, 64, 1.3), (0.05, 256, 1.4)):
         place = places.index((latency, c))
         axes.hlines(bound, place - 0.4, place + 0.4, color="black", linestyle="--", linewidth=1)
-        axes.annotate(
-            f"goal {bound}", (place, bound), (0, 3), textcoords="offset points", ha="center", fontsize=8
-        )
+        axes.annotate(f"goal {bound}", (place, bound), (0, 3), textcoords="offset points", ha="center", fontsize=8)
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_yscale("log")
     axes.set_yticks([1, 1.5, 2, 5, 10, 50], ["1", "1.5", "2", "5", "10", "50"])
@@ -94,14 +92,10 @@ def plot_speed(axes: Axes, found: Mapping[Key, Figures]) -> None:
     peer = found.get(cells["peer"])
     for place, rate in enumerate(rates):
         times = f" ({rate / peer.rate.median:.0f}x)" if peer else ""
-        axes.annotate(
-            f"{rate:,.0f}{times}", (rate, place), (4, 0), textcoords="offset points", va="center", bbox=LABEL
-        )
+        axes.annotate(f"{rate:,.0f}{times}", (rate, place), (4, 0), textcoords="offset points", va="center", bbox=LABEL)
     ideal = 64 / LATENCY
     axes.axvline(ideal, color="black", linewidth=0.8)
-    axes.annotate(
-        "ideal", (ideal, 1), (3, -12), xycoords=("data", "axes fraction"), textcoords="offset points"
-    )
+    axes.annotate("ideal", (ideal, 1), (3, -12), xycoords=("data", "axes fraction"), textcoords="offset points")
     axes.set_xlim(0, ideal * 1.25)
     axes.set(xlabel="describes per second", title=f"Speed, {LATENCY * 1e3:g} ms, 64 in flight")
 

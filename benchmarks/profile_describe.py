@@ -10,6 +10,7 @@ import cProfile
 import gc
 import pstats
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +64,8 @@ def library(file: str) -> str:
         return "/".join(parts[parts.index("lance_ns_async") :])
     if "site-packages" in parts:
         return parts[parts.index("site-packages") + 1]
-    return path.parent.name if path.parent.name in ("asyncio", "json") else path.name
+    # A package of the standard library under its own name, a module of it under the file's.
+    return path.parent.name if path.parent.name in sys.stdlib_module_names else path.name
 
 
 @contextmanager

@@ -52,9 +52,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[Run]]:
     return raw["conditions"], [Run(**{**run, "cell": Cell(**run["cell"])}) for run in raw["runs"]]
 
 
-def markdown(
-    conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[Key, Figures], plotted: bool
-) -> str:
+def markdown(conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[Key, Figures], plotted: bool) -> str:
     """The whole report."""
     parts = [
         INTRODUCTION,
@@ -83,7 +81,7 @@ def goal_row(goal: Goal, found: Mapping[Key, Figures]) -> tuple[str, str, str]:
         return goal.text, "", "not measured"
     distance = abs(figure / goal.bound - 1)
     verdict = f"met, {distance:.0%} to spare" if goal.met(figure) else f"**missed by {distance:.0%}**"
-    return goal.text, f"{figure:.3g}", verdict
+    return goal.text, f"{figure:.0f}" if goal.bound >= 10 else f"{figure:.2f}", verdict
 
 
 def grid(found: Mapping[Key, Figures], show: Callable[[Figures], str]) -> str:

@@ -145,9 +145,7 @@ class Catalog:
             self.counts.late += now - due
             self._finish(connection, content)
         # A timer may fire up to a millisecond early: a shorter wait would spin until the answer is due.
-        self._timer = (
-            self._loop.call_later(max(self._held[0][0] - now, 0.001), self._tick) if self._held else None
-        )
+        self._timer = self._loop.call_later(max(self._held[0][0] - now, 0.001), self._tick) if self._held else None
 
     def _finish(self, connection: "Connection", content: bytes) -> None:
         self._in_flight -= 1

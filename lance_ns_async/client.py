@@ -113,13 +113,13 @@ class AsyncNamespace:
         """The names of the namespaces directly below one; costs a call a page of the catalog's."""
         request = messages.coerced(ListNamespacesRequest, request)
         parent = self._namespace(request.id)
-        if self._is_deepest(parent):
-            return ListNamespacesResponse(namespaces=[])
 
         async def fetch(token: str | None) -> Page[str]:
             return self._lister().sorted(await self._backend.list_namespaces(parent, token, request.limit))
 
         with self._operation():
+            if self._is_deepest(parent):
+                return ListNamespacesResponse(namespaces=[])
             page = await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)
         return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
 
@@ -183,10 +183,10 @@ class AsyncNamespace:
         """
         request = messages.coerced(ListTablesRequest, request)
         parent = self._namespace(request.id)
-        if len(parent) < self._backend.capabilities.min_depth:
-            return ListTablesResponse(tables=[])
         lister = self._lister()
         with self._operation():
+            if len(parent) < self._backend.capabilities.min_depth:
+                return ListTablesResponse(tables=[])
             if request.include_declared is False:
                 page = await self._written(lister, parent, request)
             else:

@@ -87,6 +87,7 @@ class Failure(Exception):
         message: str,
         retry_after: float | None = None,
         delivered: bool | None = None,
+        transient: bool = False,
     ) -> None:
         super().__init__(message)
         self.codes = codes
@@ -96,6 +97,8 @@ class Failure(Exception):
         """Seconds the server asked to wait; None where it did not."""
         self.delivered = delivered
         """Whether the server may have acted: False where it certainly did not, None where nobody knows."""
+        self.transient = transient
+        """Whether the same call may well succeed soon, whatever error it means."""
         self.attempts = 1
         """How often the call had been sent when it was given up."""
 

@@ -167,7 +167,7 @@ class Caller:
             if not isinstance(failure, Failure) or not (safe or failure.delivered is False):
                 return False
             error = error_class(failure, subject, operation, self._errors)
-            return issubclass(error, ServiceUnavailableError | ThrottlingError)
+            return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
         def late(state: RetryCallState) -> bool:
             return monotonic() + state.upcoming_sleep >= until

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
 
 from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure
 from lance_ns_async.model import Id
@@ -26,6 +26,7 @@ class LanceTransport:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._limiter: anyio.CapacityLimiter | None = None
+        self._writing = anyio.Lock()
 
     async def call(self, work: Callable[[], T], *, subject: Id, operation: str, safe: bool = True) -> T:
         """What `work` gives. A call given up goes on in its thread, because nothing can stop it there."""
@@ -34,6 +35,10 @@ class LanceTransport:
         async def send() -> T:
             try:
                 return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+            except ConcurrentModificationError as e:
+                # Somebody else committed to the manifest first, and nothing of ours is in it.
+                name = type(e).__name__
+                raise Failure(name, message=_first_line(e), delivered=False, transient=True) from e
             except LanceNamespaceError as e:
                 raise Failure(type(e).__name__, message=_first_line(e), delivered=True) from e
             except NotImplementedError as e:
@@ -41,7 +46,11 @@ class LanceTransport:
             except (OSError, ValueError, RuntimeError) as e:
                 raise Failure(type(e).__name__, message=_first_line(e)) from e
 
-        return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
+        if safe:
+            return await self._caller.call(send, subject=subject, operation=operation)
+        # Writers of one process would only make each other's commits conflict.
+        async with self._writing:
+            return await self._caller.call(send, subject=subject, operation=operation, safe=False)
 
     def _open(self) -> anyio.CapacityLimiter:
         # The caller's slots bound the calls; abandoned threads must not use up what bounds new ones.

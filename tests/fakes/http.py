@@ -30,7 +30,7 @@ class FakeServer(ABC):
         self.connections = 0
         """How many connections were opened."""
         self.most_in_flight = 0
-        """How many requests were under way at once at most, those that wait here included."""
+        """How many requests were under way at once at most. Answers are quick: `hold` or `delay` lets them gather."""
         self._in_flight = 0
         self._lock = threading.RLock()
         self._faults: list[Fault] = []

@@ -12,26 +12,13 @@ from urllib.parse import parse_qsl, unquote, unquote_plus
 from .faults import Answer, Received
 from .http import FakeServer
 from .iceberg_catalog import NESSIE, Dropped, IcebergCatalog, Quirks
-from .iceberg_metadata import Json, Loaded, Refusal, creation
+from .iceberg_errors import Refusal
+from .iceberg_metadata import Json, Loaded, creation
 from .jetty import JettyError, check_path, page
 from .tokens import Tokens
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
 """The properties that make an Iceberg table a Lance table whose versions the storage manages."""
-
-_ERROR_TYPES = {
-    400: "BadRequestException",
-    401: "NotAuthorizedException",
-    403: "ForbiddenException",
-    419: "AuthenticationTimeoutException",
-    429: "TooManyRequestsException",
-    503: "SlowDownException",
-}
-_JAVA_LANG = {
-    "IllegalArgumentException",
-    "NullPointerException",
-    "NumberFormatException",
-}
 
 
 class FakeIceberg(FakeServer):
@@ -136,8 +123,7 @@ class FakeIceberg(FakeServer):
         return None if table is None else table["metadata"]
 
     def error(self, status: int) -> Answer:
-        type = _ERROR_TYPES.get(status, "InternalServerError")
-        return self._refused(Refusal(status, type, "on demand"))
+        return self._refused(Refusal(status, None, "on demand"))
 
     def handle(self, request: Received) -> Answer:
         try:
@@ -154,7 +140,7 @@ class FakeIceberg(FakeServer):
         if (request.method, path) == ("POST", self._token_path):
             return self.tokens.issue(request)
         if (status := self.tokens.refusal(request)) is not None:
-            raise Refusal(status, _ERROR_TYPES[status], "Not authorized to make this request")
+            raise Refusal(status, None, "Not authorized to make this request")
         params = dict(parse_qsl(query, keep_blank_values=True))
         if (request.method, path) == ("GET", f"{self._base}/v1/config"):
             return self._config(params)
@@ -215,9 +201,7 @@ class FakeIceberg(FakeServer):
             config["defaults"]["rest-page-size"] = str(self._page_size)
         if self.quirks.separator is not None:
             config["overrides"]["namespace-separator"] = self.quirks.separator
-        return Answer.of(
-            {**config, "endpoints": ["GET /v1/{prefix}/namespaces", "POST /v1/{prefix}/tables/rename"]}
-        )
+        return Answer.of({**config, "endpoints": ["GET /v1/{prefix}/namespaces", "POST /v1/{prefix}/tables/rename"]})
 
     def _page(self, field: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
         """All items where the client names no page size, or else as many, from the token on."""
@@ -293,14 +277,7 @@ class FakeIceberg(FakeServer):
 
     def _refused(self, refusal: Refusal) -> Answer:
         typed = refusal.status != 409 or self.quirks.typed_conflicts
-        error: Json = {
-            "message": str(refusal),
-            "type": refusal.type if typed else "",
-            "code": refusal.status,
-        }
-        if self.quirks.stacks:
-            error["stack"] = _stack(refusal)
-        return Answer.of({"error": error}, refusal.status)
+        return refusal.answer(typed=typed, stack=self.quirks.stacks)
 
 
 def _body(request: Received) -> Json:
@@ -323,13 +300,3 @@ def _number(text: str) -> int:
 def _no_route(request: Received) -> Refusal:
     path = request.path.partition("?")[0].lstrip("/")
     return Refusal(400, "BadRequestException", f"No route for request: {request.method} {path}")
-
-
-def _stack(refusal: Refusal) -> list[str]:
-    package = "java.lang" if refusal.type in _JAVA_LANG else "org.apache.iceberg.exceptions"
-    frames = [f"\tat org.apache.iceberg.rest.Frame.call(Frame.java:{line})" for line in range(33)]
-    return [
-        f"{package}.{refusal.type}: {refusal}",
-        *frames,
-        "\tat java.base/java.lang.Thread.run(Thread.java:840)",
-    ]

@@ -12,7 +12,8 @@ from typing import Literal
 from urllib.parse import unquote
 from uuid import uuid4
 
-from .iceberg_metadata import Json, Loaded, Refusal, check_kinds, commit
+from .iceberg_errors import Refusal
+from .iceberg_metadata import Json, Loaded, check_kinds, commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,7 @@ class IcebergCatalog:
         self._check(key)
         name = f"Namespace {self._shown(key)} is not empty."
         if children := len(self.children(key)):
-            raise Refusal(
-                409, "NamespaceNotEmptyException", f"{name} Contains {children} child namespace(s)."
-            )
+            raise Refusal(409, "NamespaceNotEmptyException", f"{name} Contains {children} child namespace(s).")
         if tables := len(self._tables.get(key, {})):
             raise Refusal(409, "NamespaceNotEmptyException", f"{name} Contains {tables} table(s).")
         del self._namespaces[key]
@@ -172,9 +171,8 @@ class IcebergCatalog:
             raise Refusal(400, "IllegalArgumentException", "Table UUID is missing")
         after = commit(table, requirements, updates)
         if not self._exists(key):
-            message = (
-                f"Cannot create table {self._shown(key, name)}. Namespace {self._shown(key)} does not exist"
-            )
+            what = f"Cannot create table {self._shown(key, name)} in catalog rest_backend."
+            message = f"{what} Namespace {self._shown(key)} does not exist"
             raise Refusal(404, "NoSuchNamespaceException", message)
         if creates and self.quirks.moves_tables:
             after["metadata"]["location"] += f"_{uuid4()}"

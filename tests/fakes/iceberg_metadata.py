@@ -13,20 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from .iceberg_errors import Refusal
 from .jetty import JettyError
 
 Json = dict[str, Any]
 Loaded = dict[str, Any]
 """What loading a table answers: `metadata-location` and `metadata`."""
-
-
-class Refusal(Exception):
-    """An error in the catalog's own form."""
-
-    def __init__(self, status: int, type: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.type = type
 
 
 def commit(table: Loaded | None, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:
@@ -53,9 +45,7 @@ def check_kinds(requirements: Sequence[Json], updates: Sequence[Json]) -> None:
             raise JettyError(500, f"{unsupported}: Cannot convert metadata update action to json: {kind}")
 
 
-def creation(
-    location: str, properties: Mapping[str, str], snapshots: int = 0, format_version: int = 2
-) -> list[Json]:
+def creation(location: str, properties: Mapping[str, str], snapshots: int = 0, format_version: int = 2) -> list[Json]:
     """The updates which create a table with an empty schema and some snapshots, the last of them current."""
     now = int(time.time() * 1000)
     updates: list[Json] = [

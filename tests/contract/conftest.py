@@ -1,0 +1,80 @@
+"""A namespace on each site, by each face, with a home of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import anyio.to_thread
+import pytest
+from lance_namespace import CreateNamespaceRequest
+
+from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
+from tests.contract.sites import PARAMS, SITES, Site
+
+_numbers = itertools.count()
+
+
+class SyncFace:
+    """A sync namespace with the async one's manners, so that each behaviour is written down once."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._namespace, name)
+        if name.startswith("iter_"):
+            return lambda *args, **kwargs: _iterated(method(*args, **kwargs))
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await anyio.to_thread.run_sync(lambda: method(*args, **kwargs))
+
+        return call
+
+
+async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
+    done = object()
+    while (item := await anyio.to_thread.run_sync(next, items, done)) is not done:
+        yield item
+
+
+@dataclass(frozen=True)
+class Home:
+    """A namespace that no other test uses."""
+
+    id: NamespaceId
+
+    def table(self, name: str) -> list[str]:
+        return [*self.id, name]
+
+    def tables(self, *names: str) -> list[TableId]:
+        return [self.id.table(name) for name in names]
+
+    def child(self, *names: str) -> list[str]:
+        return [*self.id, *names]
+
+
+@pytest.fixture(scope="session", params=PARAMS)
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with SITES[request.param](tmp_path_factory.mktemp(request.param)) as site:
+        yield site
+
+
+@pytest.fixture(params=["async", "sync"])
+async def ns(request: pytest.FixtureRequest, site: Site) -> AsyncIterator[AsyncNamespace]:
+    face: Literal["async", "sync"] = request.param
+    if face == "async":
+        async with AsyncNamespace.connect(site.impl, site.properties) as namespace:
+            yield namespace
+    else:
+        with Namespace.connect(site.impl, site.properties) as sync:
+            yield cast(AsyncNamespace, SyncFace(sync))
+
+
+@pytest.fixture
+async def home(ns: AsyncNamespace) -> Home:
+    id = NamespaceId([f"home{next(_numbers)}"])
+    await ns.create_namespace(CreateNamespaceRequest(id=list(id)))
+    return Home(id)

@@ -1,0 +1,87 @@
+"""The catalogs the contract is tested on: a new backend adds a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lance_ns_async import TableId
+from tests.fakes.iceberg import FakeIceberg
+from tests.servers.iceberg_rest import iceberg_rest
+
+
+@dataclass(frozen=True)
+class Site:
+    """A catalog to test on."""
+
+    impl: str
+    properties: Mapping[str, str]
+    plant_other: Callable[[TableId], None] | None = None
+    """Puts a table of another format into the catalog; None where it can hold none."""
+    renames: bool = False
+
+
+@contextmanager
+def directory(tmp: Path) -> Iterator[Site]:
+    yield Site("dir", {"root": str(tmp)})
+
+
+@contextmanager
+def fake_iceberg(tmp: Path) -> Iterator[Site]:
+    with FakeIceberg() as server:
+        yield _fake_site(server, tmp, {})
+
+
+@contextmanager
+def fake_nessie(tmp: Path) -> Iterator[Site]:
+    with FakeIceberg.nessie() as server:
+        yield _fake_site(server, tmp, {"warehouse": "warehouse"})
+
+
+@contextmanager
+def real_iceberg(tmp: Path) -> Iterator[Site]:
+    with iceberg_rest(tmp) as server:
+        properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
+        yield Site("iceberg", properties, lambda id: _plant_iceberg(server.endpoint, tmp, id), renames=True)
+
+
+def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) -> Site:
+    def plant(id: TableId) -> None:
+        server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
+
+    return Site("iceberg", {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}, plant, renames=True)
+
+
+def _plant_iceberg(endpoint: str, tmp: Path, id: TableId) -> None:
+    """An Iceberg table as an Iceberg client would make it."""
+    body = {
+        "name": id.name,
+        "location": (tmp / "other" / "-".join(id)).as_uri(),
+        "schema": {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
+        },
+        "stage-create": False,
+    }
+    httpx.post(f"{endpoint}/v1/namespaces/{'%2E'.join(id.parent)}/tables", json=body, trust_env=False).raise_for_status()
+
+
+Open = Callable[[Path], AbstractContextManager[Site]]
+
+SITES: Mapping[str, Open] = {
+    "dir": directory,
+    "iceberg-fake": fake_iceberg,
+    "nessie-fake": fake_nessie,
+    "iceberg-1.11.0": real_iceberg,
+}
+
+REAL = {"iceberg-1.11.0"}
+"""Those that start a real server."""
+
+PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in SITES]

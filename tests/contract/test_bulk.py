@@ -1,0 +1,63 @@
+"""Describing in bulk gives what describing one by one gives, and a backend is what it says it is."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
+from lance_namespace.errors import InvalidInputError, TableNotFoundError
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.registry import load
+from tests.contract.conftest import Home
+from tests.contract.sites import Site
+
+
+async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: Home) -> None:
+    ids = home.tables("a", "b", "c", "d", "e")
+    for i, id in enumerate(ids):
+        await ns.declare_table(DeclareTableRequest(id=list(id), properties={"i": str(i)}))
+    described = (await ns.describe_tables(ids)).raise_for_errors()
+    assert set(described.tables) == set(ids)
+    for id in ids:
+        alone = await ns.describe_table(DescribeTableRequest(id=list(id)))
+        table = described.tables[id]
+        assert (table.id, table.location, table.properties) == (id, alone.location, alone.properties)
+
+
+async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home) -> None:
+    ids = home.tables("a", "b", "c")
+    for id in ids:
+        await ns.declare_table(DeclareTableRequest(id=list(id)))
+    missing = [*home.tables("x", "y"), TableId(home.child("none", "t"))]
+    settled: list[int] = []
+    described = await ns.describe_tables([*ids, *missing, *ids], progress=settled.append)
+    assert set(described.tables) == set(ids) and set(described.errors) == set(missing)
+    assert all(isinstance(described.errors[id], TableNotFoundError) for id in missing[:2])
+    assert sum(settled) == 6
+    with pytest.raises(TableNotFoundError):
+        described.raise_for_errors()
+
+
+async def test_nothing_asked_is_nothing_described(ns: AsyncNamespace) -> None:
+    described = await ns.describe_tables([])
+    assert not described.tables and not described.errors
+
+
+async def test_an_id_too_short_for_the_catalog_is_refused(ns: AsyncNamespace, site: Site) -> None:
+    can = load(site.impl).capabilities
+    if can.min_depth == 0:
+        return
+    short = ["t"] * can.min_depth
+    with pytest.raises(InvalidInputError, match="namespace levels above a table"):
+        await ns.describe_table(DescribeTableRequest(id=short))
+    with pytest.raises(InvalidInputError, match="namespace levels above a table"):
+        await ns.describe_tables([short])
+    assert (await ns.list_tables(ListTablesRequest(id=[]))).tables == []
+
+
+async def test_closed_twice_is_closed(ns: AsyncNamespace, site: Site) -> None:
+    close = ns.aclose if isinstance(ns, AsyncNamespace) else ns.close
+    await close()
+    await close()
+    with pytest.raises(InvalidInputError, match="closed"):
+        await ns.list_tables(ListTablesRequest(id=[]))

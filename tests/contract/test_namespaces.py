@@ -1,0 +1,167 @@
+"""Namespaces: made, described, listed, dropped, in every mode and at every depth."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeNamespaceRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    NamespaceExistsRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+)
+
+from lance_ns_async import AsyncNamespace, NamespaceId
+from tests.contract.conftest import Home
+
+
+async def test_a_made_namespace_is_described_with_its_properties(ns: AsyncNamespace, home: Home) -> None:
+    made = await ns.create_namespace(CreateNamespaceRequest(id=home.child("a"), properties={"k": "v"}))
+    found = await ns.describe_namespace(DescribeNamespaceRequest(id=home.child("a")))
+    assert made.properties is not None and made.properties["k"] == "v"
+    assert found.properties is not None and found.properties["k"] == "v"
+
+
+async def test_making_one_that_is_there_fails(ns: AsyncNamespace, home: Home) -> None:
+    with pytest.raises(NamespaceAlreadyExistsError, match=f"^Namespace already exists: {home.id}"):
+        await ns.create_namespace(CreateNamespaceRequest(id=list(home.id)))
+
+
+@pytest.mark.parametrize("mode", ["ExistOk", "exist_ok", "EXIST_OK"])
+async def test_exist_ok_keeps_the_one_that_is_there(ns: AsyncNamespace, home: Home, mode: str) -> None:
+    await ns.create_namespace(CreateNamespaceRequest(id=home.child("a"), properties={"k": "old"}))
+    kept = await ns.create_namespace(CreateNamespaceRequest(id=home.child("a"), properties={"k": "new"}, mode=mode))
+    assert kept.properties is not None and kept.properties["k"] == "old"
+
+
+async def test_overwrite_replaces_an_empty_one(ns: AsyncNamespace, home: Home) -> None:
+    await ns.create_namespace(CreateNamespaceRequest(id=home.child("a"), properties={"k": "old", "gone": "1"}))
+    request = CreateNamespaceRequest(id=home.child("a"), properties={"k": "new"}, mode="Overwrite")
+    await ns.create_namespace(request)
+    found = await ns.describe_namespace(DescribeNamespaceRequest(id=home.child("a")))
+    assert found.properties is not None and found.properties["k"] == "new" and "gone" not in found.properties
+
+
+async def test_overwrite_makes_one_that_is_missing(ns: AsyncNamespace, home: Home) -> None:
+    await ns.create_namespace(CreateNamespaceRequest(id=home.child("a"), mode="overwrite"))
+    assert await ns.exists(NamespaceId(home.child("a")))
+
+
+async def test_overwrite_never_drops_what_is_inside(ns: AsyncNamespace, home: Home) -> None:
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    with pytest.raises(NamespaceNotEmptyError, match="^Namespace not empty"):
+        await ns.create_namespace(CreateNamespaceRequest(id=list(home.id), mode="overwrite"))
+    assert await ns.exists(home.table("t"))
+
+
+async def test_an_unknown_mode_is_told(ns: AsyncNamespace, home: Home) -> None:
+    with pytest.raises(InvalidInputError, match="mode 'Replace': unknown"):
+        await ns.create_namespace(CreateNamespaceRequest(id=home.child("a"), mode="Replace"))
+
+
+async def test_a_child_needs_its_parent(ns: AsyncNamespace, home: Home) -> None:
+    with pytest.raises(NamespaceNotFoundError, match="^Namespace not found"):
+        await ns.create_namespace(CreateNamespaceRequest(id=home.child("none", "child")))
+    assert not await ns.exists(NamespaceId(home.child("none")))
+
+
+async def test_children_are_listed_by_relative_names(ns: AsyncNamespace, home: Home) -> None:
+    for names in (["a"], ["b"], ["a", "x"]):
+        await ns.create_namespace(CreateNamespaceRequest(id=home.child(*names)))
+    assert await _names(ns, home.child()) == ["a", "b"]
+    assert await _names(ns, home.child("a")) == ["x"]
+    assert await _names(ns, home.child("b")) == []
+    assert home.id.name in await _names(ns, [])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9])
+async def test_listing_in_pages_gives_each_name_once(ns: AsyncNamespace, home: Home, limit: int) -> None:
+    names = [f"n{i}" for i in range(8)]
+    for name in names:
+        await ns.create_namespace(CreateNamespaceRequest(id=home.child(name)))
+    found: list[str] = []
+    token = None
+    while True:
+        page = await ns.list_namespaces(ListNamespacesRequest(id=home.child(), limit=limit, page_token=token))
+        assert len(page.namespaces) <= limit
+        found += page.namespaces
+        if not (token := page.page_token):
+            break
+    assert sorted(found) == names and len(found) == 8
+
+
+async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, home: Home) -> None:
+    missing = home.child("none")
+    with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {home.id}\$none"):
+        await ns.describe_namespace(DescribeNamespaceRequest(id=missing))
+    with pytest.raises(NamespaceNotFoundError):
+        await ns.namespace_exists(NamespaceExistsRequest(id=missing))
+    with pytest.raises(NamespaceNotFoundError):
+        await ns.list_namespaces(ListNamespacesRequest(id=missing))
+    with pytest.raises(NamespaceNotFoundError):
+        await ns.drop_namespace(DropNamespaceRequest(id=missing))
+    assert not await ns.exists(NamespaceId(missing))
+
+
+async def test_exists_answers_for_one_that_is_there(ns: AsyncNamespace, home: Home) -> None:
+    await ns.namespace_exists(NamespaceExistsRequest(id=list(home.id)))
+    assert await ns.exists(home.id)
+
+
+async def test_dropping_removes_an_empty_one(ns: AsyncNamespace, home: Home) -> None:
+    await ns.drop_namespace(DropNamespaceRequest(id=list(home.id)))
+    assert not await ns.exists(home.id)
+
+
+@pytest.mark.parametrize("mode", ["Skip", "SKIP"])
+async def test_skip_accepts_a_missing_one(ns: AsyncNamespace, home: Home, mode: str) -> None:
+    await ns.drop_namespace(DropNamespaceRequest(id=home.child("none"), mode=mode))
+
+
+async def test_dropping_refuses_one_with_a_table(ns: AsyncNamespace, home: Home) -> None:
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    with pytest.raises(NamespaceNotEmptyError, match=f"^Namespace not empty: {home.id}"):
+        await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Restrict"))
+    assert await ns.exists(home.table("t"))
+
+
+async def test_dropping_refuses_one_with_a_child(ns: AsyncNamespace, home: Home) -> None:
+    await ns.create_namespace(CreateNamespaceRequest(id=home.child("a")))
+    with pytest.raises(NamespaceNotEmptyError):
+        await ns.drop_namespace(DropNamespaceRequest(id=list(home.id)))
+    assert await ns.exists(NamespaceId(home.child("a")))
+
+
+async def test_cascade_is_refused_where_the_catalog_has_none(ns: AsyncNamespace, home: Home) -> None:
+    with pytest.raises(InvalidInputError, match="empty namespaces only"):
+        await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade"))
+    assert await ns.exists(home.id)
+
+
+async def test_the_root_is_always_there_and_stays(ns: AsyncNamespace) -> None:
+    assert await ns.exists(NamespaceId())
+    with pytest.raises(InvalidInputError, match="root"):
+        await ns.drop_namespace(DropNamespaceRequest(id=[]))
+    with pytest.raises(NamespaceAlreadyExistsError):
+        await ns.create_namespace(CreateNamespaceRequest(id=[]))
+
+
+async def test_iterating_gives_parents_before_children(ns: AsyncNamespace, home: Home) -> None:
+    for names in (["a"], ["a", "x"], ["a", "x", "y"], ["b"]):
+        await ns.create_namespace(CreateNamespaceRequest(id=home.child(*names)))
+    found = [id async for id in ns.iter_namespaces(home.id, recursive=True)]
+    below = {NamespaceId(home.child(*names)) for names in (["a"], ["a", "x"], ["a", "x", "y"], ["b"])}
+    assert set(found) == below and len(found) == 4
+    assert all(found.index(id.parent) < found.index(id) for id in found if id.parent != home.id)
+    assert [id.name async for id in ns.iter_namespaces(home.id)] == ["a", "b"]
+
+
+async def _names(ns: AsyncNamespace, id: list[str]) -> list[str]:
+    return (await ns.list_namespaces(ListNamespacesRequest(id=id))).namespaces

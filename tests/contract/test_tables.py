@@ -1,0 +1,229 @@
+"""Tables: declared, described, registered, renamed, removed; and what is not a Lance table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeTableRequest,
+    DropTableRequest,
+    ListTablesRequest,
+    RegisterTableRequest,
+    RenameTableRequest,
+    TableExistsRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from tests.contract.conftest import Home
+from tests.contract.sites import Site
+
+ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "x" * 200]
+"""Names that a catalog holds as they are or refuses at once."""
+
+DATA = pa.table({"id": [1, 2, 3]})
+
+
+async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, home: Home) -> None:
+    declared = await ns.declare_table(DeclareTableRequest(id=home.table("t"), properties={"k": "v"}))
+    found = await ns.describe_table(DescribeTableRequest(id=home.table("t")))
+    assert declared.location is not None and found.location == declared.location
+    assert declared.properties is not None and declared.properties["k"] == "v"
+    assert found.properties is not None and found.properties["k"] == "v"
+    assert found.managed_versioning is False and declared.managed_versioning is False
+    assert found.storage_options is None and found.is_only_declared is None
+
+
+async def test_a_request_may_be_a_dict(ns: AsyncNamespace, home: Home) -> None:
+    class DictWithModelDump(dict[str, object]):
+        """What Lance's Rust side hands over."""
+
+        def model_dump(self) -> dict[str, object]:
+            return self
+
+    await ns.declare_table(DictWithModelDump(id=home.table("t")))  # type: ignore[arg-type]
+    found = await ns.describe_table(DictWithModelDump(id=home.table("t"), vend_credentials=True))  # type: ignore[arg-type]
+    assert found.location is not None
+
+
+async def test_declaring_one_that_is_there_fails(ns: AsyncNamespace, home: Home) -> None:
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    with pytest.raises(TableAlreadyExistsError, match=rf"^Table already exists: {home.id}\$t"):
+        await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+
+
+async def test_of_simultaneous_declares_one_wins(ns: AsyncNamespace, home: Home) -> None:
+    outcomes: list[type[LanceNamespaceError] | None] = []
+
+    async def declare() -> None:
+        try:
+            await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+            outcomes.append(None)
+        except LanceNamespaceError as e:
+            outcomes.append(type(e))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(declare)
+    assert outcomes.count(None) == 1
+    assert outcomes.count(TableAlreadyExistsError) == 7
+
+
+async def test_declaring_needs_the_namespace(ns: AsyncNamespace, home: Home) -> None:
+    with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {home.id}\$none"):
+        await ns.declare_table(DeclareTableRequest(id=home.child("none", "t")))
+
+
+async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, home: Home) -> None:
+    missing = home.table("none")
+    with pytest.raises(TableNotFoundError, match=rf"^Table not found: {home.id}\$none"):
+        await ns.describe_table(DescribeTableRequest(id=missing))
+    with pytest.raises(TableNotFoundError):
+        await ns.table_exists(TableExistsRequest(id=missing))
+    with pytest.raises(TableNotFoundError):
+        await ns.deregister_table(DeregisterTableRequest(id=missing))
+    with pytest.raises(TableNotFoundError):
+        await ns.drop_table(DropTableRequest(id=missing))
+    assert not await ns.exists(missing)
+    assert not await ns.exists(home.child("none", "t"))
+
+
+async def test_exists_answers_for_one_that_is_there(ns: AsyncNamespace, home: Home) -> None:
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    await ns.table_exists(TableExistsRequest(id=home.table("t")))
+    assert await ns.exists(home.table("t"))
+
+
+async def test_deregistering_leaves_the_data(ns: AsyncNamespace, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    answer = await ns.deregister_table(DeregisterTableRequest(id=home.table("t")))
+    assert answer.id == home.table("t") and answer.location == location
+    assert not await ns.exists(home.table("t"))
+    assert lance.dataset(location).count_rows() == 3
+
+
+async def test_dropping_removes_the_data_too(ns: AsyncNamespace, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    answer = await ns.drop_table(DropTableRequest(id=home.table("t")))
+    assert answer.location == location
+    assert not await ns.exists(home.table("t"))
+    assert not Path(unquote(urlsplit(location).path), "_versions").exists()
+
+
+async def test_dropping_one_that_was_only_declared(ns: AsyncNamespace, home: Home) -> None:
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    await ns.drop_table(DropTableRequest(id=home.table("t")))
+    assert not await ns.exists(home.table("t"))
+
+
+async def test_registering_puts_a_table_back(ns: AsyncNamespace, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    await ns.deregister_table(DeregisterTableRequest(id=home.table("t")))
+    answer = await ns.register_table(RegisterTableRequest(id=home.table("again"), location=location))
+    found = await ns.describe_table(DescribeTableRequest(id=home.table("again")))
+    assert answer.location == found.location
+    assert found.location is not None and lance.dataset(found.location).count_rows() == 3
+
+
+async def test_registering_overwrites_only_when_told(ns: AsyncNamespace, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    await ns.declare_table(DeclareTableRequest(id=home.table("other")))
+    with pytest.raises(TableAlreadyExistsError):
+        await ns.register_table(RegisterTableRequest(id=home.table("other"), location=location))
+    await ns.register_table(RegisterTableRequest(id=home.table("other"), location=location, mode="Overwrite"))
+    found = await ns.describe_table(DescribeTableRequest(id=home.table("other")))
+    assert found.location is not None and lance.dataset(found.location).count_rows() == 3
+
+
+async def test_renaming_moves_the_registration_or_says_why_not(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    await ns.declare_table(DeclareTableRequest(id=home.table("taken")))
+    if not site.renames:
+        with pytest.raises(UnsupportedOperationError, match="^Not supported: rename_table"):
+            await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
+        return
+    with pytest.raises(TableAlreadyExistsError):
+        await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="taken"))
+    await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
+    found = await ns.describe_table(DescribeTableRequest(id=home.table("new")))
+    assert found.location == location and not await ns.exists(home.table("t"))
+
+
+async def test_another_format_is_no_lance_table(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    if site.plant_other is None:
+        return
+    id = home.id.table("other")
+    await anyio.to_thread.run_sync(site.plant_other, id)
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    for operation in (
+        ns.describe_table(DescribeTableRequest(id=list(id))),
+        ns.deregister_table(DeregisterTableRequest(id=list(id))),
+        ns.drop_table(DropTableRequest(id=list(id))),
+    ):
+        with pytest.raises(InvalidInputError, match="no Lance table"):
+            await operation
+    assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == ["t"]
+    with pytest.raises(TableAlreadyExistsError):
+        await ns.declare_table(DeclareTableRequest(id=list(id)))
+
+
+async def test_opening_tells_what_the_catalog_does_not(ns: AsyncNamespace, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    lance.write_dataset(DATA, location, mode="append")
+    await ns.declare_table(DeclareTableRequest(id=home.table("empty")))
+    request = DescribeTableRequest(id=home.table("t"), load_detailed_metadata=True, with_table_uri=True)
+    found = await ns.describe_table(request)
+    assert found.version == 2 and found.table == "t" and found.namespace == list(home.id)
+    assert found.var_schema is not None and [f.name for f in found.var_schema.fields] == ["id"]
+    assert found.stats is not None and found.stats.num_fragments == 2
+    assert found.table_uri is not None and "://" in found.table_uri
+    old = await ns.describe_table(DescribeTableRequest(id=home.table("t"), version=1))
+    assert old.version == 1
+    declared = await ns.describe_table(DescribeTableRequest(id=home.table("empty"), check_declared=True))
+    assert declared.is_only_declared is True
+    written = await ns.describe_table(DescribeTableRequest(id=home.table("t"), check_declared=True))
+    assert written.is_only_declared is False
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_an_odd_name_is_held_as_it_is_or_refused(ns: AsyncNamespace, home: Home, name: str) -> None:
+    try:
+        declared = await ns.declare_table(DeclareTableRequest(id=home.table(name)))
+    except InvalidInputError as e:
+        assert name in str(e) or "HTTP 400" in str(e)
+        assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == []
+        return
+    assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == [name]
+    assert declared.location is not None
+    lance.write_dataset(DATA, declared.location)
+    described = await ns.describe_tables([home.table(name)])
+    assert lance.dataset(described.tables[TableId(home.table(name))].location).count_rows() == 3
+    await ns.drop_table(DropTableRequest(id=home.table(name)))
+    assert not await ns.exists(home.table(name))
+
+
+@pytest.mark.parametrize("id", [[], [""], ["ns", ""], ["ns", "\ud800"]])
+async def test_an_id_that_names_nothing_is_refused(ns: AsyncNamespace, id: list[str]) -> None:
+    with pytest.raises(InvalidInputError, match="table id"):
+        await ns.describe_table(DescribeTableRequest(id=id))
+
+
+async def _written(ns: AsyncNamespace, id: list[str]) -> str:
+    declared = await ns.declare_table(DeclareTableRequest(id=id))
+    assert declared.location is not None
+    lance.write_dataset(DATA, declared.location)
+    return declared.location
