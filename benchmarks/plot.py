@@ -62,7 +62,8 @@ def plot_cpu(axes: Axes, found: Mapping[Key, Figures]) -> None:
 def plot_wall(axes: Axes, found: Mapping[Key, Figures]) -> None:
     """Wall time over ideal, by latency and requests in flight."""
     places = [(latency, c) for latency in LATENCIES if latency for c in IN_FLIGHT]
-    for stack, (colour, marker, _) in STYLES.items():
+    # Ours comes last, on top.
+    for stack, (colour, marker, _) in reversed(STYLES.items()):
         points = [
             (place, spread.median)
             for place, (latency, c) in enumerate(places)

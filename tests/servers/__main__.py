@@ -1,17 +1,24 @@
-"""Runs one of the real catalog servers until standard input closes: `python -m tests.servers iceberg`."""
+"""Runs one of the real catalog servers, for as long as standard input is open or a command takes.
+
+`python -m tests.servers iceberg` prints its endpoint; `python -m tests.servers iceberg --run lance-ns ls` runs
+a command that finds the catalog in its environment, and keeps what it made for the next time.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from lance_ns_async.spark.java import user_cache
 from tests.servers.iceberg_rest import iceberg_rest
 
 
@@ -21,26 +28,46 @@ class Server(Protocol):
     endpoint: str
 
 
-SERVERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {"iceberg": iceberg_rest}
+SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[Server]]] = {"iceberg": iceberg_rest}
 
 
-def main() -> None:
-    """Starts the server, prints its endpoint and stops it at the end of input, at SIGTERM and at Ctrl-C."""
+def main() -> int:
+    """The exit status of the command that was run, if any; SIGTERM and Ctrl-C stop the server, too."""
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
     parser.add_argument("server", choices=sorted(SERVERS), help="which catalog")
-    parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="where its data stays; default: a folder removed at the end"
-    )
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where its data stays")
+    parser.add_argument("--run", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run beside it")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with ExitStack() as stack:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-"))
-            server = stack.enter_context(SERVERS[chosen.server](chosen.dir or Path(scratch)))
+            directory = chosen.dir or _usual_directory(stack, chosen.server, keep=bool(chosen.run))
+            server = stack.enter_context(SERVERS[chosen.server](directory))
+            if chosen.run:
+                return subprocess.run(chosen.run, env=_environment(chosen.server, server, directory), check=False).returncode
             print(f"endpoint={server.endpoint}", flush=True)
             sys.stdin.read()
     except KeyboardInterrupt:
-        pass
+        return 130
+    return 0
+
+
+def _usual_directory(stack: ExitStack, server: str, *, keep: bool) -> Path:
+    if not keep:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-")))
+    directory = user_cache() / "servers" / server
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _environment(impl: str, server: Server, directory: Path) -> Mapping[str, str]:
+    """How `lance-ns` is told of a catalog."""
+    return {
+        **os.environ,
+        "LANCE_NS_IMPL": impl,
+        "LANCE_NS_PROPERTY_ENDPOINT": server.endpoint,
+        "LANCE_NS_PROPERTY_ROOT": str(directory / "tables"),
+    }
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -48,4 +75,4 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
