@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import httpx
+import orjson
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnauthenticatedError
 
 from lance_ns_async.errors import Code, Failure
@@ -17,7 +17,7 @@ from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.auth import Tokens
-from lance_ns_async.transports.wire import AiohttpWire, environment_proxy, tls_context
+from lance_ns_async.transports.wire import AiohttpWire, EncodedRequest, environment_proxy, tls_context
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class HttpTransport:
                     headers["authorization"] = f"Bearer {token}"
 
             async def send() -> T:
-                request = httpx.Request(method, url, headers=headers, content=content)
+                request = EncodedRequest(method, url, headers, content)
                 return self._decoded(await self._answer(request), decode)
 
             return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
@@ -120,7 +120,7 @@ class HttpTransport:
 
     def _decoded(self, response: httpx.Response, decode: Callable[[Any], T]) -> T:
         try:
-            return decode(json.loads(response.content) if response.content else None)
+            return decode(orjson.loads(response.content) if response.content else None)
         except LanceNamespaceError:
             raise
         except (ValueError, LookupError, TypeError, AttributeError) as e:
@@ -143,7 +143,7 @@ class HttpTransport:
 
     def _explained(self, response: httpx.Response) -> tuple[tuple[Code, ...], str]:
         try:
-            return self._explain(json.loads(response.content))
+            return self._explain(orjson.loads(response.content))
         except (ValueError, LookupError, TypeError, AttributeError):
             return (), _shown(response) or response.reason_phrase
 
@@ -190,7 +190,7 @@ def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, s
     if form is not None:
         return urlencode(form).encode(), "application/x-www-form-urlencoded"
     if body is not None:
-        return json.dumps(body).encode(), "application/json"
+        return orjson.dumps(body), "application/json"
     return None, None
 
 
