@@ -118,4 +118,10 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     # A table's call can find that the namespace above it is missing.
     missing = NamespaceId(subject[:-1]) if cls is NamespaceNotFoundError and subject.kind == "table" else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
-    return cls(f"{PHRASES.get(cls, cls.__name__)}: {missing} ({operation}: {failure.message}{attempts})")
+    return cls(f"{PHRASES.get(cls, cls.__name__)}: {_named(missing)} ({operation}: {failure.message}{attempts})")
+
+
+def _named(subject: Id) -> str:
+    """The subject on one line; calls that are about no object in particular are about the root."""
+    text = str(subject) if subject else "the catalog"
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

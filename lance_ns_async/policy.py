@@ -183,6 +183,10 @@ class Caller:
             return await retrying(again)
         except Failure as last:
             last.attempts = attempt
+            if last.retry_after is not None and attempt <= self.policy.max_retries:
+                last.message += f"; to be asked again in {last.retry_after:g} s, when the operation's time is over"
+            elif not safe and last.delivered is None:
+                last.message += "; whether it took effect is unknown"
             raise error_for(last, subject, operation, self._errors) from last
 
     def _pause(self, state: RetryCallState) -> float:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 from lance_namespace.errors import InvalidInputError
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from lance_ns_async.policy import Policy
 
@@ -30,6 +31,16 @@ Seconds = Annotated[float, BeforeValidator(partial(_duration, "s"))]
 
 Millis = Annotated[float, BeforeValidator(partial(_duration, "ms"))]
 """A time in seconds as well; a bare number in the property means milliseconds."""
+
+
+def _url(value: str) -> str:
+    if not re.match(r"https?://[^/\s]", value):
+        raise ValueError("not a URL; write e.g. https://catalog.example.com or http://127.0.0.1:8181")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+"""A URL of HTTP or HTTPS."""
 
 Secrets = Mapping[str, SecretStr]
 
@@ -61,7 +72,7 @@ class Settings(BaseModel):
         try:
             settings = cls.model_validate(values)
         except ValidationError as e:
-            problems += [f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in e.errors(include_url=False)]
+            problems += [_problem(found) for found in e.errors(include_url=False)]
         if problems:
             # Not `from` the validation error: its report could quote what the properties hold.
             raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}") from None
@@ -124,7 +135,7 @@ class HttpSettings(Settings):
 
     prefixes = ("storage", "header")
 
-    endpoint: str = Field(pattern=r"^https?://[^/\s]+")
+    endpoint: Url
     """Where the catalog is, e.g. `https://catalog.example.com`."""
     auth_token: SecretStr | None = None
     """A bearer token, sent on every call."""
@@ -149,6 +160,11 @@ class HttpSettings(Settings):
     def identity(self) -> str:
         """The catalog's endpoint."""
         return self.endpoint
+
+
+def _problem(found: ErrorDetails) -> str:
+    field = ".".join(map(str, found["loc"]))
+    return f"{field}: {found['msg'].removeprefix('Value error, ')}"
 
 
 def _folded(key: str) -> str:

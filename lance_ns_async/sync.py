@@ -212,6 +212,10 @@ class Namespace(LanceNamespace):
         """See `AsyncNamespace.exists`."""
         return self._call(AsyncNamespace.exists, id)
 
+    def run(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
+        """What `work` gives, run on the background loop with the async namespace that serves this one."""
+        return self._call(work)
+
     def _connect(self) -> AsyncNamespace:
         return AsyncNamespace.connect(self._impl, self._properties, policy=self._policy)
 

@@ -54,6 +54,9 @@ ICEBERG_ERRORS: ErrorTable = {
     (406, "fetch_token"): UnauthenticatedError,
 }
 
+_PAGE_SIZE = 1000
+"""Names a page, where neither the caller nor the catalog says how many."""
+
 _TOKEN_LIFETIME = 3600.0
 """Seconds a token is taken to live whose lifetime the server does not tell."""
 
@@ -115,10 +118,10 @@ class Routes:
     def page(self, token: str | None, limit: int | None) -> list[str]:
         """The query parameters that ask for a page of a listing."""
         size = limit or self.page_size
-        if size is None and token is None:
+        if token is None and size is None:
             return []
-        asked = [f"pageToken={quote(token or '', safe='')}"]
-        return [*asked, f"pageSize={size}"] if size else asked
+        # Some servers ignore a token that comes without a size, and begin anew.
+        return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
 
 
 class IcebergBackend(Backend):
@@ -306,6 +309,9 @@ class IcebergBackend(Backend):
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """The exception's type, where the server names one, and its message without the stack."""
+    if "error" not in body:
+        # What stands before the catalog answers in its own form.
+        return (), body["message"]
     error = body["error"]
     kind = error.get("type") or ""
     message = error["message"]
@@ -392,7 +398,9 @@ def _identifier(id: TableId) -> dict[str, Any]:
 
 def _segment(id: TableId) -> str:
     if id.name in (".", ".."):
-        raise InvalidInputError(f"table id {list(id)!r}: a path segment {id.name!r} is rewritten on the way")
+        raise InvalidInputError(
+            f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
+        )
     return quote(id.name, safe="")
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import httpx
 import orjson
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnauthenticatedError
+from lance_namespace.errors import InvalidInputError, UnauthenticatedError
 
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
@@ -119,10 +119,14 @@ class HttpTransport:
         raise self._failure(response)
 
     def _decoded(self, response: httpx.Response, decode: Callable[[Any], T]) -> T:
+        content = response.content
         try:
-            return decode(orjson.loads(response.content) if response.content else None)
-        except LanceNamespaceError:
-            raise
+            body = orjson.loads(content) if content else None
+        except ValueError as e:
+            message = f"an answer that is no JSON, so is the endpoint right? {_shown(response)}"
+            raise Failure("unreadable", message=message, delivered=True) from e
+        try:
+            return decode(body)
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             message = f"an answer of unknown form ({type(e).__name__}: {e}): {_shown(response)}"
             raise Failure("unreadable", message=message, delivered=True) from e
@@ -137,8 +141,8 @@ class HttpTransport:
             status,
             message=f"HTTP {status}: {message}",
             retry_after=_retry_after(response.headers.get("retry-after")),
-            # Throttled and unauthenticated requests are turned away at the door; others may have acted.
-            delivered=False if status in (401, 419, 429) else None,
+            # A request the server blames on us was turned away; one that it blames on itself may have acted.
+            delivered=False if 400 <= status < 500 and status != httpx.codes.REQUEST_TIMEOUT else None,
         )
 
     def _explained(self, response: httpx.Response) -> tuple[tuple[Code, ...], str]:

@@ -40,11 +40,11 @@ class LanceTransport:
                 name = type(e).__name__
                 raise Failure(name, message=_first_line(e), delivered=False, transient=True) from e
             except LanceNamespaceError as e:
-                raise Failure(type(e).__name__, message=_first_line(e), delivered=True) from e
+                raise Failure(_code(e), message=_first_line(e)) from e
             except NotImplementedError as e:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
             except (OSError, ValueError, RuntimeError) as e:
-                raise Failure(type(e).__name__, message=_first_line(e)) from e
+                raise Failure(_code(e), message=_first_line(e)) from e
 
         if safe:
             return await self._caller.call(send, subject=subject, operation=operation)
@@ -56,6 +56,11 @@ class LanceTransport:
         # The caller's slots bound the calls; abandoned threads must not use up what bounds new ones.
         self._limiter = anyio.CapacityLimiter(float("inf"))
         return self._limiter
+
+
+def _code(e: BaseException) -> str:
+    # The object store's own client has already tried again by the time it says this.
+    return "disconnected" if "error sending request" in str(e) else type(e).__name__
 
 
 def _first_line(e: BaseException) -> str:

@@ -69,7 +69,9 @@ def _plant_iceberg(endpoint: str, tmp: Path, id: TableId) -> None:
         },
         "stage-create": False,
     }
-    httpx.post(f"{endpoint}/v1/namespaces/{'%2E'.join(id.parent)}/tables", json=body, trust_env=False).raise_for_status()
+    httpx.post(
+        f"{endpoint}/v1/namespaces/{'%2E'.join(id.parent)}/tables", json=body, trust_env=False
+    ).raise_for_status()
 
 
 Open = Callable[[Path], AbstractContextManager[Site]]

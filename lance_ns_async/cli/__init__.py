@@ -1,0 +1,19 @@
+"""The command `lance-ns`."""
+
+from __future__ import annotations
+
+import sys
+
+_LIBRARIES = ("rich", "typer")
+
+
+def main() -> None:
+    """Runs the command line and exits; where its libraries are missing it says how to install them."""
+    try:
+        from lance_ns_async.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in _LIBRARIES:
+            raise
+        print("lance-ns needs: pip install 'lance-ns-async[cli]'", file=sys.stderr)
+        sys.exit(2)
+    app(prog_name="lance-ns")

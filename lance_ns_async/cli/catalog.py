@@ -1,0 +1,137 @@
+"""Which catalog is meant: by the command line, else by the environment, else by a profile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lance_ns_async.cli import profiles
+from lance_ns_async.cli.errors import Misuse
+
+if TYPE_CHECKING:
+    from lance_ns_async import AsyncNamespace, Namespace
+
+_PANEL = "Catalog"
+_PROPERTY = "LANCE_NS_PROPERTY_"
+
+Impl = Annotated[
+    str | None,
+    typer.Option("--impl", "-i", metavar="NAME", help="The catalog's kind: dir, iceberg.", rich_help_panel=_PANEL),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-p",
+        metavar="KEY=VALUE",
+        help="A property of the catalog; KEY=@FILE takes the value from a file. Others on this machine can see "
+        "command lines: give secrets by file or environment.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", "-P", metavar="NAME", help="A catalog in a TOML file.", rich_help_panel=_PANEL),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The TOML file with the profiles.", rich_help_panel=_PANEL),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog's kind and its properties, secrets included."""
+
+    impl: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    def open(self) -> Namespace:
+        """The namespace to work with; costs no call."""
+        from lance_ns_async import Namespace
+
+        return Namespace.connect(self.impl, self.properties)
+
+    def open_async(self) -> AsyncNamespace:
+        """The same for an event loop."""
+        from lance_ns_async import AsyncNamespace
+
+        return AsyncNamespace.connect(self.impl, self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one place says; it concerns another catalog where its `impl` is another than the chosen one."""
+
+    impl: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def choose(
+    impl: str | None,
+    properties: Sequence[str] | None,
+    profile: str | None,
+    config: Path | None,
+    environment: Mapping[str, str] = os.environ,
+) -> Catalog | None:
+    """The catalog that the options, the environment and the profile name together; None where nobody names one."""
+    given = _Layer(impl, dict(map(_assignment, properties or ())))
+    files = [config] if config else profiles.usual_files(environment)
+    named = _Layer(*profiles.profile(profile, files)) if profile else _Layer()
+    if profile and impl and named.impl != impl:
+        raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, and --impl says {impl!r}")
+    around = _Layer(environment.get("LANCE_NS_IMPL") or None, dict(_assigned(environment)))
+    if not profile and (usual := environment.get("LANCE_NS_PROFILE")):
+        named = _Layer(*profiles.profile(usual, files))
+    chosen = impl or (named.impl if profile else None) or around.impl or named.impl
+    if chosen is None:
+        return None
+    layers = [layer.properties for layer in (named, around, given) if layer.impl in (None, chosen)]
+    return Catalog(chosen, _merged(chosen, layers))
+
+
+def chosen(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
+    """What `choose` gives; raises `Misuse` where nobody names a catalog."""
+    found = choose(impl, properties, profile, config)
+    if found is None:
+        raise Misuse("no catalog: give --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
+    return found
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        # Not the text itself: it may be a secret that lost its key.
+        raise Misuse("-p wants KEY=VALUE, and one of them has no key or no '='")
+    if not value.startswith("@"):
+        return key, value
+    try:
+        return key, Path(value[1:]).expanduser().read_text(encoding="utf-8").removesuffix("\n")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Misuse(f"-p {key}=@{value[1:]}: {reason}") from error
+
+
+def _assigned(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in environment.items():
+        if name.startswith(_PROPERTY):
+            yield name.removeprefix(_PROPERTY).lower().replace("__", "."), value
+
+
+def _merged(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+    """The properties of all layers; a later one wins over an earlier one, however the two spell a key."""
+    merged: dict[str, str] = {}
+    for layer in layers:
+        told = {_folded(impl, key) for key in layer}
+        kept = {key: value for key, value in merged.items() if _folded(impl, key) not in told}
+        merged = {**kept, **layer}
+    return merged
+
+
+def _folded(impl: str, key: str) -> str:
+    return key.removeprefix(f"{impl}.").replace("-", "_").replace(".", "_").lower()

@@ -1,0 +1,126 @@
+"""Making the demo's tables, and only those that are not there yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from lance_ns_async.cli.demo.content import rows, schema
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.progress import Advance
+
+if TYPE_CHECKING:
+    from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+
+_OURS = re.compile(r"notes_\d{5,}")
+_AT_ONCE = 8
+"""Tables in the making; more would only wait for a processor, or for the embedded catalog's one log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What there was to do."""
+
+    written: int
+    """Tables that were missing or held another number of rows."""
+    found: int
+
+
+def table_ids(parent: NamespaceId, count: int) -> Sequence[TableId]:
+    """The first so many tables of the demo."""
+    return [parent.table(f"notes_{number:05}") for number in range(count)]
+
+
+async def make(catalog: AsyncNamespace, wanted: Sequence[TableId], count: int, advance: Advance) -> Made:
+    """Sees to it that each of the tables is there and holds so many rows."""
+    from lance_namespace.errors import TableNotFoundError
+
+    from lance_ns_async.concurrency import each
+
+    await _make_namespaces(catalog, wanted[0].parent)
+    described = await catalog.describe_tables(wanted)
+    for error in described.errors.values():
+        if not isinstance(error, TableNotFoundError):
+            raise error
+    written = 0
+
+    async def see_to(id: TableId) -> None:
+        nonlocal written
+        table = described.tables.get(id)
+        if table is None:
+            location, options = await _declare(catalog, id)
+            held = None
+        else:
+            location, options = table.location, table.storage_options
+            held = await anyio.to_thread.run_sync(_rows_held, id, location, options)
+        if held != count:
+            mode = "create" if held is None else "overwrite"
+            await anyio.to_thread.run_sync(_write, id, location, options, count, mode)
+            written += 1
+        advance(1)
+
+    await each(see_to, wanted, max_in_flight=_AT_ONCE)
+    return Made(written, len(wanted) - written)
+
+
+async def drop(catalog: AsyncNamespace, parent: NamespaceId, advance: Advance) -> None:
+    """Removes the demo's tables with their data, and leaves what others put beside them."""
+    from lance_namespace import DropTableRequest
+
+    from lance_ns_async.concurrency import each
+
+    if not await catalog.exists(parent):
+        return
+    async with aclosing(catalog.iter_tables(parent)) as tables:
+        ours = [id async for id in tables if _OURS.fullmatch(id.name)]
+
+    async def drop_one(id: TableId) -> None:
+        await catalog.drop_table(DropTableRequest(id=list(id)))
+        advance(1)
+
+    await each(drop_one, ours, max_in_flight=_AT_ONCE)
+
+
+async def _make_namespaces(catalog: AsyncNamespace, id: NamespaceId) -> None:
+    from lance_namespace import CreateNamespaceRequest
+
+    for depth in range(1, len(id) + 1):
+        await catalog.create_namespace(CreateNamespaceRequest(id=list(id[:depth]), mode="ExistOk"))
+
+
+async def _declare(catalog: AsyncNamespace, id: TableId) -> tuple[str, Mapping[str, str] | None]:
+    from lance_namespace import DeclareTableRequest
+    from lance_namespace.errors import InternalError
+
+    declared = await catalog.declare_table(DeclareTableRequest(id=list(id)))
+    if declared.location is None:
+        raise InternalError(f"Internal error: {id} (declare_table: the catalog gave it no location)")
+    return declared.location, declared.storage_options
+
+
+def _rows_held(id: TableId, location: str, options: Mapping[str, str] | None) -> int | None:
+    """How many rows the table holds; None where nothing was written yet."""
+    import lance
+
+    try:
+        dataset: Any = lance.dataset(location, storage_options=dict(options or {}) or None)
+    except ValueError as error:
+        if "was not found" not in str(error):
+            raise
+        return None
+    if not dataset.schema.equals(schema()):
+        raise Misuse(f"table {id} holds something else than the demo writes; --namespace takes another place")
+    held: int = dataset.count_rows()
+    return held
+
+
+def _write(id: TableId, location: str, options: Mapping[str, str] | None, count: int, mode: str) -> None:
+    import lance
+
+    lance.write_dataset(rows(str(id), count), location, mode=mode, storage_options=dict(options or {}) or None)

@@ -1,0 +1,56 @@
+"""What `ls` shows: ids as the catalog gives them, with their locations when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from lance_ns_async.cli import ids
+from lance_ns_async.cli.errors import say
+from lance_ns_async.cli.output import Row
+
+if TYPE_CHECKING:
+    from lance_ns_async import Namespace, TableId
+
+_GROUP = 5_000
+"""Tables that are located together: many enough to be done side by side, few enough to see some soon."""
+
+
+class Listing:
+    """The rows of one `ls`; `failed` tells, once they are read, how many tables could not be located."""
+
+    columns: Sequence[str]
+
+    def __init__(self, namespace: Namespace, start: str, *, recursive: bool, namespaces: bool, long: bool) -> None:
+        self._namespace = namespace
+        self._start = ids.namespace(start)
+        self._recursive = recursive
+        self._namespaces = namespaces
+        self._long = long and not namespaces
+        self.columns = ("id", "location") if self._long else ("id",)
+        self.failed = 0
+
+    def rows(self) -> Iterator[Row]:
+        """A row for each namespace or table, as soon as it is known."""
+        if self._namespaces:
+            for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
+                yield {"id": ids.written(namespace)}
+            return
+        tables = self._namespace.iter_tables(self._start, recursive=self._recursive)
+        if self._long:
+            yield from self._located(tables)
+            return
+        for table in tables:
+            yield {"id": ids.written(table)}
+
+    def _located(self, tables: Iterable[TableId]) -> Iterator[Row]:
+        waiting = iter(tables)
+        while group := list(islice(waiting, _GROUP)):
+            found = self._namespace.describe_tables(group)
+            for id in group:
+                if id in found.tables:
+                    yield {"id": ids.written(id), "location": found.tables[id].location}
+            for error in found.errors.values():
+                say(str(error))
+            self.failed += len(found.errors)

@@ -1,0 +1,172 @@
+"""Rows on standard output: for people as a table, for programs as lines, JSON, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lance_ns_async.cli.errors import Misuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = Mapping[str, Any]
+
+_UNBOUNDED = 100_000
+"""Columns of a page that nobody looks at: what goes to a file or another program is never cut or folded."""
+
+
+class Format(StrEnum):
+    """How rows are written."""
+
+    PLAIN = "plain"
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class ObjectFormat(StrEnum):
+    """How one object is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Page(Console):
+    """The console on standard output, or on another text stream; as wide as its content where that is no terminal."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        super().__init__(file=stream, highlight=False)
+        if not self.is_terminal:
+            self.width = _UNBOUNDED
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Leaves it to the command's own exit code."""
+        raise BrokenPipeError
+
+
+def write(rows: Iterable[Row], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
+    """Writes the rows as they come, in a table or in Parquet when all are there; gives how many there were."""
+    match format:
+        case Format.PLAIN:
+            return _plain(rows, columns, stream)
+        case Format.TABLE:
+            return _table(rows, columns, stream)
+        case Format.JSON:
+            return _json(rows, stream)
+        case Format.CSV:
+            return _csv(rows, columns, stream)
+        case Format.PARQUET:
+            import pyarrow as pa
+
+            table = pa.Table.from_pylist(list(rows), pa.schema([(column, pa.string()) for column in columns]))
+            _parquet(table, None)
+            return len(table)
+
+
+def write_arrow(table: pa.Table, format: Format, file: Path | None) -> None:
+    """Writes an Arrow table to the file, or to standard output where that is None."""
+    if format is Format.PARQUET:
+        _parquet(table, file)
+        return
+    rows, columns = table.to_pylist(maps_as_pydicts="lossy"), table.column_names
+    if file is None:
+        write(rows, columns, format, sys.stdout)
+        return
+    with _opened(file) as stream:
+        write(rows, columns, format, stream)
+
+
+def write_object(found: Row, format: ObjectFormat) -> None:
+    """Writes one object to standard output: a line for each of its fields, or JSON."""
+    if format is ObjectFormat.JSON:
+        print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in found.items():
+        table.add_row(key, Text(_text(value)))
+    Page().print(table)
+
+
+def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+    count = 0
+    for row in rows:
+        stream.write("\t".join(_text(row.get(column)) for column in columns) + "\n")
+        count += 1
+    return count
+
+
+def _json(rows: Iterable[Row], stream: IO[str]) -> int:
+    count = 0
+    for row in rows:
+        stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
+        count += 1
+    stream.write("]\n" if count else "[]\n")
+    return count
+
+
+def _csv(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    count = 0
+    for row in rows:
+        writer.writerow([_text(row.get(column)) for column in columns])
+        count += 1
+    return count
+
+
+def _table(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    found = list(rows)
+    for column in columns:
+        # An id or a location that lost its end is worth nothing: it goes on in the next line instead.
+        table.add_column(column, overflow="fold", justify="right" if _is_number(found, column) else "left")
+    for row in found:
+        table.add_row(*(Text(_text(row.get(column))) for column in columns))
+    Page(stream).print(table)
+    return len(found)
+
+
+def _parquet(table: pa.Table, file: Path | None) -> None:
+    import pyarrow.parquet as pq
+
+    if file is None and sys.stdout.isatty():
+        raise Misuse("parquet is not for a terminal: give --out FILE, or send the output on")
+    if file is None:
+        sys.stdout.flush()
+        pq.write_table(table, sys.stdout.buffer)
+        return
+    try:
+        pq.write_table(table, str(file))
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror or error}") from error
+
+
+def _opened(file: Path) -> IO[str]:
+    try:
+        return file.open("w", encoding="utf-8", newline="")
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error
+
+
+def _is_number(rows: Iterable[Row], column: str) -> bool:
+    values = [row.get(column) for row in rows]
+    return all(isinstance(value, int) or value is None for value in values) and any(values)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,74 @@
+"""Profiles: named catalogs in a TOML file.
+
+`[profiles.prod]` holds `impl` and the properties, either as quoted keys, `"storage.region" = "eu-west-1"`, or
+as tables, `[profiles.prod.storage]`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from lance_ns_async.cli.errors import Misuse
+
+
+def usual_files(environment: Mapping[str, str]) -> Sequence[Path]:
+    """Where profiles are looked for: the file LANCE_NS_CONFIG names, else the user's, then the folder's."""
+    if named := environment.get("LANCE_NS_CONFIG"):
+        return [Path(named)]
+    usual = [Path(typer.get_app_dir("lance-ns"), "config.toml"), Path("lance-ns.toml")]
+    return [file for file in usual if file.is_file()]
+
+
+def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
+    """The catalog's name and the properties of a profile, taken from the first of the files that has it."""
+    known: list[str] = []
+    for file in files:
+        found = _profiles(file)
+        if name in found:
+            return _read(found[name], f"{file}: profile {name!r}")
+        known += found
+    if not files:
+        raise Misuse(f"profile {name!r}: there is no file of profiles; --config or LANCE_NS_CONFIG names one")
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
+    raise Misuse(f"profile {name!r}: not in {' or '.join(map(str, files))}; {hint}")
+
+
+def _profiles(file: Path) -> Mapping[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Misuse(f"{file}: {reason}") from error
+    found = content.get("profiles", {})
+    if not isinstance(found, dict):
+        raise Misuse(f"{file}: 'profiles' holds no tables; write [profiles.NAME]")
+    return found
+
+
+def _read(content: object, where: str) -> tuple[str, dict[str, str]]:
+    if not isinstance(content, dict):
+        raise Misuse(f"{where} is no table; write [profiles.NAME]")
+    properties = dict(_flat(content, "", where))
+    if "impl" not in properties:
+        raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
+    return properties.pop("impl"), properties
+
+
+def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tuple[str, str]]:
+    for key, value in content.items():
+        match value:
+            case dict():
+                yield from _flat(value, f"{prefix}{key}.", where)
+            case bool():
+                yield f"{prefix}{key}", str(value).lower()
+            case str() | int() | float():
+                yield f"{prefix}{key}", str(value)
+            case _:
+                raise Misuse(f"{where}: {prefix}{key} is neither text nor a number nor true or false")

@@ -1,0 +1,67 @@
+"""Opening many datasets at once on the driver, to learn their versions, schemas and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import anyio
+from lance_namespace.errors import (
+    InvalidTableStateError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import data
+from lance_ns_async.concurrency import each
+from lance_ns_async.data import Details
+from lance_ns_async.model import Table, TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The outcome of opening many datasets: one that fails never spoils the others."""
+
+    details: Mapping[TableId, Details]
+    errors: Mapping[TableId, LanceNamespaceError]
+
+
+async def open_tables(
+    tables: Iterable[Table],
+    *,
+    max_in_flight: int = data.THREADS,
+    timeout: float | None = None,
+    settled: Callable[[], None] = lambda: None,
+) -> Opened:
+    """Opens each dataset once, at the version its catalog tells or else the latest, in worker threads.
+
+    What is not open after `timeout` seconds fails with ServiceUnavailableError. Equal schemas become one object.
+    """
+    details: dict[TableId, Details] = {}
+    errors: dict[TableId, LanceNamespaceError] = {}
+    schemas: dict[object, object] = {}
+    waiting = {table.id: table for table in tables}
+
+    async def visit(table: Table) -> None:
+        try:
+            found = await data.details(table, data.Snapshot(version=table.version))
+        except TableNotFoundError:
+            # Its catalog has it, so what was not found is the data.
+            errors[table.id] = InvalidTableStateError(
+                f"Invalid table state: {table.id} (declared, nothing written yet at {table.location})"
+            )
+        except LanceNamespaceError as e:
+            errors[table.id] = e
+        else:
+            # What a table says about itself beside its columns would keep equal schemas apart.
+            schema = found.schema.remove_metadata()
+            details[table.id] = replace(found, schema=schemas.setdefault(schema, schema))
+        settled()
+
+    with anyio.move_on_after(timeout):
+        await each(visit, waiting.values(), max_in_flight=min(max_in_flight, data.THREADS))
+    for id in waiting:
+        if id not in details and id not in errors:
+            errors[id] = ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")
+    return Opened(details, errors)
