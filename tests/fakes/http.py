@@ -159,9 +159,15 @@ class FakeServer(ABC):
             return
         started.set_result(listener.sockets[0].getsockname()[1])
         await self._stopping.wait()
+        for listening in listener.sockets:
+            self._loop.remove_reader(listening.fileno())
+        # Python 3.11 loses a connection that is still being accepted when its listener closes.
+        await _turns()
         listener.close()
         for open_connection in server.connections:
             _reset(open_connection.transport)
+        # aiohttp's handlers swallow the cancellation that ends the loop unless they know that theirs is lost.
+        await _turns()
 
     async def _respond(self, wire: web.BaseRequest) -> web.StreamResponse:
         self._in_flight += 1
@@ -197,6 +203,12 @@ class FakeServer(ABC):
             if fault.when == "after":
                 self.handle(request)
             return fault.answer
+
+
+async def _turns() -> None:
+    """Lets the loop do what it has begun; accepting a connection takes it several turns."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def _broken_off(wire: web.BaseRequest, answer: Answer) -> web.StreamResponse:

@@ -1,0 +1,214 @@
+"""A catalog in memory that can do whatever a test says it can, and that counts its calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from lance_namespace.errors import (
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.errors import COMMON_ERRORS, NotALanceTableError
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.policy import Caller
+from lance_ns_async.settings import Settings
+
+T = TypeVar("T")
+
+Size = Callable[[int, int | None], int]
+"""How many names the n-th page of a listing holds, n from 0; the second is how many the caller hints at."""
+
+
+def fixed(*sizes: int) -> Size:
+    """Pages of these sizes in turn, whatever the caller hints at; the last size goes on for ever."""
+    return lambda number, limit: sizes[min(number, len(sizes) - 1)]
+
+
+def as_asked(number: int, limit: int | None) -> int:
+    """Pages of as many names as the caller hints at; all in one where it does not."""
+    return limit or 1_000_000
+
+
+class MemoryBackend(Backend):
+    """A catalog in memory, in the order things were planted.
+
+    Tokens tell positions, so a page that is asked for again begins where it began.
+    """
+
+    settings = Settings
+    errors = COMMON_ERRORS
+    capabilities: ClassVar[Capabilities] = Capabilities(min_depth=0, max_depth=None)
+
+    def __init__(self, size: Size = as_asked) -> None:
+        self.size = size
+        self.namespaces: dict[NamespaceId, Mapping[str, str]] = {}
+        self.tables: dict[TableId, Table] = {}
+        self.others: set[TableId] = set()
+        """Tables of another format than Lance."""
+        self.faults: dict[tuple[str, Id], LanceNamespaceError] = {}
+        """What an operation on a subject raises."""
+        self.unlisted: set[TableId] = set()
+        """Tables that no listing and no batch gives, though describing them works."""
+        self.endless: set[NamespaceId] = set()
+        """Namespaces whose listings never end but give the same token again and again."""
+        self.calls: list[tuple[str, Id]] = []
+        self.on_call: Callable[[str, Id], None] = lambda operation, subject: None
+        """Is told of each call before it is answered."""
+        self.turns = 1
+        """How many turns of the event loop a call takes."""
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    @classmethod
+    def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
+        """A catalog that says it can do this."""
+        told: type[MemoryBackend] = type("AbleBackend", (cls,), {"capabilities": capabilities})
+        return told(size)
+
+    @classmethod
+    def open(cls, settings: Any, caller: Caller) -> MemoryBackend:
+        return cls()
+
+    def plant(self, ids: Iterable[TableId]) -> None:
+        """Puts Lance tables into the catalog, with the namespaces they need."""
+        for id in ids:
+            self.plant_namespace(id.parent)
+            self.tables[id] = Table(id, f"mem://{'/'.join(id)}", {"name": id.name})
+
+    def plant_others(self, ids: Iterable[TableId]) -> None:
+        """Puts tables of another format into the catalog, with the namespaces they need."""
+        for id in ids:
+            self.plant_namespace(id.parent)
+            self.others.add(id)
+
+    def plant_namespace(self, id: NamespaceId) -> None:
+        """Makes a namespace and those above it."""
+        for depth in range(1, len(id) + 1):
+            self.namespaces.setdefault(NamespaceId(id[:depth]), {})
+
+    def drop_tree(self, id: NamespaceId) -> None:
+        """Removes a namespace and all that is in it."""
+        depth = len(id)
+        self.namespaces = {n: kept for n, kept in self.namespaces.items() if n[:depth] != id}
+        self.tables = {t: table for t, table in self.tables.items() if t[:depth] != id}
+        self.others = {t for t in self.others if t[:depth] != id}
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        names = [id.name for id in self.namespaces if id.parent == parent]
+        return await self._call("list_namespaces", parent, lambda: self._page(parent, names, token, limit))
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        return await self._call("describe_namespace", id, lambda: self._namespace(id))
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        def work() -> Mapping[str, str]:
+            self._namespace(id.parent)
+            if id in self.namespaces:
+                raise NamespaceAlreadyExistsError(f"Namespace already exists: {id}")
+            self.namespaces[id] = properties
+            return properties
+
+        return await self._call("create_namespace", id, work)
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        def work() -> None:
+            self._namespace(id)
+            inside = [*self.namespaces, *self.tables, *self.others]
+            if any(other != id and other[: len(id)] == id for other in inside) and not cascade:
+                raise NamespaceNotEmptyError(f"Namespace not empty: {id}")
+            self.drop_tree(id)
+
+        await self._call("drop_namespace", id, work)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        return await self._call(
+            "list_tables", parent, lambda: self._page(parent, self._names(parent, other=True), token, limit)
+        )
+
+    async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
+        def work() -> Page[Table]:
+            page = self._page(parent, self._names(parent, other=False), token, None)
+            return Page([self.tables[parent.table(name)] for name in page.items], page.token)
+
+        return await self._call("scan_tables", parent, work)
+
+    async def describe_table(self, id: TableId) -> Table:
+        return await self._call("describe_table", id, lambda: self._table(id))
+
+    async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        def work() -> Mapping[str, Table]:
+            assert len(names) <= self.capabilities.describe_batch
+            self._namespace(parent)
+            ids = [parent.table(name) for name in names]
+            return {id.name: self.tables[id] for id in ids if id in self.tables and id not in self.unlisted}
+
+        return await self._call("describe_tables", parent, work)
+
+    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+        def work() -> Table:
+            self._namespace(id.parent)
+            if id in self.tables or id in self.others:
+                raise TableAlreadyExistsError(f"Table already exists: {id}")
+            self.tables[id] = Table(id, location or f"mem://{'/'.join(id)}", properties)
+            return self.tables[id]
+
+        return await self._call("declare_table", id, work)
+
+    async def deregister_table(self, id: TableId) -> None:
+        await self._call("deregister_table", id, lambda: self.tables.pop(self._table(id).id))
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        raise UnsupportedOperationError(f"Not supported: rename_table of {id}")
+
+    async def aclose(self) -> None:
+        """Holds nothing."""
+
+    async def _call(self, operation: str, subject: Id, work: Callable[[], T]) -> T:
+        self.calls.append((operation, subject))
+        self.on_call(operation, subject)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
+            if (fault := self.faults.get((operation, subject))) is not None:
+                raise fault
+            return work()
+        finally:
+            self.in_flight -= 1
+
+    def _namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        if id and id not in self.namespaces:
+            raise NamespaceNotFoundError(f"Namespace not found: {id}")
+        return self.namespaces.get(id, {})
+
+    def _table(self, id: TableId) -> Table:
+        self._namespace(id.parent)
+        if id in self.others:
+            raise NotALanceTableError(f"Invalid input: {id} is no Lance table")
+        if id not in self.tables:
+            raise TableNotFoundError(f"Table not found: {id}")
+        return self.tables[id]
+
+    def _names(self, parent: NamespaceId, *, other: bool) -> list[str]:
+        ids = [*self.tables, *(self.others if other and not self.capabilities.lists_only_lance else ())]
+        return [id.name for id in ids if id.parent == parent and id not in self.unlisted]
+
+    def _page(self, parent: NamespaceId, names: Sequence[str], token: str | None, limit: int | None) -> Page[str]:
+        self._namespace(parent)
+        if not self.capabilities.paginates:
+            return Page(names)
+        if parent in self.endless:
+            return Page(names[:1], "0/0")
+        start, number = map(int, (token or "0/0").split("/"))
+        end = start + self.size(number, limit)
+        return Page(names[start:end], f"{end}/{number + 1}" if end < len(names) else None)

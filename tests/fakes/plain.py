@@ -1,0 +1,71 @@
+"""An HTTP transport to a plain JSON service, as a backend would open one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lance_ns_async.errors import HTTP_ERRORS, Code
+from lance_ns_async.model import TableId
+from lance_ns_async.policy import Call, Caller, Policy
+from lance_ns_async.settings import HttpSettings
+from lance_ns_async.transports.auth import Tokens
+from lance_ns_async.transports.http import HttpTransport, open_http
+
+TABLE = TableId(["db", "t"])
+EAGER = Policy(max_retries=3, attempt_timeout=10.0, backoff_initial=0.0, backoff_max=0.0)
+
+
+class PlainSettings(HttpSettings):
+    """What every backend that speaks HTTP can be told, and no more."""
+
+    backend = "plain"
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Errors look like `{"type": ..., "message": ...}`."""
+    return (body["type"],), body["message"]
+
+
+def as_it_is(body: Any) -> Any:
+    """The decoder of one who wants the JSON itself."""
+    return body
+
+
+class Plain:
+    """Asks a service, and remembers each sending."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self.http = http
+        self.calls: list[Call] = []
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [call.outcome for call in self.calls]
+
+    async def ask(
+        self, method: str = "GET", path: str = "/", *, decode: Callable[[Any], Any] = as_it_is, **more: Any
+    ) -> Any:
+        """The JSON of the answer."""
+        return await self.http.request(method, path, subject=TABLE, operation="op", decode=decode, **more)
+
+
+@asynccontextmanager
+async def plain(
+    endpoint: str,
+    properties: Mapping[str, str] | None = None,
+    *,
+    policy: Policy = EAGER,
+    tokens: Tokens | None = None,
+) -> AsyncIterator[Plain]:
+    """A transport to the service at `endpoint`, closed in the end."""
+    settings = PlainSettings.parse({"endpoint": endpoint, **(properties or {})})
+    caller = Caller(policy, HTTP_ERRORS)
+    http = open_http(settings, caller, path="", explain=explain, tokens=lambda wire: tokens)
+    asked = Plain(http)
+    try:
+        with caller.observe(asked.calls.append):
+            yield asked
+    finally:
+        await http.aclose()
