@@ -55,8 +55,8 @@ async def test_an_id_too_short_for_the_catalog_is_refused(ns: AsyncNamespace, si
     assert (await ns.list_tables(ListTablesRequest(id=[]))).tables == []
 
 
-async def test_closed_twice_is_closed(ns: AsyncNamespace, site: Site) -> None:
-    close = ns.aclose if isinstance(ns, AsyncNamespace) else ns.close
+async def test_closed_twice_is_closed(ns: AsyncNamespace) -> None:
+    close = getattr(ns, "aclose" if type(ns) is AsyncNamespace else "close")
     await close()
     await close()
     with pytest.raises(InvalidInputError, match="closed"):

@@ -56,7 +56,7 @@ async def test_overwrite_makes_one_that_is_missing(ns: AsyncNamespace, home: Hom
 
 async def test_overwrite_never_drops_what_is_inside(ns: AsyncNamespace, home: Home) -> None:
     await ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    with pytest.raises(NamespaceNotEmptyError, match="^Namespace not empty"):
+    with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace not empty"):
         await ns.create_namespace(CreateNamespaceRequest(id=list(home.id), mode="overwrite"))
     assert await ns.exists(home.table("t"))
 
@@ -67,7 +67,7 @@ async def test_an_unknown_mode_is_told(ns: AsyncNamespace, home: Home) -> None:
 
 
 async def test_a_child_needs_its_parent(ns: AsyncNamespace, home: Home) -> None:
-    with pytest.raises(NamespaceNotFoundError, match="^Namespace not found"):
+    with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found"):
         await ns.create_namespace(CreateNamespaceRequest(id=home.child("none", "child")))
     assert not await ns.exists(NamespaceId(home.child("none")))
 

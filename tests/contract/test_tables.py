@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -121,7 +120,7 @@ async def test_dropping_removes_the_data_too(ns: AsyncNamespace, home: Home) -> 
     answer = await ns.drop_table(DropTableRequest(id=home.table("t")))
     assert answer.location == location
     assert not await ns.exists(home.table("t"))
-    assert not Path(unquote(urlsplit(location).path), "_versions").exists()
+    assert not await anyio.Path(unquote(urlsplit(location).path), "_versions").exists()
 
 
 async def test_dropping_one_that_was_only_declared(ns: AsyncNamespace, home: Home) -> None:
@@ -153,7 +152,7 @@ async def test_renaming_moves_the_registration_or_says_why_not(ns: AsyncNamespac
     location = await _written(ns, home.table("t"))
     await ns.declare_table(DeclareTableRequest(id=home.table("taken")))
     if not site.renames:
-        with pytest.raises(UnsupportedOperationError, match="^Not supported: rename_table"):
+        with pytest.raises(UnsupportedOperationError, match=r"^Not supported: rename_table"):
             await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
         return
     with pytest.raises(TableAlreadyExistsError):
