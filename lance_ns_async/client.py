@@ -46,11 +46,11 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import bulk, data, messages, registry
+from lance_ns_async import bulk, data, derived, messages, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import Described
 from lance_ns_async.listing import Listed, Lister
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.policy import Caller, Observer, Policy, deadline
 from lance_ns_async.settings import Settings
@@ -114,8 +114,8 @@ class AsyncNamespace:
         request = messages.coerced(ListNamespacesRequest, request)
         parent = self._namespace(request.id)
 
-        async def fetch(token: str | None) -> Page[str]:
-            return self._lister().sorted(await self._backend.list_namespaces(parent, token, request.limit))
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return self._lister().sorted(await self._backend.list_namespaces(parent, token, size))
 
         with self._operation():
             if self._is_deepest(parent):
@@ -127,7 +127,7 @@ class AsyncNamespace:
         """The properties of a namespace; the root has none, and costs no call."""
         request = messages.coerced(DescribeNamespaceRequest, request)
         with self._operation():
-            found = await self._describe_namespace(self._namespace(request.id))
+            found = await derived.describe_namespace(self._backend, self._namespace(request.id))
         return DescribeNamespaceResponse(properties=dict(found))
 
     async def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
@@ -138,14 +138,14 @@ class AsyncNamespace:
         given = request.properties or {}
         with self._operation():
             if mode == "overwrite":
-                made = await self._replace_namespace(id, given)
+                made = await derived.replace_namespace(self._backend, id, given)
             else:
                 try:
-                    made = await self._create_namespace(id, given)
+                    made = await derived.create_namespace(self._backend, id, given)
                 except NamespaceAlreadyExistsError:
                     if mode != "existok":
                         raise
-                    made = await self._describe_namespace(id)
+                    made = await derived.describe_namespace(self._backend, id)
         return CreateNamespaceResponse(properties=dict(made))
 
     async def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
@@ -172,7 +172,7 @@ class AsyncNamespace:
         """Answers if the namespace exists, and raises NamespaceNotFoundError if not; see `exists` for a bool."""
         request = messages.coerced(NamespaceExistsRequest, request)
         with self._operation():
-            await self._describe_namespace(self._namespace(request.id))
+            await derived.describe_namespace(self._backend, self._namespace(request.id))
         return NamespaceExistsResponse()
 
     async def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
@@ -241,7 +241,7 @@ class AsyncNamespace:
         given = request.properties or {}
         with self._operation():
             if mode == "overwrite":
-                table = await self._replace_table(id, request.location, given)
+                table = await derived.replace_table(self._backend, id, request.location, given)
             else:
                 table = await self._backend.declare_table(id, request.location, given)
         answer = messages.declared(table)
@@ -251,7 +251,7 @@ class AsyncNamespace:
         """Removes a table from the catalog and leaves its data; tells where that is. Costs two calls."""
         request = messages.coerced(DeregisterTableRequest, request)
         with self._operation():
-            table = await self._deregister(self._table(request.id))
+            table = await derived.deregister(self._backend, self._table(request.id))
         answer = messages.declared(table)
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
@@ -259,7 +259,7 @@ class AsyncNamespace:
         """Removes a table from the catalog, and then its data with everything under its location."""
         request = messages.coerced(DropTableRequest, request)
         with self._operation():
-            table = await self._deregister(self._table(request.id))
+            table = await derived.deregister(self._backend, self._table(request.id))
             try:
                 await data.drop(table)
             except LanceNamespaceError as e:
@@ -349,48 +349,12 @@ class AsyncNamespace:
         with self._operation():
             try:
                 if isinstance(id, NamespaceId):
-                    await self._describe_namespace(self._namespace(id))
+                    await derived.describe_namespace(self._backend, self._namespace(id))
                 else:
                     await self._backend.describe_table(self._table(id))
             except (NamespaceNotFoundError, TableNotFoundError):
                 return False
         return True
-
-    async def _describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        return await self._backend.describe_namespace(id) if id else {}
-
-    async def _create_namespace(self, id: NamespaceId, given: Mapping[str, str]) -> Mapping[str, str]:
-        if not id:
-            raise NamespaceAlreadyExistsError("Namespace already exists: $ (create_namespace: it is the root)")
-        return await self._backend.create_namespace(id, given)
-
-    async def _replace_namespace(self, id: NamespaceId, given: Mapping[str, str]) -> Mapping[str, str]:
-        try:
-            old = await self._describe_namespace(id)
-        except NamespaceNotFoundError:
-            return await self._create_namespace(id, given)
-        await self._backend.drop_namespace(id, cascade=False)
-        try:
-            return await self._create_namespace(id, given)
-        except LanceNamespaceError:
-            await self._create_namespace(id, old)
-            raise
-
-    async def _replace_table(self, id: TableId, location: str, given: Mapping[str, str]) -> Table:
-        try:
-            old = await self._deregister(id)
-        except TableNotFoundError:
-            return await self._backend.declare_table(id, location, given)
-        try:
-            return await self._backend.declare_table(id, location, given)
-        except LanceNamespaceError:
-            await self._backend.declare_table(id, old.location, old.properties or {})
-            raise
-
-    async def _deregister(self, id: TableId) -> Table:
-        table = await self._backend.describe_table(id)
-        await self._backend.deregister_table(id)
-        return table
 
     async def _written(self, lister: Lister, parent: NamespaceId, request: ListTablesRequest) -> Page[str]:
         async def keep(names: Sequence[str]) -> Sequence[str]:
@@ -400,8 +364,8 @@ class AsyncNamespace:
             written = await data.written([tables[id] for id in ids])
             return [table.id.name for table in written]
 
-        async def fetch(token: str | None) -> Page[str]:
-            return lister.sorted(await self._backend.list_tables(parent, token, request.limit))
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return lister.sorted(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 from uuid import uuid4
 
-import httpx
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
@@ -24,18 +22,30 @@ from lance_namespace.errors import (
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    UnauthenticatedError,
 )
 from pydantic import SecretStr
 
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.iceberg_wire import (
+    Routes,
+    declaration,
+    explain,
+    identifier,
+    namespace_names,
+    nothing,
+    properties_kept,
+    routes,
+    table,
+    table_names,
+    table_uuid,
+)
 from lance_ns_async.backends.locations import default_location
-from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, NotALanceTableError
+from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.policy import Caller, Policy
-from lance_ns_async.settings import HttpSettings
-from lance_ns_async.transports.auth import RenewedTokens, Token
+from lance_ns_async.policy import Caller
+from lance_ns_async.settings import HttpSettings, Url
 from lance_ns_async.transports.http import HttpTransport, open_http
+from lance_ns_async.transports.oauth2 import client_credentials
 
 T = TypeVar("T")
 
@@ -49,16 +59,7 @@ ICEBERG_ERRORS: ErrorTable = {
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
     (409, "rename_table"): TableAlreadyExistsError,
-    # The token endpoint answers 400 `invalid_client` as OAuth2 has it, some servers 406.
-    (400, "fetch_token"): UnauthenticatedError,
-    (406, "fetch_token"): UnauthenticatedError,
 }
-
-_PAGE_SIZE = 1000
-"""Names a page, where neither the caller nor the catalog says how many."""
-
-_TOKEN_LIFETIME = 3600.0
-"""Seconds a token is taken to live whose lifetime the server does not tell."""
 
 
 class IcebergSettings(HttpSettings):
@@ -70,7 +71,7 @@ class IcebergSettings(HttpSettings):
     """Sent to `/v1/config`, which answers with the prefix of all paths; not a level of ids."""
     credential: SecretStr | None = None
     """`client_id:client_secret` for OAuth2 client credentials; without a colon the secret alone."""
-    oauth2_server_uri: str | None = None
+    oauth2_server_uri: Url | None = None
     """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
     scope: str = "catalog"
     root: str | None = None
@@ -80,48 +81,13 @@ class IcebergSettings(HttpSettings):
 
     def identity(self) -> str:
         """Endpoint, warehouse and client id."""
-        client = self.credential.get_secret_value().rpartition(":")[0] if self.credential else ""
-        return "|".join(filter(None, (self.endpoint, self.warehouse, client)))
+        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))
 
-
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """What a catalog's `/v1/config` says about its paths; all parts are percent-encoded."""
-
-    prefix: str
-    separator: str
-    page_size: int | None
-
-    def namespace(self, id: NamespaceId | TableId) -> str:
-        """The levels of `id`, each encoded once, joined as this catalog wants them."""
-        separator = unquote(self.separator)
-        for level in id:
-            if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
-                raise InvalidInputError(
-                    f"{id.kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
-                    f"because {separator!r} separates levels and '.' and '..' are rewritten on the way"
-                )
-        return self.separator.join(quote(level, safe="") for level in id)
-
-    def namespaces(self, id: NamespaceId | None = None) -> str:
-        """The path of all namespaces, or of one."""
-        return f"{self.prefix}/namespaces" + (f"/{self.namespace(id)}" if id else "")
-
-    def tables(self, parent: NamespaceId) -> str:
-        """The path of the tables in `parent`."""
-        return f"{self.namespaces(parent)}/tables"
-
-    def table(self, id: TableId) -> str:
-        """The path of a table."""
-        return f"{self.tables(id.parent)}/{_segment(id)}"
-
-    def page(self, token: str | None, limit: int | None) -> list[str]:
-        """The query parameters that ask for a page of a listing."""
-        size = limit or self.page_size
-        if token is None and size is None:
-            return []
-        # Some servers ignore a token that comes without a size, and begin anew.
-        return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
+    def client(self) -> tuple[str, str]:
+        """The client's id, which may be empty, and its secret."""
+        told = self.credential.get_secret_value() if self.credential else ""
+        id, colon, secret = told.partition(":")
+        return (id, secret) if colon else ("", told)
 
 
 class IcebergBackend(Backend):
@@ -144,7 +110,11 @@ class IcebergBackend(Backend):
         if settings.credential is None:
             http = open_http(settings, caller, path="/v1", explain=explain)
         else:
-            tokens = partial(_tokens, settings, caller.policy)
+            id, secret = settings.client()
+            uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
+            tokens = partial(
+                client_credentials, policy=caller.policy, uri=uri, client=id, secret=secret, scope=settings.scope
+            )
             http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
         return cls(http, settings)
 
@@ -246,7 +216,7 @@ class IcebergBackend(Backend):
         await self._http.request(
             "POST",
             f"{routes.prefix}/tables/rename",
-            body={"source": _identifier(id), "destination": _identifier(to)},
+            body={"source": identifier(id), "destination": identifier(to)},
             subject=id,
             operation="rename_table",
             decode=nothing,
@@ -305,130 +275,3 @@ class IcebergBackend(Backend):
         if self._settings.metadata_path is not None:
             kept["write.metadata.path"] = default_location(self._settings.metadata_path, id)
         return kept
-
-
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """The exception's type, where the server names one, and its message without the stack."""
-    if "error" not in body:
-        # What stands before the catalog answers in its own form.
-        return (), body["message"]
-    error = body["error"]
-    kind = error.get("type") or ""
-    message = error["message"]
-    return ((kind,), f"{kind}: {message}") if kind else ((), message)
-
-
-def routes(body: Any) -> Routes:
-    """What the configuration says about paths, `overrides` before `defaults`."""
-    config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
-    prefix = config.get("prefix")
-    page_size = config.get("rest-page-size")
-    return Routes(
-        prefix=f"/{prefix}" if prefix else "",
-        separator=config.get("namespace-separator") or "%1F",
-        page_size=int(page_size) if page_size else None,
-    )
-
-
-def namespace_names(body: Any) -> Page[str]:
-    """The last level of each namespace listed."""
-    return Page([levels[-1] for levels in body["namespaces"]], body.get("next-page-token") or None)
-
-
-def table_names(body: Any) -> Page[str]:
-    """The names of the tables listed, of whatever format."""
-    return Page([found["name"] for found in body["identifiers"]], body.get("next-page-token") or None)
-
-
-def properties_kept(body: Any) -> Mapping[str, str]:
-    """The properties of a namespace."""
-    return dict(body.get("properties") or {})
-
-
-def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
-    """The Lance table of a load's answer."""
-    metadata = body["metadata"]
-    kept = metadata.get("properties") or {}
-    if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
-        raise NotALanceTableError(f"Invalid input: {id} is no Lance table, its table_type is {kind!r}")
-    return Table(id, metadata["location"], kept, storage_options)
-
-
-def table_uuid(body: Any) -> str:
-    """What tells this table from another of the same name."""
-    return str(body["metadata"]["table-uuid"])
-
-
-def nothing(body: Any) -> None:
-    """An answer that says no more than that the call succeeded."""
-
-
-def token(body: Any) -> Token:
-    """The token of an OAuth2 answer."""
-    return Token(body["access_token"], float(body.get("expires_in") or _TOKEN_LIFETIME))
-
-
-def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """The one commit that makes a table which must not exist yet; every part is demanded by some server."""
-    return {
-        "identifier": _identifier(id),
-        "requirements": [{"type": "assert-create"}],
-        "updates": [
-            {"action": "assign-uuid", "uuid": uuid},
-            {"action": "upgrade-format-version", "format-version": 2},
-            {"action": "set-location", "location": location},
-            {
-                "action": "add-schema",
-                "schema": {"type": "struct", "schema-id": 0, "fields": []},
-                "last-column-id": 0,
-            },
-            {"action": "set-current-schema", "schema-id": -1},
-            {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
-            {"action": "set-default-spec", "spec-id": -1},
-            {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
-            {"action": "set-default-sort-order", "sort-order-id": -1},
-            {"action": "set-properties", "updates": dict(properties)},
-        ],
-    }
-
-
-def _identifier(id: TableId) -> dict[str, Any]:
-    return {"namespace": list(id.parent), "name": id.name}
-
-
-def _segment(id: TableId) -> str:
-    if id.name in (".", ".."):
-        raise InvalidInputError(
-            f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
-        )
-    return quote(id.name, safe="")
-
-
-def _tokens(settings: IcebergSettings, policy: Policy, wire: httpx.AsyncBaseTransport) -> RenewedTokens:
-    uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
-    client, _, secret = (settings.credential or SecretStr("")).get_secret_value().rpartition(":")
-    form = {"grant_type": "client_credentials", "client_secret": secret, "scope": settings.scope}
-    # Of its own: calls that wait for a token hold no slot that fetching it would need.
-    caller = Caller(policy, ICEBERG_ERRORS)
-    http = HttpTransport(wire, caller, base=uri, headers={"accept": "application/json"}, explain=explain_oauth)
-
-    async def fetch() -> Token:
-        return await http.request(
-            "POST",
-            "",
-            form={**form, "client_id": client} if client else form,
-            subject=NamespaceId(),
-            operation="fetch_token",
-            decode=token,
-            safe=True,
-        )
-
-    return RenewedTokens(fetch)
-
-
-def explain_oauth(body: Any) -> tuple[tuple[Code, ...], str]:
-    """The error of the token endpoint, as OAuth2 spells it or as Iceberg does."""
-    error = body["error"]
-    if isinstance(error, str):
-        return (), f"{error}: {body.get('error_description') or 'no description'}"
-    return explain(body)

@@ -17,7 +17,13 @@ from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.auth import Tokens
-from lance_ns_async.transports.wire import AiohttpWire, EncodedRequest, environment_proxy, tls_context
+from lance_ns_async.transports.wire import (
+    AiohttpWire,
+    EncodedRequest,
+    ResponseTooLargeError,
+    environment_proxy,
+    tls_context,
+)
 
 T = TypeVar("T")
 
@@ -110,6 +116,8 @@ class HttpTransport:
             where = f"{request.url.scheme}://{request.url.netloc.decode()}"
             message = f"{e} ({where}); is the endpoint right and the server up?"
             raise Failure("refused", message=message, delivered=False) from e
+        except ResponseTooLargeError as e:
+            raise Failure("unreadable", message=str(e)) from e
         except httpx.TransportError as e:
             raise Failure("disconnected", message=str(e)) from e
         except httpx.DecodingError as e:
@@ -163,20 +171,27 @@ def open_http(
     """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet."""
     endpoint = settings.endpoint.rstrip("/")
     wire = _wire(settings, endpoint)
-    headers = {
-        "accept": "application/json",
-        # Descriptions are short: compressing them costs more time than it saves.
-        "accept-encoding": "identity",
-        "user-agent": "lance-ns-async",
-        **{name: value.get_secret_value() for name, value in settings.header.items()},
-    }
+    headers = httpx.Headers(
+        {
+            "accept": "application/json",
+            # Descriptions are short: compressing them costs more time than it saves.
+            "accept-encoding": "identity",
+            "user-agent": "lance-ns-async",
+        }
+    )
+    headers.update({name: value.get_secret_value() for name, value in settings.header.items()})
     if settings.auth_token is not None:
         headers["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
     return HttpTransport(wire, caller, base=endpoint + path, headers=headers, explain=explain, tokens=tokens(wire))
 
 
 def _wire(settings: HttpSettings, endpoint: str) -> AiohttpWire:
-    proxy = environment_proxy(endpoint) if settings.proxy is None else settings.proxy
+    proxy = environment_proxy(endpoint) if settings.proxy is None else settings.proxy.get_secret_value()
+    if proxy is not None and proxy != "none" and not proxy.startswith(("http://", "https://")):
+        raise InvalidInputError(
+            f"{settings.backend} properties: proxy: the environment names one of the kind {proxy.split('://')[0]!r}; "
+            "set the property to an HTTP proxy or to none"
+        )
     try:
         tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key)
     except OSError as e:
@@ -201,11 +216,11 @@ def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, s
 def _retry_after(value: str | None) -> float | None:
     if value is None:
         return None
-    if value.strip().isdigit():
+    if value.strip().isdecimal():
         return float(value)
     try:
         when = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 

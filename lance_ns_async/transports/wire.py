@@ -68,12 +68,14 @@ class AiohttpWire(httpx.AsyncBaseTransport):
                 return httpx.Response(answer.status, headers=list(answer.raw_headers), content=body)
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
             raise httpx.ConnectError(_connect_message(e)) from e
+        except aiohttp.ClientHttpProxyError as e:
+            raise httpx.ConnectError(f"the proxy opens no tunnel: HTTP {e.status} {e.message}") from e
         except aiohttp.ConnectionTimeoutError as e:
             raise httpx.ConnectTimeout(f"no connection within {self._timeout.sock_connect:g} s") from e
-        except aiohttp.InvalidURL as e:
-            raise httpx.UnsupportedProtocol(f"not a URL: {request.url}") from e
+        except (aiohttp.InvalidURL, UnicodeError) as e:
+            raise httpx.UnsupportedProtocol(f"not a URL: {e}") from e
         except (aiohttp.ClientError, OSError) as e:
-            raise httpx.ReadError(f"the connection was lost: {str(e) or type(e).__name__}") from e
+            raise httpx.ReadError(f"the connection was lost: {' '.join(str(e).split()) or type(e).__name__}") from e
 
     async def aclose(self) -> None:
         """Closes all connections; the next request would open new ones."""
@@ -90,13 +92,16 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             auto_decompress=False,
             timeout=self._timeout,
             proxy=self._proxy,
+            # aiohttp would say what it takes a body that is not there to be.
+            skip_auto_headers=("Content-Type",),
         )
         # aiohttp would send a DELETE again on its own when a kept connection turns out dead.
         self._session._retry_connection = False
         return self._session
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        length = answer.content_length
+        # An answer to HEAD tells the length of what it leaves out.
+        length = 0 if answer.method == "HEAD" else answer.content_length
         if length is not None and length <= self._max_bytes:
             return await answer.read()
         chunks: list[bytes] = []
@@ -120,7 +125,8 @@ def environment_proxy(url: str) -> str | None:
     if parts.hostname is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     proxies = getproxies()
-    return proxies.get(parts.scheme) or proxies.get("all")
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    return found if found is None or "://" in found else f"http://{found}"
 
 
 def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str | None) -> ssl.SSLContext | None:
@@ -134,5 +140,5 @@ def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str 
 
 
 def _connect_message(e: aiohttp.ClientError) -> str:
-    reason = e.__cause__ or e
-    return f"cannot connect: {reason}"
+    to_proxy = " to the proxy" if isinstance(e, aiohttp.ClientProxyConnectionError) else ""
+    return f"cannot connect{to_proxy}: {e.__cause__ or e}"

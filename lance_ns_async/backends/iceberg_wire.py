@@ -1,0 +1,148 @@
+"""What goes over the wire of an Iceberg REST catalog: paths, bodies and answers, all without a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.errors import Code, NotALanceTableError
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+
+_PAGE_SIZE = 1000
+"""Names a page, where neither the caller nor the catalog says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What a catalog's `/v1/config` says about its paths; all parts are percent-encoded."""
+
+    prefix: str
+    separator: str
+    page_size: int | None
+
+    def namespace(self, id: NamespaceId | TableId) -> str:
+        """The levels of `id`, each encoded once, joined as this catalog wants them."""
+        separator = unquote(self.separator)
+        for level in id:
+            if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
+                raise InvalidInputError(
+                    f"{id.kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
+                    f"because {separator!r} separates levels and '.' and '..' are rewritten on the way"
+                )
+        return self.separator.join(quote(level, safe="") for level in id)
+
+    def namespaces(self, id: NamespaceId | None = None) -> str:
+        """The path of all namespaces, or of one."""
+        return f"{self.prefix}/namespaces" + (f"/{self.namespace(id)}" if id else "")
+
+    def tables(self, parent: NamespaceId) -> str:
+        """The path of the tables in `parent`."""
+        return f"{self.namespaces(parent)}/tables"
+
+    def table(self, id: TableId) -> str:
+        """The path of a table."""
+        return f"{self.tables(id.parent)}/{_segment(id)}"
+
+    def page(self, token: str | None, limit: int | None) -> list[str]:
+        """The query parameters that ask for a page of a listing."""
+        size = limit or self.page_size
+        if token is None and size is None:
+            return []
+        # Some servers ignore a token that comes without a size, and begin anew.
+        return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """The exception's type, where the server names one, and its message without the stack."""
+    if "error" not in body:
+        # What stands before the catalog answers in its own form.
+        return (), body["message"]
+    error = body["error"]
+    kind = error.get("type") or ""
+    message = error["message"]
+    return ((kind,), f"{kind}: {message}") if kind else ((), message)
+
+
+def routes(body: Any) -> Routes:
+    """What the configuration says about paths, `overrides` before `defaults`."""
+    config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
+    prefix = config.get("prefix")
+    page_size = config.get("rest-page-size")
+    return Routes(
+        prefix=f"/{prefix}" if prefix else "",
+        separator=config.get("namespace-separator") or "%1F",
+        page_size=int(page_size) if page_size else None,
+    )
+
+
+def namespace_names(body: Any) -> Page[str]:
+    """The last level of each namespace listed."""
+    return Page([levels[-1] for levels in body["namespaces"]], body.get("next-page-token") or None)
+
+
+def table_names(body: Any) -> Page[str]:
+    """The names of the tables listed, of whatever format."""
+    return Page([found["name"] for found in body["identifiers"]], body.get("next-page-token") or None)
+
+
+def properties_kept(body: Any) -> Mapping[str, str]:
+    """The properties of a namespace."""
+    return dict(body.get("properties") or {})
+
+
+def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
+    """The Lance table of a load's answer."""
+    metadata = body["metadata"]
+    kept = metadata.get("properties") or {}
+    if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
+        raise NotALanceTableError(f"Invalid input: {id} is no Lance table, its table_type is {kind!r}")
+    return Table(id, metadata["location"], kept, storage_options)
+
+
+def table_uuid(body: Any) -> str:
+    """What tells this table from another of the same name."""
+    return str(body["metadata"]["table-uuid"])
+
+
+def nothing(body: Any) -> None:
+    """An answer that says no more than that the call succeeded."""
+
+
+def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The one commit that makes a table which must not exist yet; every part is demanded by some server."""
+    return {
+        "identifier": identifier(id),
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "assign-uuid", "uuid": uuid},
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "set-location", "location": location},
+            {
+                "action": "add-schema",
+                "schema": {"type": "struct", "schema-id": 0, "fields": []},
+                "last-column-id": 0,
+            },
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-properties", "updates": dict(properties)},
+        ],
+    }
+
+
+def identifier(id: TableId) -> dict[str, Any]:
+    return {"namespace": list(id.parent), "name": id.name}
+
+
+def _segment(id: TableId) -> str:
+    if id.name in (".", ".."):
+        raise InvalidInputError(
+            f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
+        )
+    return quote(id.name, safe="")
