@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from typing import TypeAlias
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import (
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.concurrency import each
@@ -48,6 +55,9 @@ Progress = Callable[[int], None]
 SCAN_FROM = 3
 """Fewest names of a namespace for which reading its listing is tried."""
 
+_OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError)
+"""What, if it befalls a shared answer, befalls each of its tables; with any other each may still fare better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Described:
@@ -81,7 +91,7 @@ def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
         names = list(found)
         if capabilities.listing_has_locations and len(names) >= SCAN_FROM:
             yield Scan(parent, names)
-        elif capabilities.describe_batch and len(names) > 1:
+        elif capabilities.describe_batch > 1 and len(names) > 1:
             for start in range(0, len(names), capabilities.describe_batch):
                 yield Batch(parent, names[start : start + capabilities.describe_batch])
         else:
@@ -91,11 +101,15 @@ def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
 async def describe_tables(
     backend: Backend, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None = None
 ) -> Described:
-    """Describes each id once; costs what `plan` says, and one more call for each id a shared answer lacked."""
+    """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had."""
     run = _Run(backend, progress)
-    await each(run.step, plan(ids, backend.capabilities), max_in_flight=max_in_flight)
-    # What a batch or a listing did not give is asked for by name, so that missing and denied stay apart.
-    await each(run.step, map(One, run.unseen), max_in_flight=max_in_flight)
+    scanning = backend.capabilities
+    batching = replace(scanning, listing_has_locations=False)
+    # What no shared answer gave is asked for by name, so that missing and denied stay apart.
+    naming = replace(batching, describe_batch=0)
+    for can in dict.fromkeys((scanning, batching, naming)):
+        await each(run.step, plan(ids, can), max_in_flight=max_in_flight)
+        ids, run.unseen = run.unseen, []
     return Described(run.tables, run.errors)
 
 
@@ -113,7 +127,7 @@ class _Run:
                 await self._one(id)
                 settled = 1
             case Batch(parent, names):
-                settled = await self._shared(parent, names, self._backend.describe_tables(parent, names))
+                settled = await self._shared(parent, names, self._batch(parent, names))
             case Scan(parent, names):
                 settled = await self._shared(parent, names, self._scan(parent, names))
         if self._progress is not None and settled:
@@ -125,22 +139,28 @@ class _Run:
         except LanceNamespaceError as e:
             self.errors[id] = e
 
-    async def _shared(self, parent: NamespaceId, names: Sequence[str], answer: Awaitable[Mapping[str, Table]]) -> int:
-        """Notes what one answer says about many names; gives how many of them are settled by it."""
+    async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
+        """Does work that describes many names at once; gives how many of them are settled by it."""
+        error: LanceNamespaceError | None = None
         try:
-            found = await answer
+            await work
         except LanceNamespaceError as e:
-            self.errors.update((parent.table(name), e) for name in names)
+            error = e
+        # A scan that fails half-way has found some of them all the same.
+        unseen = [id for id in map(parent.table, names) if id not in self.tables]
+        if isinstance(error, _OF_ALL):
+            self.errors.update(dict.fromkeys(unseen, error))
             return len(names)
-        self.tables.update((parent.table(name), found[name]) for name in names if name in found)
-        unseen = [parent.table(name) for name in names if name not in found]
         self.unseen += unseen
         return len(names) - len(unseen)
 
-    async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
-        """Stops when all names are found, or when describing the rest singly costs no more than was paid."""
+    async def _batch(self, parent: NamespaceId, names: Sequence[str]) -> None:
+        found = await self._backend.describe_tables(parent, names)
+        self.tables.update((parent.table(name), found[name]) for name in names if name in found)
+
+    async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
+        """Stops when all names are found, or when the rest costs no more without it than was paid."""
         missing = set(names)
-        found: dict[str, Table] = {}
         pages = 0
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as listing:
             async for _, page in listing:
@@ -148,7 +168,6 @@ class _Run:
                 for table in page.items:
                     if table.id.name in missing:
                         missing.discard(table.id.name)
-                        found[table.id.name] = table
-                if pages >= len(missing):
+                        self.tables[table.id] = table
+                if pages >= ceil(len(missing) / max(self._backend.capabilities.describe_batch, 1)):
                     break
-        return found

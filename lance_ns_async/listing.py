@@ -45,8 +45,8 @@ class Lister:
     async def page(self, parent: NamespaceId, limit: int | None, page_token: str | None) -> Page[str]:
         """At most `limit` names of Lance tables in `parent`, None being all."""
 
-        async def fetch(token: str | None) -> Page[str]:
-            return self.sorted(await self._backend.list_tables(parent, token, limit))
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return self.sorted(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, partial(self.keep, parent), limit=limit, page_token=page_token)
 

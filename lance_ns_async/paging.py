@@ -18,16 +18,21 @@ T = TypeVar("T")
 Fetch = Callable[[str | None], Awaitable[Page[T]]]
 """Gives the page of a token; None asks for the first."""
 
+SizedFetch = Callable[[str | None, int | None], Awaitable[Page[T]]]
+"""The same, with a hint of how many items are wanted."""
+
 Keep = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
 """Gives those of the names that belong in the listing, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a listing goes on: a page of the catalog's, and the name after which."""
+    """Where a listing goes on: a page of the catalog's, and the name in it after which."""
 
     token: str | None = None
     after: str | None = None
+    size: int | None = None
+    """The hint the page was asked with: with another, it could end before that name."""
 
     @classmethod
     def decode(cls, page_token: str | None) -> Cursor:
@@ -35,13 +40,15 @@ class Cursor:
         match decode_token(page_token):
             case None:
                 return cls()
-            case [str() | None as token, str() | None as after]:
-                return cls(token, after)
-        raise _foreign(page_token)
+            case [str() | None as token]:
+                return cls(token)
+            case [str() | None as token, str() as after, int() as size] if size > 0:
+                return cls(token, after, size)
+        raise foreign_token(page_token)
 
     def encode(self) -> str:
         """The cursor as a page token."""
-        return encode_token([self.token, self.after])
+        return encode_token([self.token] if self.after is None else [self.token, self.after, self.size])
 
     def rest(self, names: Sequence[str]) -> Sequence[str]:
         """The names that were not given yet.
@@ -66,8 +73,8 @@ def decode_token(page_token: str | None) -> Any:
         return None
     try:
         return json.loads(base64.b64decode(page_token.encode(), altchars=b"-_", validate=True))
-    except ValueError as e:
-        raise _foreign(page_token) from e
+    except (ValueError, RecursionError) as e:
+        raise foreign_token(page_token) from e
 
 
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
@@ -84,7 +91,7 @@ async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tupl
         seen.add(token)
 
 
-async def take(fetch: Fetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
+async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
     """At most `limit` names from where `page_token` says, and the token to go on with; None takes all.
 
     Names are handed to `keep` no further than the limit needs.
@@ -92,7 +99,11 @@ async def take(fetch: Fetch[str], keep: Keep, *, limit: int | None, page_token: 
     check_limit(limit)
     cursor = Cursor.decode(page_token)
     found: list[str] = []
-    async with aclosing(walk(fetch, cursor.token)) as pages:
+
+    def size(token: str | None) -> int | None:
+        return cursor.size if token == cursor.token and cursor.after is not None else limit
+
+    async with aclosing(walk(lambda token: fetch(token, size(token)), cursor.token)) as pages:
         async for token, page in pages:
             names = cursor.rest(page.items) if token == cursor.token else page.items
             while names:
@@ -100,7 +111,7 @@ async def take(fetch: Fetch[str], keep: Keep, *, limit: int | None, page_token: 
                 tried, names = names[:wanted], names[wanted:]
                 found += await keep(tried)
                 if len(found) == limit:
-                    following = Cursor(token, tried[-1]) if names else Cursor(page.token)
+                    following = Cursor(token, tried[-1], size(token)) if names else Cursor(page.token)
                     return Page(found, following.encode() if following != Cursor() else None)
     return Page(found)
 
@@ -116,7 +127,8 @@ async def keep_all(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _foreign(page_token: str | None) -> InvalidInputError:
+def foreign_token(page_token: str | None) -> InvalidInputError:
+    """The error for a page token that the listing it was given to has not made."""
     return InvalidInputError(
         f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass on what the page before it gave"
     )

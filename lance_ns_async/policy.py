@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from time import monotonic
 from typing import TypeVar
 
-from lance_namespace.errors import InvalidInputError, ServiceUnavailableError, ThrottlingError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
@@ -59,7 +59,7 @@ class Call:
     """1 for the first sending."""
     seconds: float
     outcome: str
-    """`"ok"`, or the failure's most specific code."""
+    """`"ok"`, the failure's most specific code, the error's name for an answer we refuse, or `"cancelled"`."""
 
 
 Observer = Callable[[Call], None]
@@ -130,16 +130,22 @@ class Caller:
         except Failure as failure:
             outcome = str(failure.codes[0])
             raise
+        except LanceNamespaceError as error:
+            outcome = type(error).__name__
+            raise
         finally:
             self._slots.release()
             self._tell(operation, subject, attempt, monotonic() - started, outcome)
 
     async def _take_slot(self, until: float) -> None:
+        left = until - monotonic()
+        if left <= 0:
+            raise Failure("deadline", message="its time was over before it was sent", delivered=False)
         if not self._slots.locked():
             await self._slots.acquire()
             return
         try:
-            async with asyncio.timeout(until - monotonic()):
+            async with asyncio.timeout(left):
                 await self._slots.acquire()
         except TimeoutError:
             message = f"its time was over while {self.policy.max_in_flight} other calls were in flight"

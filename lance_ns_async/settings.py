@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from lance_namespace.errors import InvalidInputError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
@@ -34,15 +35,48 @@ Millis = Annotated[float, BeforeValidator(partial(_duration, "ms"))]
 
 
 def _url(value: str) -> str:
-    if not re.match(r"https?://[^/\s]", value):
+    if not _is_url(value):
         raise ValueError("not a URL; write e.g. https://catalog.example.com or http://127.0.0.1:8181")
+    if "@" in urlsplit(value).netloc:
+        # It would be shown in messages and in `namespace_id`.
+        raise ValueError("it holds a user or a password, which have properties of their own")
+    return value
+
+
+def _proxy(value: SecretStr) -> SecretStr:
+    told = value.get_secret_value()
+    if told != "none" and not _is_url(told):
+        raise ValueError("not a URL; write e.g. http://proxy.example.com:3128, or none")
+    return value
+
+
+def _is_url(text: str) -> bool:
+    try:
+        _ = urlsplit(text).port
+    except ValueError:
+        return False
+    return re.fullmatch(r"https?://[^/\s?#]+(/[^\s#]*)?", text) is not None
+
+
+def _header_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        raise ValueError("no name of a header")
+    return name
+
+
+def _header_value(value: SecretStr) -> SecretStr:
+    told = value.get_secret_value()
+    if not (told.isascii() and told.isprintable()):
+        raise ValueError("a header cannot hold it: it takes printable ASCII alone, on one line")
     return value
 
 
 Url = Annotated[str, AfterValidator(_url)]
-"""A URL of HTTP or HTTPS."""
+"""A URL of HTTP or HTTPS, without user and password."""
 
 Secrets = Mapping[str, SecretStr]
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 
 
 class Settings(BaseModel):
@@ -137,18 +171,18 @@ class HttpSettings(Settings):
 
     endpoint: Url
     """Where the catalog is, e.g. `https://catalog.example.com`."""
-    auth_token: SecretStr | None = None
+    auth_token: HeaderValue | None = None
     """A bearer token, sent on every call."""
     connect_timeout: Millis = Field(default=10.0, gt=0)
     read_timeout: Millis = Field(default=30.0, gt=0)
-    header: Secrets = {}
+    header: Mapping[HeaderName, HeaderValue] = {}
     """`header.*` properties: HTTP headers sent on every call."""
     ca_bundle: str | None = None
     """A PEM file of certificate authorities to trust instead of the system's."""
     client_cert: str | None = None
     """A PEM file with a client certificate, and its key unless `client_key` names it."""
     client_key: str | None = None
-    proxy: str | None = None
+    proxy: Annotated[SecretStr, AfterValidator(_proxy)] | None = None
     """A proxy's URL; None means what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say, `"none"` means no proxy."""
     max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """The largest answer that is read."""

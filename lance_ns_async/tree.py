@@ -14,7 +14,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.concurrency import each
 from lance_ns_async.listing import Lister
 from lance_ns_async.model import NamespaceId, Page, TableId
-from lance_ns_async.paging import check_limit, decode_token, encode_token, keep_all, take
+from lance_ns_async.paging import check_limit, decode_token, encode_token, foreign_token, keep_all, take
 
 Kind = Literal["tables", "namespaces"]
 
@@ -63,9 +63,9 @@ class Tree:
     async def page(self, limit: int | None, page_token: str | None) -> Page[TableId]:
         """At most `limit` tables of the subtree, depth first and sorted; None being all."""
         check_limit(limit)
-        after = decode_token(page_token)
+        after = self._after(page_token)
         found: list[TableId] = []
-        walked = self._depth_first(self._start, tuple(after[len(self._start) :]) if after else ())
+        walked = self._depth_first(self._start, after)
         async with aclosing(walked) as listings:
             async for parent, listed in listings:
                 names = listed
@@ -74,8 +74,18 @@ class Tree:
                     tried, names = names[:wanted], names[wanted:]
                     found += map(parent.table, await self._lister.keep(parent, tried))
                     if len(found) == limit:
-                        return Page(found, encode_token(parent.table(tried[-1])))
+                        return Page(found, encode_token({"after": parent.table(tried[-1])}))
         return Page(found)
+
+    def _after(self, page_token: str | None) -> tuple[str, ...]:
+        """The names that lead from the start to the last table given; none at the beginning."""
+        match decode_token(page_token):
+            case None:
+                return ()
+            case {"after": [*names]} if len(names) > len(self._start) and all(isinstance(n, str) for n in names):
+                if tuple(names[: len(self._start)]) == self._start:
+                    return tuple(names[len(self._start) :])
+        raise foreign_token(page_token)
 
     async def _rounds(
         self, first: list[_Visit], *, with_tables: bool, recursive: bool
@@ -143,7 +153,14 @@ class Tree:
     async def _all(self, at: NamespaceId, kind: Kind) -> Sequence[str]:
         listing = self._backend.list_tables if kind == "tables" else self._backend.list_namespaces
 
-        async def fetch(token: str | None) -> Page[str]:
-            return await listing(at, token, None)
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return await listing(at, token, size)
 
-        return sorted((await take(fetch, keep_all, limit=None, page_token=None)).items)
+        try:
+            page = await take(fetch, keep_all, limit=None, page_token=None)
+        except NamespaceNotFoundError:
+            # Dropped while we walked, as in `_fetch`.
+            if at == self._start:
+                raise
+            return []
+        return sorted(page.items)

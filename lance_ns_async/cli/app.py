@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+from enum import StrEnum
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import ids, output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, chosen
+from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose, chosen
 from lance_ns_async.cli.errors import Code, ScriptGroup, say
 from lance_ns_async.cli.output import Format, ObjectFormat
 
@@ -21,6 +23,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+
+class OnError(StrEnum):
+    """What a table that cannot be resolved means."""
+
+    REPORT = "report"
+    RAISE = "raise"
+
 
 Secrets = Annotated[bool, typer.Option("--show-secrets", help="Storage options too, with all secrets in them.")]
 
@@ -65,7 +75,7 @@ def list_(
         listing = Listing(catalog, namespace, recursive=recursive, namespaces=namespaces, long=long)
         count = output.write(listing.rows(), listing.columns, format, sys.stdout)
     if not count and not (recursive or namespaces):
-        say(f"no tables in {ids.namespace(namespace)}; -r looks below it, -n lists its namespaces")
+        say(f"no tables in {namespace or 'the root'}; -r looks below it, -n lists its namespaces")
     if listing.failed:
         raise typer.Exit(Code.FAILED)
 
@@ -88,3 +98,67 @@ def describe(
     with chosen(impl, properties, profile, config).open() as catalog:
         found = describe(catalog, table, version=version, details=details, show_secrets=show_secrets)
     output.write_object(found, format)
+
+
+@app.command()
+def resolve(
+    what: Annotated[
+        list[str] | None, typer.Argument(help="Ids and patterns, e.g. prod.sales.* or prod.**.", show_default=False)
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", "-f", metavar="FILE", help="Ids and patterns, one a line; - is stdin.")
+    ] = None,
+    format: Annotated[Format | None, typer.Option("--output", "-o", help="Else by the name of --out.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout.")] = None,
+    pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Versions and rows; opens each dataset once.")] = True,
+    on_error: Annotated[
+        OnError, typer.Option("--on-error", help="Whether one that fails ends it all.")
+    ] = OnError.REPORT,
+    show_secrets: Secrets = False,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Finds many tables at once: where they are, and which version they have."""
+    from lance_ns_async.cli.resolving import asked, format_for, write
+    from lance_ns_async.spark import LocationResolver
+
+    wanted = asked(what or (), from_file)
+    catalog = chosen(impl, properties, profile, config)
+    with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
+        locations = resolver.prefetch(
+            wanted, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
+        )
+    write(locations, format_for(format, out), out, secrets=show_secrets)
+    print(locations.report, file=sys.stderr)
+    if locations.report.problems:
+        raise typer.Exit(Code.FAILED)
+
+
+@app.command()
+def demo(
+    count: Annotated[int, typer.Option("--tables", min=1, help="How many tables.")] = 1000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows in each.")] = 300,
+    namespace: Annotated[str, typer.Option("--namespace", help="Where they go; made if missing.")] = "demo",
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Where the embedded catalog is; else the user's cache.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Drops the tables of earlier runs first.")] = False,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Reads them with Spark, too.")] = True,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Makes many small tables, resolves them side by side and reads them all by one Spark job.
+
+    In an embedded catalog, unless another is chosen. A later run starts from what is there.
+    """
+    from lance_ns_async.cli import demo, ids
+
+    catalog = demo.place(choose(impl, properties, profile, config), directory)
+    summary = demo.run(catalog, ids.namespace(namespace), count=count, rows=rows, fresh=fresh, spark=spark)
+    summary.show()
+    if not summary.is_right:
+        raise typer.Exit(Code.INTERNAL)

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -61,7 +61,7 @@ CODES: Mapping[str, Code] = {
 """Names of errors and the codes they become; an error counts as the nearest of its bases that is here."""
 
 # typer carries its own copy of click in newer versions, so this class has no importable name in all of them.
-(USAGE_ERROR,) = typer.BadParameter.__bases__
+USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 _FOR_TYPER = (USAGE_ERROR, typer.Abort, typer.Exit)
 
 
@@ -88,16 +88,17 @@ def told(error: BaseException) -> str:
 class ScriptGroup(TyperGroup):
     """The commands together, made fit for scripts."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **options: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Runs the command line; a usage error is one line as well."""
+        standalone = options.get("standalone_mode", True)
         try:
-            code = super().main(*args, standalone_mode=False, **options)
+            code = super().main(*args, **{**options, "standalone_mode": False})
         except USAGE_ERROR as error:
             say(_usage(error))
             code = Code.USAGE
         except typer.Abort:
             code = Code.INTERRUPTED
-        if standalone_mode:
+        if standalone:
             sys.exit(code or Code.OK)
         return code
 
@@ -108,15 +109,21 @@ class ScriptGroup(TyperGroup):
             sys.stdout.flush()
         except _FOR_TYPER:
             raise
-        except BaseException as error:
+        except BaseException as raised:
+            error = _first(raised)
             code = exit_code(error)
             if code is None:
                 raise
             if ctx.params.get("debug"):
                 traceback.print_exc()
             _close(code, error)
-            raise typer.Exit(code) from error
+            raise typer.Exit(code) from raised
         return result
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first of the errors that tasks side by side ended with; else the error itself."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _close(code: Code, error: BaseException) -> None:

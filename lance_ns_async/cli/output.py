@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -46,9 +47,19 @@ class Page(Console):
     """The console on standard output, or on another text stream; as wide as its content where that is no terminal."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
-        super().__init__(file=stream, highlight=False)
+        super().__init__(file=stream, highlight=False, markup=False)
         if not self.is_terminal:
             self.width = _UNBOUNDED
+
+    def lay(self, table: Table) -> None:
+        """Prints the table, without blanks at the ends of lines where it is for no terminal."""
+        if self.is_terminal:
+            self.print(table)
+            return
+        with self.capture() as captured:
+            self.print(table)
+        for line in captured.get().splitlines():
+            self.file.write(f"{line.rstrip()}\n")
 
     def on_broken_pipe(self) -> NoReturn:
         """Leaves it to the command's own exit code."""
@@ -70,21 +81,37 @@ def write(rows: Iterable[Row], columns: Sequence[str], format: Format, stream: I
             import pyarrow as pa
 
             table = pa.Table.from_pylist(list(rows), pa.schema([(column, pa.string()) for column in columns]))
-            _parquet(table, None)
+            write_parquet(table, None)
             return len(table)
 
 
-def write_arrow(table: pa.Table, format: Format, file: Path | None) -> None:
-    """Writes an Arrow table to the file, or to standard output where that is None."""
-    if format is Format.PARQUET:
-        _parquet(table, file)
-        return
-    rows, columns = table.to_pylist(maps_as_pydicts="lossy"), table.column_names
+def write_parquet(table: pa.Table, file: Path | None) -> None:
+    """Writes the table to the file, or to standard output where that is None."""
+    import pyarrow.parquet as pq
+
     if file is None:
-        write(rows, columns, format, sys.stdout)
+        if sys.stdout.isatty():
+            raise Misuse("parquet is not for a terminal: give --out FILE, or send the output on")
+        sys.stdout.flush()
+        pq.write_table(table, sys.stdout.buffer)
         return
-    with _opened(file) as stream:
-        write(rows, columns, format, stream)
+    try:
+        pq.write_table(table, str(file))
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror or error}") from error
+
+
+@contextmanager
+def opened(file: Path | None) -> Iterator[IO[str]]:
+    """The file to write text to, or standard output where it is None."""
+    if file is None:
+        yield sys.stdout
+        return
+    try:
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error
 
 
 def write_object(found: Row, format: ObjectFormat) -> None:
@@ -97,7 +124,7 @@ def write_object(found: Row, format: ObjectFormat) -> None:
     table.add_column(overflow="fold")
     for key, value in found.items():
         table.add_row(key, Text(_text(value)))
-    Page().print(table)
+    Page().lay(table)
 
 
 def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
@@ -135,30 +162,9 @@ def _table(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
         table.add_column(column, overflow="fold", justify="right" if _is_number(found, column) else "left")
     for row in found:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))
-    Page(stream).print(table)
+    if found:
+        Page(stream).lay(table)
     return len(found)
-
-
-def _parquet(table: pa.Table, file: Path | None) -> None:
-    import pyarrow.parquet as pq
-
-    if file is None and sys.stdout.isatty():
-        raise Misuse("parquet is not for a terminal: give --out FILE, or send the output on")
-    if file is None:
-        sys.stdout.flush()
-        pq.write_table(table, sys.stdout.buffer)
-        return
-    try:
-        pq.write_table(table, str(file))
-    except OSError as error:
-        raise Misuse(f"{file}: {error.strerror or error}") from error
-
-
-def _opened(file: Path) -> IO[str]:
-    try:
-        return file.open("w", encoding="utf-8", newline="")
-    except OSError as error:
-        raise Misuse(f"{file}: {error.strerror}") from error
 
 
 def _is_number(rows: Iterable[Row], column: str) -> bool:

@@ -1,0 +1,32 @@
+"""Spark reads many Lance tables: a resolver on the driver finds them, executors get locations and versions."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lance_ns_async.spark.locations import Location, Locations
+    from lance_ns_async.spark.report import Problem, Report
+    from lance_ns_async.spark.resolver import LocationResolver
+
+__all__ = ["Location", "LocationResolver", "Locations", "Problem", "Report"]
+
+# Loaded when first asked for: executors import this package too, and need none of it.
+_HOMES = {
+    "Location": "locations",
+    "LocationResolver": "resolver",
+    "Locations": "locations",
+    "Problem": "report",
+    "Report": "report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from time import time
 
 from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark.locations import expiry
+from lance_ns_async.spark.patterns import Wanted
 
 LEAD = 60.0
 """How many seconds before they expire storage options are taken for expired."""
@@ -47,10 +47,11 @@ class Memory:
             del self._known[next(iter(self._known))]
         return known
 
-    def forget(self, ids: Iterable[TableId] | None = None) -> None:
+    def forget(self, wanted: Wanted | None = None) -> None:
         """Forgets some tables, or all."""
-        if ids is None:
+        if wanted is None:
             self._known.clear()
             return
-        for id in ids:
+        matching = [id for id in list(self._known) if any(pattern.matches(id) for pattern in wanted.patterns)]
+        for id in (*wanted.ids, *matching):
             self._known.pop(id, None)

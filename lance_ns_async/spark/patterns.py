@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
-from itertools import takewhile
 from types import EllipsisType
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from lance_namespace.errors import InvalidInputError
 
@@ -54,7 +53,12 @@ class Pattern:
     @property
     def start(self) -> NamespaceId:
         """The deepest namespace that holds all tables it could match."""
-        return NamespaceId(takewhile(_is_name, self.levels[:-1]))
+        names: list[str] = []
+        for level in self.levels[:-1]:
+            if not isinstance(level, str):
+                break
+            names.append(level)
+        return NamespaceId(names)
 
     @property
     def table_name(self) -> str | None:
@@ -159,7 +163,3 @@ def _level(name: str) -> Level:
     if name == "**":
         return ...
     return re.compile(translate(name)) if has_wildcard(name) else name
-
-
-def _is_name(level: Level) -> TypeGuard[str]:
-    return isinstance(level, str)

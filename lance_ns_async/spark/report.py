@@ -42,11 +42,11 @@ class Report:
 
     found: int
     """How many tables were resolved."""
-    missing: Sequence[Problem] = ()
+    missing: tuple[Problem, ...] = ()
     """Tables and namespaces that do not exist, and patterns that matched no table."""
-    denied: Sequence[Problem] = ()
+    denied: tuple[Problem, ...] = ()
     """What the credentials do not suffice for."""
-    failed: Sequence[Problem] = ()
+    failed: tuple[Problem, ...] = ()
     """What went wrong for any other reason."""
     seconds: float = 0.0
     """From start to end."""
@@ -114,9 +114,8 @@ def report(
             case _:
                 failed.append(problem)
     ranked = sorted(calls)
-    return Report(
-        found, missing, denied, failed, seconds, len(ranked), p50=_quantile(ranked, 0.50), p95=_quantile(ranked, 0.95)
-    )
+    p50, p95 = _quantile(ranked, 0.50), _quantile(ranked, 0.95)
+    return Report(found, tuple(missing), tuple(denied), tuple(failed), seconds, len(ranked), p50, p95)
 
 
 def one_error(errors: Mapping[Subject, LanceNamespaceError], *, of: int) -> LanceNamespaceError:

@@ -86,6 +86,8 @@ class Script(Server):
         super().__init__(tls)
         self.answers = list(answers)
         self.requests: list[bytes] = []
+        self.asked = asyncio.Event()
+        """Set when the first request is there."""
         self.ended = asyncio.Event()
         """Set when a client has closed a connection on which an answer hangs."""
 
@@ -106,6 +108,7 @@ class Script(Server):
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         while not reader.at_eof():
             self.requests.append(await read_request(reader))
+            self.asked.set()
             answer = self.answers.pop(0) if self.answers else http()
             writer.write(answer.data)
             await writer.drain()

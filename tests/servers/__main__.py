@@ -44,7 +44,9 @@ def main() -> int:
             directory = chosen.dir or _usual_directory(stack, chosen.server, keep=bool(chosen.run))
             server = stack.enter_context(SERVERS[chosen.server](directory))
             if chosen.run:
-                return subprocess.run(chosen.run, env=_environment(chosen.server, server, directory), check=False).returncode
+                return subprocess.run(
+                    chosen.run, env=_environment(chosen.server, server, directory), check=False
+                ).returncode
             print(f"endpoint={server.endpoint}", flush=True)
             sys.stdin.read()
     except KeyboardInterrupt:

@@ -1,0 +1,45 @@
+"""The demo: makes a catalog of many tables, resolves it, and reads all of it by one Spark job."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lance_ns_async.cli.catalog import Catalog
+from lance_ns_async.cli.demo import reading, resolving, tables
+from lance_ns_async.cli.demo.summary import Summary
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.progress import progress
+
+if TYPE_CHECKING:
+    from lance_ns_async import NamespaceId
+
+
+def place(chosen: Catalog | None, directory: Path | None) -> Catalog:
+    """The catalog to work in: the chosen one, or else an embedded one in the directory or the user's cache."""
+    from lance_ns_async.spark.java import user_cache
+
+    if directory is not None and chosen is not None:
+        raise Misuse(f"--dir is for the embedded catalog, and {chosen.impl!r} was chosen; leave one of them out")
+    if chosen is not None:
+        return chosen
+    root = (directory or user_cache() / "demo") / "catalog"
+    return Catalog("dir", {"root": str(root.expanduser())})
+
+
+def run(catalog: Catalog, parent: NamespaceId, *, count: int, rows: int, fresh: bool, spark: bool) -> Summary:
+    """Does it all: `count` tables in the namespace `parent`, of so many rows each."""
+    if spark:
+        reading.check_installed()
+    wanted = tables.table_ids(parent, count)
+    if fresh:
+        with progress("dropping tables") as bar:
+            asyncio.run(tables.drop(catalog, parent, bar))
+    with progress("making tables", count) as bar:
+        made = asyncio.run(tables.make(catalog, wanted, rows, bar))
+    with catalog.open() as namespace:
+        resolved = resolving.resolve(namespace, wanted)
+        where = namespace.namespace_id().removeprefix("lance_ns_async:").rpartition("#")[0]
+    read = reading.read(resolved.locations) if spark else None
+    return Summary(f"{where}, namespace {parent}", count, rows, made, resolved, read)

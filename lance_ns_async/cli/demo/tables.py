@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
+from lance_ns_async.cli.catalog import Catalog
 from lance_ns_async.cli.demo.content import rows, schema
-from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.progress import Advance
+from lance_ns_async.cli.progress import Bar
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, NamespaceId, TableId
@@ -30,6 +31,7 @@ class Made:
     written: int
     """Tables that were missing or held another number of rows."""
     found: int
+    seconds: float
 
 
 def table_ids(parent: NamespaceId, count: int) -> Sequence[TableId]:
@@ -37,14 +39,28 @@ def table_ids(parent: NamespaceId, count: int) -> Sequence[TableId]:
     return [parent.table(f"notes_{number:05}") for number in range(count)]
 
 
-async def make(catalog: AsyncNamespace, wanted: Sequence[TableId], count: int, advance: Advance) -> Made:
+async def make(catalog: Catalog, wanted: Sequence[TableId], count: int, bar: Bar) -> Made:
     """Sees to it that each of the tables is there and holds so many rows."""
+    async with catalog.open_async() as namespace:
+        started = perf_counter()
+        written = await _make(namespace, wanted, count, bar)
+        return Made(written, len(wanted) - written, perf_counter() - started)
+
+
+async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
+    """Removes the demo's tables with their data, and leaves what others put beside them."""
+    async with catalog.open_async() as namespace:
+        if await namespace.exists(parent):
+            await _drop(namespace, parent, bar)
+
+
+async def _make(namespace: AsyncNamespace, wanted: Sequence[TableId], count: int, bar: Bar) -> int:
     from lance_namespace.errors import TableNotFoundError
 
     from lance_ns_async.concurrency import each
 
-    await _make_namespaces(catalog, wanted[0].parent)
-    described = await catalog.describe_tables(wanted)
+    await _make_namespaces(namespace, wanted[0].parent)
+    described = await namespace.describe_tables(wanted)
     for error in described.errors.values():
         if not isinstance(error, TableNotFoundError):
             raise error
@@ -54,7 +70,7 @@ async def make(catalog: AsyncNamespace, wanted: Sequence[TableId], count: int, a
         nonlocal written
         table = described.tables.get(id)
         if table is None:
-            location, options = await _declare(catalog, id)
+            location, options = await _declare(namespace, id)
             held = None
         else:
             location, options = table.location, table.storage_options
@@ -63,42 +79,39 @@ async def make(catalog: AsyncNamespace, wanted: Sequence[TableId], count: int, a
             mode = "create" if held is None else "overwrite"
             await anyio.to_thread.run_sync(_write, id, location, options, count, mode)
             written += 1
-        advance(1)
+        bar.advance()
 
     await each(see_to, wanted, max_in_flight=_AT_ONCE)
-    return Made(written, len(wanted) - written)
+    return written
 
 
-async def drop(catalog: AsyncNamespace, parent: NamespaceId, advance: Advance) -> None:
-    """Removes the demo's tables with their data, and leaves what others put beside them."""
+async def _drop(namespace: AsyncNamespace, parent: NamespaceId, bar: Bar) -> None:
     from lance_namespace import DropTableRequest
 
     from lance_ns_async.concurrency import each
 
-    if not await catalog.exists(parent):
-        return
-    async with aclosing(catalog.iter_tables(parent)) as tables:
+    async with aclosing(namespace.iter_tables(parent)) as tables:
         ours = [id async for id in tables if _OURS.fullmatch(id.name)]
 
     async def drop_one(id: TableId) -> None:
-        await catalog.drop_table(DropTableRequest(id=list(id)))
-        advance(1)
+        await namespace.drop_table(DropTableRequest(id=list(id)))
+        bar.advance()
 
     await each(drop_one, ours, max_in_flight=_AT_ONCE)
 
 
-async def _make_namespaces(catalog: AsyncNamespace, id: NamespaceId) -> None:
+async def _make_namespaces(namespace: AsyncNamespace, id: NamespaceId) -> None:
     from lance_namespace import CreateNamespaceRequest
 
     for depth in range(1, len(id) + 1):
-        await catalog.create_namespace(CreateNamespaceRequest(id=list(id[:depth]), mode="ExistOk"))
+        await namespace.create_namespace(CreateNamespaceRequest(id=list(id[:depth]), mode="ExistOk"))
 
 
-async def _declare(catalog: AsyncNamespace, id: TableId) -> tuple[str, Mapping[str, str] | None]:
+async def _declare(namespace: AsyncNamespace, id: TableId) -> tuple[str, Mapping[str, str] | None]:
     from lance_namespace import DeclareTableRequest
     from lance_namespace.errors import InternalError
 
-    declared = await catalog.declare_table(DeclareTableRequest(id=list(id)))
+    declared = await namespace.declare_table(DeclareTableRequest(id=list(id)))
     if declared.location is None:
         raise InternalError(f"Internal error: {id} (declare_table: the catalog gave it no location)")
     return declared.location, declared.storage_options
@@ -107,6 +120,7 @@ async def _declare(catalog: AsyncNamespace, id: TableId) -> tuple[str, Mapping[s
 def _rows_held(id: TableId, location: str, options: Mapping[str, str] | None) -> int | None:
     """How many rows the table holds; None where nothing was written yet."""
     import lance
+    from lance_namespace.errors import InvalidTableStateError
 
     try:
         dataset: Any = lance.dataset(location, storage_options=dict(options or {}) or None)
@@ -115,7 +129,7 @@ def _rows_held(id: TableId, location: str, options: Mapping[str, str] | None) ->
             raise
         return None
     if not dataset.schema.equals(schema()):
-        raise Misuse(f"table {id} holds something else than the demo writes; --namespace takes another place")
+        raise InvalidTableStateError(f"table {id} holds something else than the demo writes; take another --namespace")
     held: int = dataset.count_rows()
     return held
 

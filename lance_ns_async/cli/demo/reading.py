@@ -1,0 +1,105 @@
+"""Reading all of the demo's tables by one Spark job."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import StringIO
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.progress import progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from lance_ns_async.spark import Locations
+
+_LOOK_EVERY = 0.2
+"""Seconds between two looks at how far Spark is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the job found, and what it cost; times are seconds."""
+
+    tables: int
+    rows: int
+    mean_score: float
+    longest: float
+    """The norm of the longest vector."""
+    starting: float
+    planning: float
+    running: float
+
+
+def check_installed() -> None:
+    """Raises `Misuse` or JavaNotFoundError where no Spark can be started: better before the work than after it."""
+    if find_spec("pyspark") is None:
+        raise Misuse("the demo reads with Spark: pip install 'lance-ns-async[spark]', or leave it out with --no-spark")
+    from lance_ns_async.spark.java import find_java
+
+    find_java()
+
+
+def read(locations: Locations) -> Read:
+    """Reads every row of every table as one DataFrame, and aggregates it in one job."""
+    from lance_ns_async.spark.local import local_spark
+
+    started = perf_counter()
+    with progress("starting Spark"), warnings.catch_warnings():
+        # Spark forks this process only to start Java in it.
+        warnings.filterwarnings("ignore", "lance is not fork-safe", UserWarning)
+        spark = local_spark("lance-ns demo")
+    try:
+        ready = perf_counter()
+        with progress("planning"):
+            summary = _summary(locations.dataframe(spark))
+        planned = perf_counter()
+        found = _run(spark, summary)
+        done = perf_counter()
+    finally:
+        spark.stop()
+    return Read(
+        tables=found["tables"],
+        rows=found["rows"],
+        mean_score=found["mean_score"],
+        longest=found["longest"],
+        starting=ready - started,
+        planning=planned - ready,
+        running=done - planned,
+    )
+
+
+def _summary(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    norm = f.sqrt(f.aggregate("vector", f.lit(0.0), lambda total, part: total + part * part))
+    summary = frame.agg(
+        f.count_distinct("_table").alias("tables"),
+        f.count("text").alias("rows"),
+        f.avg("score").alias("mean_score"),
+        f.max(norm).alias("longest"),
+    )
+    with redirect_stdout(StringIO()):
+        # Spark plans when it has to: this makes it plan now, so that planning and running are told apart.
+        summary.explain()
+    return summary
+
+
+def _run(spark: SparkSession, summary: DataFrame) -> Row:
+    """The summary's only row."""
+    with ThreadPoolExecutor(1) as pool, progress("reading with Spark") as bar:
+        job = pool.submit(summary.collect)
+        stages: set[int] = set()
+        while wait([job], timeout=_LOOK_EVERY).not_done:
+            tracker = spark.sparkContext.statusTracker()
+            stages.update(tracker.getActiveStageIds())
+            known = [stage for stage in map(tracker.getStageInfo, stages) if stage is not None]
+            bar.reach(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+        (row,) = job.result()
+    return row

@@ -1,0 +1,91 @@
+"""The summary at the end of the demo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from lance_ns_async.cli.demo.reading import Read
+from lance_ns_async.cli.demo.resolving import Resolved
+from lance_ns_async.cli.demo.tables import Made
+from lance_ns_async.cli.output import Page
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was done, and in what time."""
+
+    where: str
+    """The catalog, without secrets."""
+    tables: int
+    rows: int
+    """Rows in each table."""
+    made: Made
+    resolved: Resolved
+    read: Read | None
+    """None where Spark was left out."""
+
+    def show(self) -> None:
+        """Prints the summary to standard output, in plain text where that is no terminal."""
+        page = Page()
+        page.print(f"{self.tables:,} Lance tables of {self.rows:,} rows in {self.where}\n", soft_wrap=True)
+        shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        shown.add_column("step", no_wrap=True)
+        shown.add_column("seconds", justify="right", no_wrap=True)
+        shown.add_column("")
+        for step, seconds, remark in self._lines():
+            shown.add_row(step, _seconds(seconds), remark)
+        page.lay(shown)
+        if self.read is not None:
+            page.print(f"\n{self._verdict(self.read)}", soft_wrap=True)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether Spark read just what was made."""
+        return self.read is None or (self.read.tables, self.read.rows) == (self.tables, self.tables * self.rows)
+
+    def _lines(self) -> Iterator[tuple[str, float, str]]:
+        made, resolved, read = self.made, self.resolved, self.read
+        if made.written:
+            found = f", {made.found:,} were there" if made.found else ""
+            yield (
+                "create",
+                made.seconds,
+                f"{made.written:,} tables{found}; {_rate(made.written, made.seconds)} tables/s",
+            )
+        else:
+            yield "find", made.seconds, f"all {made.found:,} tables were there"
+        calls = "1 call" if resolved.calls == 1 else f"{resolved.calls:,} calls"
+        yield "resolve", resolved.resolving, f"{calls}; {_rate(self.tables, resolved.resolving)} tables/s"
+        ratio = resolved.one_by_one / resolved.resolving
+        yield "  (one by one)", resolved.one_by_one, f"{ratio:,.1f} x as long, projected from {resolved.sample} tables"
+        yield (
+            "open",
+            resolved.opening,
+            f"each once, to pin its version; {_rate(self.tables, resolved.opening)} tables/s",
+        )
+        if read is not None:
+            total = self.tables * self.rows
+            yield "start Spark", read.starting, ""
+            yield "plan", read.planning, "one DataFrame of all tables"
+            yield (
+                "run",
+                read.running,
+                f"{_rate(total, read.running)} rows/s, {_rate(self.tables, read.running)} tables/s",
+            )
+
+    def _verdict(self, read: Read) -> str:
+        counts = f"Spark read {read.rows:,} rows of {read.tables:,} tables"
+        if not self.is_right:
+            return f"{counts}, but {self.tables * self.rows:,} rows of {self.tables:,} tables were made"
+        return f"{counts}, all that were made; mean score {read.mean_score:.4f}, longest vector {read.longest:.3f}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.2f}" if seconds >= 0.1 else f"{seconds:.3f}"
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{count / seconds:,.0f}"

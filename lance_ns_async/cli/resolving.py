@@ -1,0 +1,72 @@
+"""What `resolve` is asked for, from the command line and from a file, and how it answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from lance_ns_async.cli import ids, output
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.output import Format
+
+if TYPE_CHECKING:
+    from lance_ns_async import TableId
+    from lance_ns_async.spark import Locations
+
+_SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
+
+
+def asked(given: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
+    """The ids and patterns in the arguments and in the file, `-` being standard input."""
+    texts = list(given)
+    if file is not None:
+        with _opened(file) as stream:
+            texts += ids.lines(stream)
+    elif not texts:
+        raise Misuse("nothing to resolve: give ids or patterns, or --from-file")
+    return [text if ids.is_pattern(text) else ids.table(text) for text in texts]
+
+
+def format_for(wanted: Format | None, file: Path | None) -> Format:
+    """How to write: as wanted, else as the file's name says, else as a table."""
+    return wanted or _SUFFIXES.get(file.suffix.lower() if file else "", Format.TABLE)
+
+
+def write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:
+    """Writes the locations to the file, or to standard output where that is None."""
+    if format is Format.PARQUET:
+        output.write_parquet(locations.to_arrow(secrets=secrets), file)
+        return
+    with output.opened(file) as stream:
+        if format is Format.JSON:
+            # The form that `Locations.from_json` takes back, for a Spark job that starts later.
+            stream.write(locations.to_json(secrets=secrets) + "\n")
+            return
+        found = locations.to_arrow(secrets=secrets)
+        match format:
+            case Format.PLAIN:
+                columns = ["id", "location"]
+            case Format.TABLE:
+                # For people: nothing twice, and nothing that is not known of any table.
+                columns = [
+                    name for name in found.column_names if name != "names" and found[name].null_count < len(found)
+                ]
+            case _:
+                columns = found.column_names
+        output.write(found.to_pylist(maps_as_pydicts="strict"), columns, format, stream)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[TextIO]:
+    if str(file) == "-":
+        yield sys.stdin
+        return
+    try:
+        with file.open(encoding="utf-8") as stream:
+            yield stream
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Misuse(f"{file}: {reason}") from error

@@ -1,0 +1,126 @@
+"""Spark's filters as Lance SQL, where the two mean exactly the same. Needs Spark 4.1.
+
+Imported in Spark's own Python processes, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import date
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+
+def column(filter: Filter) -> str | None:
+    """The column a filter is about; None where it is about a part of one."""
+    while isinstance(filter, Not):
+        filter = filter.child
+    attribute: tuple[str, ...] = getattr(filter, "attribute", ())
+    return attribute[0] if len(attribute) == 1 else None
+
+
+def keeps(filter: Filter, value: str) -> bool | None:
+    """Whether a row is kept in whose column `value` stands; None where that is not for us to say."""
+    # Code points are in the order of their UTF-8 bytes, which is the order Spark compares in.
+    match filter:
+        case Not(child=child):
+            kept = keeps(child, value)
+            return None if kept is None else not kept
+        case EqualTo(value=str() as other) | EqualNullSafe(value=str() as other):
+            return value == other
+        case In(value=others) if all(isinstance(other, str) for other in others):
+            return value in others
+        case GreaterThan(value=str() as other):
+            return value > other
+        case GreaterThanOrEqual(value=str() as other):
+            return value >= other
+        case LessThan(value=str() as other):
+            return value < other
+        case LessThanOrEqual(value=str() as other):
+            return value <= other
+        case StringStartsWith(value=part):
+            return value.startswith(part)
+        case StringEndsWith(value=part):
+            return value.endswith(part)
+        case StringContains(value=part):
+            return part in value
+        case IsNotNull():
+            return True
+        case IsNull():
+            return False
+        case _:
+            return None
+
+
+def sql(filter: Filter, filterable: Collection[str]) -> str | None:
+    """The filter as a condition that is true, false and null for the same rows; None where there is none."""
+    name = column(filter)
+    return None if name is None or name not in filterable else _condition(filter, f"`{name}`")
+
+
+def _condition(filter: Filter, name: str) -> str | None:
+    match filter:
+        case Not(child=child):
+            negated = _condition(child, name)
+            return None if negated is None else f"(NOT {negated})"
+        case EqualTo(value=value):
+            return _joined(name, "=", value)
+        case EqualNullSafe(value=value):
+            equal = _joined(name, "=", value)
+            return None if equal is None else f"({name} IS NOT NULL AND {equal})"
+        case GreaterThan(value=value):
+            return _joined(name, ">", value)
+        case GreaterThanOrEqual(value=value):
+            return _joined(name, ">=", value)
+        case LessThan(value=value):
+            return _joined(name, "<", value)
+        case LessThanOrEqual(value=value):
+            return _joined(name, "<=", value)
+        case In(value=values):
+            literals = [literal for value in values if (literal := _literal(value)) is not None]
+            return f"({name} IN ({', '.join(literals)}))" if len(literals) == len(values) > 0 else None
+        case StringStartsWith(value=part):
+            return f"starts_with({name}, {_literal(part)})"
+        case StringEndsWith(value=part):
+            return f"ends_with({name}, {_literal(part)})"
+        case StringContains(value=part):
+            return f"contains({name}, {_literal(part)})"
+        case IsNull():
+            return f"({name} IS NULL)"
+        case IsNotNull():
+            return f"({name} IS NOT NULL)"
+        case _:
+            return None
+
+
+def _joined(name: str, operator: str, value: object) -> str | None:
+    literal = _literal(value)
+    return None if literal is None else f"({name} {operator} {literal})"
+
+
+def _literal(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        # The smallest integer of all would be read as a float, because its sign is read apart.
+        return str(value) if abs(value) < 2**63 else None
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if type(value) is date:
+        return f"date '{value.isoformat()}'"
+    return None

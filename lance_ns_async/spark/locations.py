@@ -1,0 +1,184 @@
+"""Where tables are and how to read them: what a resolver hands to Spark, and to anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.data import Details
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.spark.patterns import Wanted, What, table_id
+from lance_ns_async.spark.report import Report
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where one table is and how to read it. Pickled and copied without its storage options."""
+
+    id: TableId
+    location: str
+    """A URI or a path, as `lance.dataset` takes it."""
+    version: int | None = None
+    """The version to read; None for whatever is the latest then."""
+    rows: int | None = None
+    """Rows in that version; None where the dataset was not opened."""
+    fragments: int | None = None
+    """Fragments of that version; None where the dataset was not opened."""
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    """What Lance needs to reach the storage, secrets included; None where there are none or they were left out."""
+    expires_at: float | None = None
+    """When the storage options expire, in seconds since 1970; None where they do not."""
+    schema: pa.Schema | None = field(default=None, repr=False, hash=False)
+    """The columns in that version, an object shared by equal ones; None where the dataset was not opened."""
+
+    @classmethod
+    def of(cls, table: Table, details: Details | None) -> Location:
+        """The location of a table as its catalog describes it, and as its dataset was found."""
+        options = table.storage_options
+        if details is None:
+            return cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
+        return cls(
+            table.id,
+            table.location,
+            details.version,
+            details.rows,
+            details.fragments,
+            options,
+            expiry(options),
+            details.schema,
+        )
+
+    def table(self) -> Table:
+        """What is needed to open the dataset."""
+        return Table(self.id, self.location, storage_options=self.storage_options, version=self.version)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        bare = (self.id, self.location, self.version, self.rows, self.fragments, None, self.expires_at, self.schema)
+        return Location, bare
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Locations(Mapping[TableId, Location]):
+    """The locations of many tables, by their ids and in the order they were asked for.
+
+    Immutable. Pickle, JSON, Arrow and Spark's form leave the storage options out unless they are asked for.
+    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it.
+    """
+
+    report: Report
+    """What else was asked for and is not here."""
+    _by_id: Mapping[TableId, Location]
+    _carries_secrets: bool
+
+    def __init__(self, locations: Iterable[Location], report: Report, *, _carries_secrets: bool = False) -> None:
+        object.__setattr__(self, "report", report)
+        object.__setattr__(self, "_by_id", {location.id: location for location in locations})
+        object.__setattr__(self, "_carries_secrets", _carries_secrets)
+
+    def __getitem__(self, id: str | Iterable[str]) -> Location:
+        return self._by_id[table_id(id)]
+
+    def __iter__(self) -> Iterator[TableId]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def select(self, what: What) -> Locations:
+        """Those that are asked for, in the words `prefetch` takes; costs nothing.
+
+        A pattern may match none of them; a table that is named but not among them is an InvalidInputError.
+        """
+        wanted = Wanted.read(what)
+        strangers = [id for id in wanted.ids if id not in self._by_id]
+        if strangers:
+            raise InvalidInputError(f"select: {strangers[0]} is not among these {len(self)} locations")
+        named = frozenset(wanted.ids)
+        chosen = (
+            location
+            for id, location in self._by_id.items()
+            if id in named or any(pattern.matches(id) for pattern in wanted.patterns)
+        )
+        return Locations(chosen, self.report, _carries_secrets=self._carries_secrets)
+
+    def with_secrets(self) -> Locations:
+        """The same, but its pickle keeps the storage options: keep that where they may be seen."""
+        return Locations(self.values(), self.report, _carries_secrets=True)
+
+    def dataframe(
+        self,
+        spark: SparkSession,
+        columns: Collection[str] | None = None,
+        partitions: int | None = None,
+        table_column: str | None = "_table",
+    ) -> DataFrame:
+        """All rows of all tables as one DataFrame, from one Python data source (below Spark 4: by mapInArrow).
+
+        `columns` are read and no others; Spark itself leaves out none, so name them. `partitions` is how many
+        tasks read, None being 4 a core or one a fragment, whichever is fewer. `table_column` is a column with
+        the table's id, its names joined by `$`; None or "" for none. Filters on it leave whole tables out.
+
+        Versions are pinned: tables that are not pinned yet are opened for it. Raises InvalidInputError before
+        any job where the tables do not have the same columns or Spark has no type for one of them. Storage
+        options freeze with the DataFrame: once they expire, prefetch again and build a new one.
+        """
+        from lance_ns_async.spark.dataframe import dataframe
+
+        return dataframe(self, spark, columns, partitions, table_column)
+
+    def to_arrow(self, *, secrets: bool = False) -> pa.Table:
+        """A row a table; `secrets` adds the storage options."""
+        from lance_ns_async.spark.forms import to_arrow
+
+        return to_arrow(self, secrets=secrets)
+
+    def to_dataframe(self, spark: SparkSession, *, secrets: bool = False) -> DataFrame:
+        """A row a table, in Spark; for the tables' own rows see `dataframe`."""
+        from lance_ns_async.spark.forms import to_dataframe
+
+        return to_dataframe(self, spark, secrets=secrets)
+
+    def to_json(self, *, secrets: bool = False) -> str:
+        """Everything as one JSON object, the report included."""
+        from lance_ns_async.spark.forms import to_json
+
+        return to_json(self, secrets=secrets)
+
+    @classmethod
+    def from_json(cls, text: str) -> Locations:
+        """What `to_json` wrote; raises InvalidInputError for anything else."""
+        from lance_ns_async.spark.forms import from_json
+
+        return from_json(text)
+
+    def __repr__(self) -> str:
+        return f"Locations of {len(self)} tables: {self.report!r}"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {id: at.storage_options for id, at in self.items()} if self._carries_secrets else None
+        return _unpickled, (list(self.values()), self.report, options)
+
+
+def expiry(storage_options: Mapping[str, str] | None) -> float | None:
+    """When storage options expire, in seconds since 1970; None where they do not say."""
+    millis = (storage_options or {}).get("expires_at_millis", "")
+    return int(millis) / 1000 if millis.isdecimal() else None
+
+
+def _unpickled(
+    locations: list[Location], report: Report, options: Mapping[TableId, Mapping[str, str] | None] | None
+) -> Locations:
+    if options is None:
+        return Locations(locations, report)
+    whole = (replace(location, storage_options=options[location.id]) for location in locations)
+    return Locations(whole, report, _carries_secrets=True)

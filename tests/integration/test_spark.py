@@ -1,0 +1,478 @@
+"""Reading many tables in a real Spark session, from prefetch to rows."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from lance_ns_async import Namespace
+from lance_ns_async.spark import LocationResolver, Locations, Report
+from lance_ns_async.spark.dataframe import by_map_in_arrow
+from lance_ns_async.spark.local import local_spark
+from lance_ns_async.spark.plan import Entry, Plan
+
+# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+TABLES = 200
+
+
+class Lake:
+    """An embedded catalog with one namespace, `db`."""
+
+    def __init__(self, root: Path, **storage: str) -> None:
+        options = {f"storage.{key}": value for key, value in storage.items()}
+        self.namespace = Namespace.connect("dir", {"root": str(root), **options})
+        self.namespace.create_namespace(CreateNamespaceRequest(id=["db"]))
+
+    def write(self, name: str, rows: pa.Table, **how: Any) -> str:
+        location = self.namespace.declare_table(DeclareTableRequest(id=["db", name])).location
+        assert location is not None
+        lance.write_dataset(rows, location, mode="overwrite", **how)
+        return location
+
+    def prefetch(self, *what: str, pin_versions: bool = True) -> Locations:
+        resolver = LocationResolver(self.namespace)
+        return resolver.prefetch(what or "db.*", pin_versions=pin_versions, on_error="raise")
+
+
+def rows(n: int) -> pa.Table:
+    """Ten rows, numbered through all tables."""
+    return pa.table(
+        {
+            "id": pa.array(range(n * 10, n * 10 + 10), pa.int64()),
+            "s": pa.array([None, *(f"it's {i}" for i in range(1, 10))]),
+            "x": pa.array([i / 2 for i in range(10)], pa.float64()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = local_spark("tests", cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    lake = Lake(tmp_path_factory.mktemp("many"))
+    for n in range(TABLES):
+        lake.write(f"t{n}", rows(n))
+    return lake.prefetch()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def partitions(frame: DataFrame) -> int:
+    return frame.rdd.getNumPartitions()
+
+
+def plan(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> None:
+    frame = many.dataframe(spark)
+    assert frame.columns == ["id", "s", "x", "_table"]
+    assert partitions(frame) == 8
+    (found,) = frame.agg(
+        f.count("*").alias("rows"),
+        f.count("s").alias("texts"),
+        f.sum("id").alias("sum"),
+        f.count_distinct("_table").alias("tables"),
+    ).collect()
+    count = TABLES * 10
+    assert found.asDict() == {"rows": count, "texts": TABLES * 9, "sum": count * (count - 1) // 2, "tables": TABLES}
+
+
+def test_each_row_tells_its_table(spark: SparkSession, many: Locations) -> None:
+    found = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
+    assert [(row["_table"], row["id"]) for row in found] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
+
+
+@pytest.mark.parametrize(("asked", "got"), [(1, 1), (3, 3), (500, TABLES)])
+def test_the_number_of_tasks_may_be_chosen(spark: SparkSession, many: Locations, asked: int, got: int) -> None:
+    assert partitions(many.dataframe(spark, partitions=asked)) == got
+
+
+def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, lake: Lake) -> None:
+    lake.write("big", pa.table({"id": range(400_000)}), max_rows_per_file=20_000)
+    lake.write("small", pa.table({"id": range(400_000, 400_010)}))
+    frame = lake.prefetch().dataframe(spark)
+    tasks = frame.groupBy(f.spark_partition_id()).agg(f.count("*").alias("n")).collect()
+    assert len(tasks) == 8
+    assert max(task["n"] for task in tasks) < 100_000
+    assert frame.agg(f.count_distinct("id")).collect()[0][0] == 400_010
+
+
+def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:
+    location = lake.write("t0", rows(0))
+    lake.write("t1", rows(1))
+    locations = lake.prefetch()
+    before, used = locations.dataframe(spark), locations.dataframe(spark)
+    assert used.count() == 20
+    lance.write_dataset(rows(2), location, mode="append")
+    lance.write_dataset(rows(3), location, mode="overwrite")
+    assert before.count() == used.count() == locations.dataframe(spark).count() == 20
+    assert lake.prefetch().dataframe(spark).where("_table = 'db$t0'").agg(f.min("id")).collect()[0][0] == 30
+
+
+def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession, lake: Lake) -> None:
+    first, last = lake.write("a", rows(0)), lake.write("z", rows(1))
+    frame = lake.prefetch().dataframe(spark, partitions=1)
+    arriving = frame.toLocalIterator()
+    found = [next(arriving)]
+    for location in (first, last):
+        lance.write_dataset(rows(2), location, mode="append")
+    found += arriving
+    assert sorted(row["id"] for row in found) == list(range(20))
+
+
+def test_tables_that_were_not_pinned_are_when_the_frame_is_made(spark: SparkSession, lake: Lake) -> None:
+    location = lake.write("t", rows(0))
+    locations = lake.prefetch(pin_versions=False)
+    assert locations["db.t"].version is None
+    frame = locations.dataframe(spark)
+    lance.write_dataset(rows(1), location, mode="append")
+    assert frame.count() == 10
+
+
+def test_tables_that_cannot_be_pinned_are_named(spark: SparkSession, lake: Lake) -> None:
+    lake.write("t", rows(0))
+    lake.namespace.declare_table(DeclareTableRequest(id=["db", "empty"]))
+    with pytest.raises(InvalidTableStateError, match=r"1 of 2 could not be resolved: .*db\$empty .declared, nothing"):
+        lake.prefetch(pin_versions=False).dataframe(spark)
+
+
+CONDITIONS: Sequence[tuple[str, int]] = [
+    ("id between 5 and 24", 20),
+    ('s = "it\'s 3"', TABLES),
+    ("s is null", TABLES),
+    ("s is not null and id < 20", 18),
+    ('s <> "it\'s 3"', TABLES * 8),
+    ("s in (\"it's 1\", \"it's 2\", 'none')", TABLES * 2),
+    ('not (s in ("it\'s 1", "it\'s 2"))', TABLES * 7),
+    ('s like "it\'s%"', TABLES * 9),
+    ("s like \"%'s 1%\" and s like '%1'", TABLES),
+    ("s <=> null or id = 3", TABLES + 1),
+    ("id % 10 = 4", TABLES),
+    ("x > 3.9", TABLES * 2),
+    ("x = 'NaN'", 0),
+    ("_table = 'db$t7' and id > 75", 4),
+    ("_table <> 'db$t7'", TABLES * 10 - 10),
+    ("_table in ('db$t7', 'db$t8', 'db$nix')", 20),
+    ("_table like 'db$t1__'", 1000),
+    ("_table > 'db$t98'", 10),
+    ("_table = 'db$nix'", 0),
+    ("_table is null", 0),
+    ("_table = s", 0),
+]
+
+
+@pytest.mark.parametrize("pushing", [True, False])
+def test_filters_mean_the_same_whoever_applies_them(spark: SparkSession, many: Locations, pushing: bool) -> None:
+    before = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, pushing)
+    try:
+        frame = many.dataframe(spark)
+        found = [(condition, frame.where(condition).count()) for condition, _ in CONDITIONS]
+        assert spark.conf.get(PUSHDOWN) == str(pushing).lower()
+    finally:
+        spark.conf.set(PUSHDOWN, str(before))
+    assert found == list(CONDITIONS)
+
+
+@pytest.mark.parametrize(
+    ("condition", "tasks"),
+    [
+        ("_table = 'db$t7' and id > 75", 1),
+        ("_table in ('db$t7', 'db$t8', 'db$nix')", 2),
+        ("_table like 'db$t1__'", 8),
+        ("_table = 'db$nix'", 1),
+    ],
+)
+def test_a_filter_on_the_table_leaves_tasks_out(
+    spark: SparkSession, many: Locations, condition: str, tasks: int
+) -> None:
+    assert partitions(many.dataframe(spark).where(condition)) == tasks
+
+
+def test_a_filter_on_the_table_leaves_other_tables_unread(spark: SparkSession, lake: Lake) -> None:
+    gone = [lake.write(f"t{n}", rows(n)) for n in range(4)][1:]
+    frame = lake.prefetch().dataframe(spark)
+    for location in gone:
+        shutil.rmtree(location.removeprefix("file://"))
+    assert frame.where("_table like '%t0'").count() == 10
+    with pytest.raises(PythonException, match=r"table db\$t[123], version 1 at "):
+        frame.count()
+
+
+def test_filters_that_lance_applies_are_not_applied_again(spark: SparkSession, many: Locations) -> None:
+    frame = many.dataframe(spark)
+    assert "Filter (" not in plan(frame.where("id > 3 and s = 'a' and _table like 'db%'"))
+    left = [line for line in plan(frame.where("id > 3 and x > 1.5")).splitlines() if "Filter (" in line]
+    assert len(left) == 1
+    assert "x#" in left[0] and "id#" not in left[0]
+
+
+def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) -> None:
+    few = many.select(["db.t0", "db.t1"])
+    assert few.dataframe(spark, columns=["x", "id"], table_column="from").columns == ["x", "id", "from"]
+    for none in (None, ""):
+        frame = few.dataframe(spark, columns=["id"], table_column=none)
+        assert [row.asDict() for row in frame.where("id = 13").collect()] == [{"id": 13}]
+    only_tables = few.dataframe(spark, columns=[])
+    assert sorted(map(tuple, only_tables.groupBy("_table").count().collect())) == [("db$t0", 10), ("db$t1", 10)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "table_column", "told"),
+    [
+        (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; there is 'id', 's', 'x'"),
+        (["id", "id"], "_table", "'id' is given twice"),
+        ("id", "_table", r"use columns=\['id'\]"),
+        ([], None, "nothing to read"),
+        (None, "ID", r"table_column 'ID': the tables have a column 'id'"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(
+    spark: SparkSession, many: Locations, columns: Any, table_column: str | None, told: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        many.select(["db.t0", "db.t1"]).dataframe(spark, columns=columns, table_column=table_column)
+
+
+def test_tables_that_differ_are_named_before_any_job(spark: SparkSession, lake: Lake) -> None:
+    for n in range(5):
+        lake.write(f"t{n}", rows(n))
+    lake.write("less", rows(5).drop_columns(["x"]))
+    lake.write("more", rows(6).append_column("y", pa.array([True] * 10)))
+    lake.write("other", rows(7).set_column(1, "s", pa.array(range(10), pa.int32())))
+    locations = lake.prefetch()
+    with pytest.raises(InvalidInputError) as caught:
+        locations.dataframe(spark)
+    assert str(caught.value) == (
+        "3 of 8 tables differ from db$t0 and 4 more: db$less: column 'x' is missing; "
+        "db$more: column 'y' is extra; db$other: column 's' is int32, not string. "
+        "To go on, read what they share with columns=['id'], or read each kind apart with locations.select(...)"
+    )
+    assert locations.dataframe(spark, columns=["id"]).count() == 80
+    assert locations.select("db.t?").dataframe(spark).count() == 50
+
+
+def test_tables_may_differ_in_what_spark_does_not_tell_apart(spark: SparkSession, lake: Lake) -> None:
+    lake.write("a", pa.table({"id": [1], "s": pa.array(["x"]), "at": pa.array([0], pa.timestamp("us"))}))
+    schema = pa.schema(
+        [
+            pa.field("at", pa.timestamp("ms"), nullable=False),
+            pa.field("s", pa.large_string()),
+            pa.field("id", pa.int64(), nullable=False),
+        ],
+        metadata={"from": "elsewhere"},
+    )
+    lake.write("b", pa.table([[1000], ["y"], [2]], schema=schema))
+    found = lake.prefetch().dataframe(spark, table_column=None).orderBy("id").collect()
+    assert found == [(1, "x", datetime(1970, 1, 1)), (2, "y", datetime(1970, 1, 1, 0, 0, 1))]
+
+
+def test_types_spark_does_not_have_are_named(spark: SparkSession, lake: Lake) -> None:
+    unfit = {"u": pa.array([1], pa.uint32()), "half": pa.array([[1.0]], pa.list_(pa.float16(), 1))}
+    for n in range(2):
+        lake.write(f"t{n}", pa.table({"id": [1], **unfit, "s": ["a"]}))
+    locations = lake.prefetch()
+    told = r"'u' \(uint32\), 'half' \(fixed_size_list.*halffloat.*\) of db\$t0 and 1 more: .* columns=\['id', 's'\]"
+    with pytest.raises(InvalidInputError, match=told):
+        locations.dataframe(spark)
+    assert locations.dataframe(spark, columns=["id", "s"]).count() == 2
+
+
+def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
+    day, moment = date(2024, 2, 29), datetime(2024, 2, 29, 12, 30, 0, 123456)
+    utc = moment.replace(tzinfo=UTC)
+    types: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+        "bool": (pa.bool_(), [True, False]),
+        "tiny": (pa.int8(), [-128, 127]),
+        "int": (pa.int32(), [-(2**31), 2**31 - 1]),
+        "long": (pa.int64(), [-(2**63), 2**63 - 1]),
+        "float": (pa.float32(), [0.5, float("inf")]),
+        "double": (pa.float64(), [-0.0, 1e300]),
+        "decimal": (pa.decimal128(20, 2), [Decimal("-123456789012345678.90"), Decimal("0.01")]),
+        "text": (pa.string(), ["", "é\U0001f600"]),
+        "large text": (pa.large_string(), ["a", "b"]),
+        "code": (pa.dictionary(pa.int16(), pa.string()), ["red", "green"]),
+        "bytes": (pa.large_binary(), [b"", b"\x00\xff"]),
+        "fixed": (pa.binary(2), [b"ab", b"cd"]),
+        "day": (pa.date32(), [day, date(1, 1, 1)]),
+        "naive": (pa.timestamp("ns"), [moment, datetime(1969, 12, 31)]),
+        "aware": (pa.timestamp("us", "UTC"), [utc, utc - timedelta(days=36500)]),
+        "vector": (pa.list_(pa.float32(), 3), [[1.0, 2.0, 3.0], [0.0, -1.0, 0.5]]),
+        "list": (pa.list_(pa.field("item", pa.string())), [["a", None], []]),
+        "struct": (
+            pa.struct([("a", pa.int32()), ("b", pa.list_(pa.int64()))]),
+            [{"a": 1, "b": [2]}, {"a": 3, "b": []}],
+        ),
+    }
+    for n in range(2):
+        columns = {name: pa.array([values[n], None], type) for name, (type, values) in types.items()}
+        lake.write(f"t{n}", pa.table(columns))
+    frame = lake.prefetch().dataframe(spark, table_column="from")
+    assert [field.dataType.simpleString() for field in frame.schema][13:16] == [
+        "timestamp_ntz",
+        "timestamp",
+        "array<float>",
+    ]
+    # Spark's own Python side moves aware times to the machine's zone and drops the zone.
+    frame = frame.withColumn("aware", f.unix_micros("aware"))
+    found = {row["from"]: row.asDict(recursive=True) for row in frame.where("tiny is not null").collect()}
+    for n in range(2):
+        expected = {name: values[n] for name, (_, values) in types.items()}
+        expected["aware"] = (expected["aware"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        got = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in found[f"db$t{n}"].items()}
+        assert got == {**expected, "from": f"db$t{n}"}
+    nulls = frame.where("tiny is null").drop("from").collect()
+    assert [set(row) for row in nulls] == [{None}, {None}]
+
+
+def test_times_too_fine_for_spark_are_told_not_cut(spark: SparkSession, lake: Lake) -> None:
+    lake.write("t", pa.table({"at": pa.array([1_000_001], pa.timestamp("ns"))}))
+    frame = lake.prefetch().dataframe(spark)
+    with pytest.raises(PythonException, match=r"db\$t, version 1 .*column 'at' cannot be made timestamp\[us\]"):
+        frame.collect()
+
+
+def test_blobs_are_read_as_bytes(spark: SparkSession, lake: Lake) -> None:
+    schema = pa.schema([pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
+    lake.write("t", pa.table([[b"x" * 1000, b"y"]], schema=schema), data_storage_version="2.1")
+    found = lake.prefetch().dataframe(spark, table_column=None).collect()
+    assert sorted(bytes(row["b"]) for row in found) == [b"x" * 1000, b"y"]
+
+
+@pytest.mark.parametrize("name", ["a b", "select", "é", "a/b", 'say "x"', "tick`"])
+def test_columns_of_any_name_are_read_and_filtered(spark: SparkSession, lake: Lake, name: str) -> None:
+    lake.write("t", pa.table({name: [1, 2, 3], "s": ["a", "b", "b"]}))
+    frame = lake.prefetch().dataframe(spark)
+    quoted = f"`{name.replace('`', '``')}`"
+    assert frame.where(f"{quoted} > 1 and s = 'b'").count() == 2
+    assert frame.where("s = 'a'").select(quoted).collect() == [(1,)]
+
+
+def test_deleted_rows_stay_deleted(spark: SparkSession, lake: Lake) -> None:
+    location = lake.write("t", rows(0))
+    lance.dataset(location).delete("id < 4")
+    assert lake.prefetch().dataframe(spark).count() == 6
+
+
+def test_an_empty_table_gives_no_row(spark: SparkSession, lake: Lake) -> None:
+    lake.write("none", rows(0).slice(0, 0))
+    assert lake.prefetch().dataframe(spark).collect() == []
+    lake.write("some", rows(0))
+    assert lake.prefetch().dataframe(spark).count() == 10
+
+
+def test_no_table_at_all_is_an_error_that_says_why(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match="there is no table and so no column; resolved 0/0"):
+        Locations([], Report(0)).dataframe(spark)
+
+
+def test_at_least_one_task_must_read(spark: SparkSession, many: Locations) -> None:
+    with pytest.raises(InvalidInputError, match="partitions 0"):
+        many.dataframe(spark, partitions=0)
+
+
+def test_secrets_reach_the_tasks_and_nobody_else(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, aws_secret_access_key="hush")
+    lake.write("t", rows(0))
+    locations = lake.prefetch()
+    at = locations["db.t"]
+    assert at.version is not None and at.rows is not None and at.fragments is not None
+    entry = Entry(str(at.id), at.location, at.version, at.rows, at.fragments, at.storage_options)
+    frame = locations.dataframe(spark)
+    # A plan begins with its tables, so what hides this hides all of it.
+    packed = Plan([entry], 1, "_table").encode()[:40]
+
+    frame.createOrReplaceTempView("secretly")
+    assert spark.sql("select * from secretly where id > 4").count() == 5
+    shown = [str(frame._jdf.queryExecution().toString()), repr(frame)]
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    shown += [str(executions.apply(n).physicalPlanDescription()) for n in range(executions.size())]
+    assert any("redacted" in text for text in shown)
+    for text in shown:
+        assert "hush" not in text and packed not in text
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(120, r"of 1 tables expire in 1\d\d s"), (-5, "have expired")])
+def test_storage_options_about_to_expire_are_warned_of(
+    spark: SparkSession, tmp_path: Path, seconds: float, told: str
+) -> None:
+    lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + seconds) * 1000)))
+    lake.write("t", rows(0))
+    with pytest.warns(UserWarning, match=told) as caught:
+        frame = lake.prefetch().dataframe(spark)
+    assert caught[0].filename == __file__
+    assert frame.count() == 10
+
+
+def test_locations_from_json_are_read(spark: SparkSession, many: Locations) -> None:
+    again = Locations.from_json(many.select("db.t?").to_json())
+    assert again.dataframe(spark).count() == 100
+
+
+def test_locations_themselves_are_rows(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, region="eu", expires_at_millis="4000000000000")
+    lake.write("t", rows(0))
+    locations = lake.prefetch()
+    frame = locations.to_dataframe(spark)
+    assert frame.columns == locations.to_arrow().column_names
+    (row,) = frame.withColumn("expires_at", f.unix_millis("expires_at")).collect()
+    assert (row["names"], row["version"], row["rows"], row["expires_at"]) == (["db", "t"], 1, 10, 4000000000000)
+    (row,) = locations.to_dataframe(spark, secrets=True).collect()
+    assert row["storage_options"] == {"region": "eu", "expires_at_millis": "4000000000000"}
+
+
+def test_older_sparks_read_by_map_in_arrow(spark: SparkSession, lake: Lake) -> None:
+    for n in range(20):
+        lake.write(f"t{n}", rows(n))
+    lake.write(
+        "big", pa.table({"id": range(200, 100_200), "s": ["a"] * 100_000, "x": [0.0] * 100_000}), max_rows_per_file=5000
+    )
+    locations = lake.prefetch()
+    frame = locations.dataframe(spark)
+    entries = [
+        Entry(str(at.id), at.location, at.version or 0, at.rows or 0, at.fragments or 0) for at in locations.values()
+    ]
+    mapped = by_map_in_arrow(spark, Plan(entries, 8, "_table"), frame.schema)
+    assert mapped.schema == frame.schema
+    assert mapped.select(f.spark_partition_id()).distinct().count() == 8
+    assert (
+        mapped.agg(f.sum("id"), f.count_distinct("_table")).collect()
+        == frame.agg(f.sum("id"), f.count_distinct("_table")).collect()
+    )
+
+
+def test_a_frame_reads_where_a_table_is_now(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    old = lake.write("t", rows(0))
+    new = shutil.copytree(old.removeprefix("file://"), tmp_path / "moved")
+    locations = lake.prefetch()
+    moved = [replace(at, location=str(new)) for at in locations.values()]
+    shutil.rmtree(old.removeprefix("file://"))
+    assert Locations(moved, locations.report).dataframe(spark).count() == 10

@@ -1,0 +1,80 @@
+"""What the documentation says is so: its code runs and prints what is shown, its tables name every property."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from lance_ns_async import registry
+from lance_ns_async.settings import Settings
+from tests.fakes.iceberg import FakeIceberg
+from tests.pages import Page, pages
+from tests.reader import Reader, comparable
+
+SETTINGS = {"catalogs/dir.md": "dir", "catalogs/iceberg.md": "iceberg"}
+"""The pages of the catalogs, and what each is connected by."""
+
+REQUIRED = {"dir": {"root": "lake"}, "iceberg": {"endpoint": "https://catalog.example.com"}}
+
+# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+
+WITH_CODE = [
+    pytest.param(page, id=page.name, marks=SPARK if page.name == "spark.md" else []) for page in pages() if page.runs
+]
+
+
+@pytest.fixture
+def stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+    """What a page writes for the working directory and for a catalog, and what they are here."""
+    monkeypatch.chdir(tmp_path)
+    with FakeIceberg() as server:
+        yield {"/home/you": str(tmp_path), "https://catalog.example.com": server.endpoint}
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+async def test_the_code_of_a_page_prints_what_the_page_shows(page: Page, stands_for: Mapping[str, str]) -> None:
+    reader = Reader(page, stands_for)
+    for block, following in pairwise([*page.blocks(), None]):
+        if block is not None:
+            printed = await reader.printed(block)
+            if block.not_run is None:
+                shown = following.source if following is not None and following.is_output else block.shown
+                assert printed == comparable(shown), f"{page.name}:{block.line}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_output_follows_the_code_that_prints_it(page: Page) -> None:
+    for block, following in pairwise([None, *page.blocks()]):
+        if following is not None and following.is_output:
+            assert block is not None and block.language == "python" and block.not_run is None, following.line
+
+
+def test_every_catalog_has_a_page() -> None:
+    assert set(SETTINGS.values()) == set(registry.BACKENDS)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_catalogs_page_names_every_property_and_its_default(name: str) -> None:
+    impl = SETTINGS[name]
+    settings = registry.load(impl).settings
+    written = Page(name).properties()
+    expected = {f"{field}.*" if field in settings.prefixes else field for field in settings.model_fields}
+    assert set(written) == expected
+    for field, default in written.items():
+        _check_default(settings, REQUIRED[impl], field.removesuffix(".*"), default)
+
+
+def _check_default(settings: type[Settings], required: Mapping[str, str], name: str, written: str) -> None:
+    field = settings.model_fields[name]
+    match written:
+        case "required":
+            assert field.is_required(), name
+        case "none":
+            assert field.default is None or field.default == {}, name
+        case _:
+            given = settings.parse({**required, name: written.strip("`")})
+            assert getattr(given, name) == pytest.approx(field.default), name

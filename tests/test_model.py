@@ -1,0 +1,118 @@
+"""Ids, tables and pages: what may be one, how it is written, and that it cannot change."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterable
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=DELIMITER), min_size=1)
+KINDS = st.sampled_from([NamespaceId, TableId])
+
+
+@given(KINDS, st.lists(NAMES, min_size=1))
+def test_an_id_is_its_names(kind: type[Id], names: list[str]) -> None:
+    id = kind(names)
+    assert list(id) == names and len(id) == len(names)
+    assert kind(id) == id and kind(iter(names)) == id and hash(kind(tuple(names))) == hash(id)
+    assert repr(id) == f"{kind.__name__}({names!r})"
+
+
+@given(KINDS, st.lists(PLAIN, min_size=1))
+def test_what_is_written_is_read_back(kind: type[Id], names: list[str]) -> None:
+    id = kind(names)
+    assert kind.parse(str(id)) == id
+    assert str(id) == DELIMITER.join(names)
+
+
+@given(KINDS, st.lists(NAMES, min_size=1))
+def test_ids_survive_copies_and_pickles_with_their_class(kind: type[Id], names: list[str]) -> None:
+    id = kind(names)
+    for other in (pickle.loads(pickle.dumps(id)), copy.copy(id), copy.deepcopy(id)):
+        assert other == id and type(other) is kind
+
+
+@given(st.lists(NAMES, min_size=1))
+def test_a_table_is_in_its_parent(names: list[str]) -> None:
+    id = TableId(names)
+    assert id.parent.table(id.name) == id and type(id.parent.table(id.name)) is TableId
+    assert type(id.parent) is NamespaceId
+
+
+@given(st.lists(NAMES, min_size=1))
+def test_a_child_is_below_its_parent(names: list[str]) -> None:
+    id = NamespaceId(names)
+    assert id.parent.child(id.name) == id and type(id.parent.child(id.name)) is NamespaceId
+
+
+def test_the_root_has_no_name_and_is_its_own_parent() -> None:
+    root = NamespaceId()
+    assert (root.name, root.parent, str(root), len(root)) == ("", root, "$", 0)
+    assert not root
+
+
+@pytest.mark.parametrize("text", ["", "$"])
+def test_two_texts_are_the_root(text: str) -> None:
+    assert NamespaceId.parse(text) == NamespaceId()
+
+
+@pytest.mark.parametrize("names", [[], (), iter(())])
+def test_a_table_has_a_name(names: Iterable[str]) -> None:
+    with pytest.raises(InvalidInputError, match=r"table id \[\]: it needs at least the table's own name"):
+        TableId(names)
+
+
+@pytest.mark.parametrize("kind", [NamespaceId, TableId])
+@pytest.mark.parametrize("names", [[""], ["a", ""], ["a", None], [1], [b"a"], b"ab", [["a"]]])
+def test_every_name_is_a_string_that_is_not_empty(kind: Any, names: Any) -> None:
+    with pytest.raises(InvalidInputError, match="every name must be a non-empty string"):
+        kind(names)
+
+
+@pytest.mark.parametrize("text", ["a$", "$a", "a$$b", "$$"])
+def test_no_name_between_delimiters_is_missing(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="non-empty"):
+        NamespaceId.parse(text)
+    with pytest.raises(InvalidInputError, match="non-empty"):
+        TableId.parse(text)
+
+
+def test_one_string_is_no_list_of_names() -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        TableId("db$t")
+    assert str(raised.value) == (
+        "table id 'db$t': one string where a list of names is wanted; use TableId.parse('db$t') or ['db', 't']"
+    )
+    with pytest.raises(InvalidInputError, match=r"use NamespaceId.parse\('a'\) or \['a'\]"):
+        NamespaceId("a")
+
+
+def test_a_name_that_is_no_unicode_text_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="cannot be written as UTF-8"):
+        TableId(["db", "\ud800"])
+
+
+def test_tables_keep_their_storage_options_to_themselves() -> None:
+    table = Table(TableId(["t"]), "s3://b/t", storage_options={"aws_secret_access_key": "hush"})
+    assert "hush" not in repr(table) and "hush" not in str(table)
+    assert (table.properties, table.version, table.managed_versioning) == (None, None, False)
+
+
+def test_values_cannot_change() -> None:
+    value: Any
+    for value, field in ((Table(TableId(["t"]), "l"), "location"), (Page(["a"]), "token")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, field, "other")
+    with pytest.raises(AttributeError):
+        TableId(["t"]).other = 1  # type: ignore[attr-defined]
+    assert Page(["a"]).token is None
