@@ -384,6 +384,8 @@ class AsyncNamespace:
         return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
 
     def _workers(self, max_in_flight: int | None) -> int:
+        if max_in_flight is not None and max_in_flight < 1:
+            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
         allowed = self._caller.policy.max_in_flight
         return allowed if max_in_flight is None else min(max_in_flight, allowed)
 

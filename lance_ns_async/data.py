@@ -13,6 +13,7 @@ from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
+    ServiceUnavailableError,
     TableBranchNotFoundError,
     TableNotFoundError,
     TableTagNotFoundError,
@@ -21,6 +22,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.concurrency import each
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.policy import remaining
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +145,11 @@ def _details(dataset: Any) -> Details:
 
 async def _in_thread(table: Table, work: Callable[[], T]) -> T:
     try:
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+        with anyio.fail_after(remaining()):
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+    except TimeoutError as e:
+        message = f"{table.id} (its storage at {table.location} did not answer within the operation's time)"
+        raise ServiceUnavailableError(f"Service unavailable: {message}") from e
     except (OSError, ValueError, RuntimeError, KeyError) as e:
         raise _error(table, e) from e
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from lance_namespace.errors import InternalError
+from lance_namespace.errors import InternalError, InvalidInputError
 
 T = TypeVar("T")
 
@@ -16,11 +17,25 @@ _lock = threading.Lock()
 _shared: BackgroundLoop | None = None
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that counts as closed in a forked child, which has its selector in common with the parent.
+
+    Whatever is collected there would otherwise take the parent's connections out of the selector.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def is_closed(self) -> bool:
+        return self._process != os.getpid() or super().is_closed()
+
+
 class BackgroundLoop:
     """An event loop that runs in a daemon thread as long as somebody leases it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop() if hasattr(os, "register_at_fork") else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="lance-ns-async", daemon=True)
         self._leases = 0
         self._thread.start()
@@ -54,11 +69,24 @@ class BackgroundLoop:
                 "Internal error: a sync namespace was called from its own event loop, where waiting would hang "
                 "for ever; use AsyncNamespace there"
             )
+        if self._loop.is_closed():
+            work.close()
+            raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise InvalidInputError("the namespace was closed while it was asked") from None
         finally:
             future.cancel()
+
+    def finish(self, generator: AsyncGenerator[Any, None]) -> None:
+        """Closes a generator that lives on the loop; the loop's own end has done so already."""
+        if self._loop.is_closed():
+            return
+        future = asyncio.run_coroutine_threadsafe(_closed(generator), self._loop)
+        if threading.current_thread() is not self._thread:
+            future.result()
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` without waiting for it and gives the lease back after it."""
@@ -66,17 +94,24 @@ class BackgroundLoop:
         future.add_done_callback(lambda _: self.release())
 
     def _main(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+        # Whoever still waits for a task is told when the runner cancels it.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def _abandon(self) -> None:
+        # What is left on the loop would complain when it is collected.
+        self._loop.set_exception_handler(lambda loop, context: None)
+
+
+async def _closed(generator: AsyncGenerator[Any, None]) -> None:
+    await generator.aclose()
 
 
 def _forget() -> None:
     """In a forked child: threads do not survive a fork, and the lock may be held by one that did not."""
     global _lock, _shared
+    if _shared is not None:
+        _shared._abandon()
     _lock = threading.Lock()
     _shared = None
 

@@ -80,6 +80,12 @@ def deadline(seconds: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def remaining() -> float | None:
+    """Seconds left to the operation under way; None outside of any."""
+    until = _deadline.get()
+    return None if until is None else until - monotonic()
+
+
 class Caller:
     """Makes remote calls within a policy; one caller serves all callers of one catalog."""
 

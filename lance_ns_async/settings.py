@@ -198,7 +198,8 @@ class HttpSettings(Settings):
 
 def _problem(found: ErrorDetails) -> str:
     field = ".".join(map(str, found["loc"]))
-    return f"{field}: {found['msg'].removeprefix('Value error, ')}"
+    told: str = found["msg"].removeprefix("Value error, ")
+    return f"{field}: {told}" if field else told
 
 
 def _folded(key: str) -> str:

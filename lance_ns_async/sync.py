@@ -60,6 +60,12 @@ class _Session:
     loop: BackgroundLoop
     process: int
 
+    def close(self) -> None:
+        try:
+            self.loop.run(self.client.aclose())
+        finally:
+            self.loop.release()
+
     def close_soon(self) -> None:
         # A forked child abandons what it inherited: closing it would disturb the parent's connections.
         if self.process == os.getpid():
@@ -77,8 +83,7 @@ class Namespace(LanceNamespace):
         self._impl = impl
         self._properties = dict(properties)
         self._policy = policy
-        self._session: _Session | None = None
-        self._finalizer: weakref.finalize[[], Namespace] | None = None
+        self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
         self._closed = False
         self._namespace_id = self._connect().namespace_id()
 
@@ -108,10 +113,10 @@ class Namespace(LanceNamespace):
     def close(self) -> None:
         """Gives back connections, threads and the loop; may be called twice. Not needed at the end of a process."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None and self._finalizer is not None and self._finalizer.detach():
-            session.loop.run(session.client.aclose())
-            session.loop.release()
+        if (mine := self._sessions.pop(os.getpid(), None)) is not None:
+            session, finalizer = mine
+            if finalizer.detach():
+                session.close()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """See `AsyncNamespace.observe`; `observer` is called in the background thread."""
@@ -184,7 +189,8 @@ class Namespace(LanceNamespace):
         """See `AsyncNamespace.describe_tables`; as concurrent as there, `progress` is called in the background."""
         return self._call(
             AsyncNamespace.describe_tables,
-            ids,
+            # Read here: an iterator of this very namespace would wait for the loop on the loop.
+            list(ids),
             max_in_flight=max_in_flight,
             timeout=timeout,
             progress=progress,
@@ -198,7 +204,7 @@ class Namespace(LanceNamespace):
         timeout: float | None = None,
     ) -> Listed:
         """See `AsyncNamespace.list_many`."""
-        return self._call(AsyncNamespace.list_many, namespaces, max_in_flight=max_in_flight, timeout=timeout)
+        return self._call(AsyncNamespace.list_many, list(namespaces), max_in_flight=max_in_flight, timeout=timeout)
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""
@@ -220,16 +226,19 @@ class Namespace(LanceNamespace):
         return AsyncNamespace.connect(self._impl, self._properties, policy=self._policy)
 
     def _open(self) -> _Session:
-        session = self._session
-        if session is not None and session.process == os.getpid():
-            return session
+        process = os.getpid()
+        if (mine := self._sessions.get(process)) is not None:
+            return mine[0]
         if self._closed:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
-        fresh = _Session(self._connect(), BackgroundLoop.lease(), os.getpid())
+        fresh = _Session(self._connect(), BackgroundLoop.lease(), process)
         finalizer = weakref.finalize(self, fresh.close_soon)
-        # Threads may race to this line; the loser's session has done nothing yet.
-        self._session, self._finalizer = fresh, finalizer
-        return fresh
+        session, _ = self._sessions.setdefault(process, (fresh, finalizer))
+        if session is not fresh:
+            # Another thread was faster; this session has done nothing yet.
+            finalizer.detach()
+            fresh.loop.release()
+        return session
 
     def _call(
         self,
@@ -246,7 +255,7 @@ class Namespace(LanceNamespace):
             while (group := loop.run(_following(groups))) is not None:
                 yield from group
         finally:
-            loop.run(groups.aclose())
+            loop.finish(groups)
 
 
 class _Named(Namespace):

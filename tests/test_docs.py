@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import lance_ns_async.spark
 from lance_ns_async import registry
 from lance_ns_async.settings import Settings
 from tests.fakes.iceberg import FakeIceberg
@@ -55,6 +58,12 @@ def test_output_follows_the_code_that_prints_it(page: Page) -> None:
 
 def test_every_catalog_has_a_page() -> None:
     assert set(SETTINGS.values()) == set(registry.BACKENDS)
+
+
+@pytest.mark.parametrize("package", [lance_ns_async, lance_ns_async.spark], ids=lambda package: package.__name__)
+def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
+    told = "\n".join(page.text for page in pages() if page.name.startswith("reference/"))
+    assert [name for name in package.__all__ if not re.search(rf"^::: \S+\.{name}$", told, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("name", SETTINGS)

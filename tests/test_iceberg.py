@@ -386,3 +386,10 @@ async def test_each_status_means_its_error(status: int) -> None:
         async with connected(server) as ns:
             with pytest.raises(STATUSES[status], match=f"HTTP {status}"):
                 await ns.describe_table(describe("a", "t"))
+
+
+def test_two_credentials_are_one_too_many() -> None:
+    properties = {"endpoint": "http://127.0.0.1", "auth_token": "sesame", "credential": "me:sesame"}
+    with pytest.raises(InvalidInputError, match="auth_token and credential: give one of them") as caught:
+        AsyncNamespace.connect("iceberg", properties)
+    assert "sesame" not in str(caught.value)

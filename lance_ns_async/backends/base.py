@@ -1,4 +1,4 @@
-"""What a backend is: one catalog's meaning, as eight duties and a record of what the catalog can do."""
+"""What a backend is: one catalog's meaning, as nine duties and a record of what the catalog can do."""
 
 from __future__ import annotations
 

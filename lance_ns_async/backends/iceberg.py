@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -23,7 +23,7 @@ from lance_namespace.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from pydantic import SecretStr
+from pydantic import SecretStr, model_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.iceberg_wire import (
@@ -63,7 +63,7 @@ ICEBERG_ERRORS: ErrorTable = {
 
 
 class IcebergSettings(HttpSettings):
-    """Properties of an Iceberg REST catalog; bare times are milliseconds."""
+    """Properties of an Iceberg REST catalog; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
 
     backend = "iceberg"
 
@@ -78,6 +78,12 @@ class IcebergSettings(HttpSettings):
     """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
     metadata_path: str | None = None
     """Where the server is to keep its own metadata files; None means inside each table's location."""
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.auth_token is not None and self.credential is not None:
+            raise ValueError("auth_token and credential: give one of them, a token or what gets one")
+        return self
 
     def identity(self) -> str:
         """Endpoint, warehouse and client id."""

@@ -12,7 +12,7 @@ def main() -> None:
     try:
         from lance_ns_async.cli.app import app
     except ModuleNotFoundError as error:
-        if error.name not in _LIBRARIES:
+        if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
         print("lance-ns needs: pip install 'lance-ns-async[cli]'", file=sys.stderr)
         sys.exit(2)

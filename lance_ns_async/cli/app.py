@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import closing
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -73,7 +74,9 @@ def list_(
 
     with chosen(impl, properties, profile, config).open() as catalog:
         listing = Listing(catalog, namespace, recursive=recursive, namespaces=namespaces, long=long)
-        count = output.write(listing.rows(), listing.columns, format, sys.stdout)
+        # Closed here and now: a listing left half read would outlive its catalog.
+        with closing(listing.rows()) as rows:
+            count = output.write(rows, listing.columns, format, sys.stdout)
     if not count and not (recursive or namespaces):
         say(f"no tables in {namespace or 'the root'}; -r looks below it, -n lists its namespaces")
     if listing.failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class Listing:
         self.columns = ("id", "location") if self._long else ("id",)
         self.failed = 0
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Generator[Row, None, None]:
         """A row for each namespace or table, as soon as it is known."""
         if self._namespaces:
             for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):

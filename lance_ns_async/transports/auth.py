@@ -64,16 +64,16 @@ class RenewedTokens:
         async with self._lock:
             if is_done():
                 return self._value
-            if self._rounds != seen and self._error is not None:
+            if self._rounds != seen:
+                if self._error is None:
+                    return self._value
                 raise type(self._error)(str(self._error)) from self._error
-            self._error = None
             try:
                 token = await self._fetch()
             except LanceNamespaceError as e:
-                self._error = e
+                self._rounds, self._error = self._rounds + 1, e
                 raise
-            finally:
-                self._rounds += 1
+            self._rounds, self._error = self._rounds + 1, None
             self._value = token.value
             self._until = monotonic() + max(token.lifetime - _LEAD, token.lifetime / 2)
             return self._value

@@ -38,6 +38,11 @@ async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home) -> 
         described.raise_for_errors()
 
 
+async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, home: Home) -> None:
+    with pytest.raises(InvalidInputError, match="max_in_flight 0"):
+        await ns.describe_tables(home.tables("a"), max_in_flight=0)
+
+
 async def test_nothing_asked_is_nothing_described(ns: AsyncNamespace) -> None:
     described = await ns.describe_tables([])
     assert not described.tables and not described.errors

@@ -21,7 +21,9 @@ def place(chosen: Catalog | None, directory: Path | None) -> Catalog:
     from lance_ns_async.spark.java import user_cache
 
     if directory is not None and chosen is not None:
-        raise Misuse(f"--dir is for the embedded catalog, and {chosen.impl!r} was chosen; leave one of them out")
+        raise Misuse(
+            f"--dir names an embedded catalog, and a catalog of kind {chosen.impl!r} was chosen; leave one out"
+        )
     if chosen is not None:
         return chosen
     root = (directory or user_cache() / "demo") / "catalog"

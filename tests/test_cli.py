@@ -1,0 +1,524 @@
+"""The command line: what it prints, where it looks for the catalog, and what it answers a script with."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import lance
+import lance_namespace.errors
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
+from typer.testing import CliRunner
+
+from lance_ns_async import Namespace, NamespaceId, TableId
+from lance_ns_async.cli import ids
+from lance_ns_async.cli.app import app
+from lance_ns_async.cli.catalog import Catalog, choose
+from lance_ns_async.cli.errors import CODES, Code, Misuse, exit_code
+from lance_ns_async.spark import Locations
+from lance_ns_async.spark.java import JavaNotFoundError
+from tests.fakes.iceberg import FakeIceberg
+
+TABLES = [("shop", "eu", "orders"), ("shop", "items"), ("shop", "orders"), ("v1.2",)]
+COMMAND = [sys.executable, "-m", "lance_ns_async.cli"]
+QUICK = ("-p", "max_retries=0", "-p", "attempt_timeout=5s")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An embedded catalog with a few tables, and one that was declared only."""
+    root = tmp_path_factory.mktemp("catalog")
+    with Namespace.connect("dir", {"root": str(root)}) as catalog:
+        for names in (["shop"], ["shop", "eu"], ["empty"]):
+            catalog.create_namespace(CreateNamespaceRequest(id=names))
+        for names in TABLES:
+            location = catalog.declare_table(DeclareTableRequest(id=list(names))).location
+            lance.write_dataset(pa.table({"id": [1, 2, 3]}), location)
+        catalog.declare_table(DeclareTableRequest(id=["empty", "declared"]))
+    return root
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment, a home and a folder that name no catalog."""
+    for name in os.environ:
+        if name.startswith("LANCE_NS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+
+class Run:
+    """A command that was run inside this process."""
+
+    def __init__(self, *args: str, stdin: str | None = None) -> None:
+        result = CliRunner().invoke(app, args, input=stdin, prog_name="lance-ns")
+        self.code = result.exit_code
+        self.out = result.stdout
+        self.err = result.stderr
+
+    @property
+    def lines(self) -> Sequence[str]:
+        return self.out.splitlines()
+
+
+def at(root: Path) -> Sequence[str]:
+    return ["-i", "dir", "-p", f"root={root}"]
+
+
+def real(*args: str, **options: IO[str] | int | str) -> subprocess.CompletedProcess[str]:
+    """The same as a user's shell would run it."""
+    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.run([*COMMAND, *args], text=True, check=False, timeout=60, **{**usual, **options})  # type: ignore[call-overload, no-any-return]
+
+
+def test_ls_lists_the_tables_of_a_namespace(root: Path) -> None:
+    run = Run("ls", "shop", *at(root))
+    assert (run.code, sorted(run.lines), run.err) == (0, ["shop$items", "shop$orders"], "")
+
+
+def test_ls_looks_below_and_lists_namespaces(root: Path) -> None:
+    assert sorted(Run("ls", "-r", "shop", *at(root)).lines) == ["shop$eu$orders", "shop$items", "shop$orders"]
+    assert sorted(Run("ls", "-n", *at(root)).lines) == ["empty", "shop"]
+    assert Run("ls", "-n", "-r", "shop", *at(root)).lines == ["shop$eu"]
+
+
+def test_ls_writes_ids_that_it_reads_back(root: Path) -> None:
+    listed = Run("ls", *at(root)).lines
+    assert listed == ["$v1.2"]
+    assert json.loads(Run("describe", listed[0], "-o", "json", *at(root)).out)["id"] == "$v1.2"
+
+
+def test_ls_says_what_else_there_may_be(root: Path) -> None:
+    run = Run("ls", "shop.nothing", *at(root))
+    assert (run.code, run.out) == (3, "")
+    with Namespace.connect("dir", {"root": str(root)}) as catalog:
+        catalog.create_namespace(CreateNamespaceRequest(id=["shop", "void"], mode="ExistOk"))
+    run = Run("ls", "shop.void", *at(root))
+    assert (run.code, run.out) == (0, "")
+    assert run.err == "lance-ns: no tables in shop.void; -r looks below it, -n lists its namespaces\n"
+
+
+@pytest.mark.parametrize("format", ["plain", "table", "json", "csv"])
+def test_ls_long_gives_locations_in_every_form(root: Path, format: str) -> None:
+    run = Run("ls", "shop", "-l", "-o", format, *at(root))
+    assert run.code == 0
+    rows: list[list[str]]
+    match format:
+        case "json":
+            rows = [[row["id"], row["location"]] for row in json.loads(run.out)]
+        case "csv":
+            header, *rows = csv.reader(run.lines)
+            assert header == ["id", "location"]
+        case "table":
+            header, *rows = map(str.split, run.lines)
+            assert header == ["id", "location"]
+        case _:
+            rows = [line.split("\t") for line in run.lines]
+    assert sorted(id for id, _ in rows) == ["shop$items", "shop$orders"]
+    assert all(lance.dataset(location).count_rows() == 3 for _, location in rows)
+
+
+def test_ls_of_nothing_is_still_a_document(root: Path) -> None:
+    assert Run("ls", "-n", "empty", "-o", "json", *at(root)).out == "[]\n"
+    assert Run("ls", "-n", "empty", "-o", "csv", *at(root)).out == "id\n"
+    assert Run("ls", "-n", "empty", "-o", "table", *at(root)).out == ""
+
+
+def test_describe_gives_what_the_catalog_knows(root: Path) -> None:
+    run = Run("describe", "shop.orders", "-o", "json", *at(root))
+    found = json.loads(run.out)
+    assert (run.code, found["id"]) == (0, "shop$orders")
+    assert lance.dataset(found["location"]).count_rows() == 3
+    lines = dict(line.split(None, 1) for line in Run("describe", "shop$orders", *at(root)).lines)
+    assert lines["location"] == found["location"]
+
+
+def test_describe_opens_the_dataset_when_asked(root: Path) -> None:
+    found = json.loads(Run("describe", "shop.orders", "--details", "-o", "json", *at(root)).out)
+    assert found["version"] == 1
+    assert [field["name"] for field in found["schema"]["fields"]] == ["id"]
+    assert Run("describe", "shop.orders", "--version", "9", *at(root)).code == Code.NOT_FOUND
+
+
+def test_secrets_are_hidden_unless_asked_for(root: Path) -> None:
+    secret = ("-p", "storage.token=hunter2", *at(root))
+    for args in (["describe", "shop.orders"], ["resolve", "shop.orders", "--no-pin", "-o", "json"]):
+        hidden, shown = Run(*args, *secret), Run(*args, "--show-secrets", *secret)
+        assert "hunter2" not in hidden.out + hidden.err
+        assert "hunter2" in shown.out
+    assert '"token": "***"' in Run("describe", "shop.orders", *secret).out
+
+
+def test_resolve_takes_ids_and_patterns(root: Path) -> None:
+    run = Run("resolve", "shop.orders", "shop$eu$*", *at(root))
+    assert run.code == 0
+    assert [line.split()[0] for line in run.lines] == ["id", "shop$orders", "shop$eu$orders"]
+    assert run.lines[0].split() == ["id", "location", "version", "rows", "fragments"]
+    assert run.err.startswith("resolved 2/2 in ")
+
+
+def test_resolve_reports_what_is_missing_and_gives_the_rest(root: Path) -> None:
+    run = Run("resolve", "shop.orders", "shop.gone", "none.*", "-o", "plain", *at(root))
+    assert run.code == Code.FAILED
+    assert [line.split("\t")[0] for line in run.lines] == ["shop$orders"]
+    assert "resolved 1/3 in " in run.err
+    assert "shop$gone" in run.err and "none" in run.err
+
+
+def test_resolve_without_pins_takes_tables_nobody_wrote_to(root: Path) -> None:
+    assert Run("resolve", "empty.declared", *at(root)).code == Code.FAILED
+    run = Run("resolve", "empty.declared", "--no-pin", *at(root))
+    assert (run.code, run.lines[0].split()) == (0, ["id", "location"])
+
+
+def test_resolve_may_end_with_the_first_failure(root: Path) -> None:
+    run = Run("resolve", "shop.orders", "shop.gone", "--on-error", "raise", *at(root))
+    assert (run.code, run.out) == (Code.NOT_FOUND, "")
+    assert re.fullmatch(r"lance-ns: 1 of 2 could not be resolved: Table not found: shop\$gone .*\n", run.err)
+
+
+def test_resolve_reads_ids_from_a_file_and_from_ls(root: Path, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    asked.write_text("# what the job reads\n\n  shop.items  \nshop.eu.*\n")
+    from_file = Run("resolve", "shop.orders", "--from-file", str(asked), "-o", "plain", *at(root))
+    assert [line.split("\t")[0] for line in from_file.lines] == ["shop$orders", "shop$items", "shop$eu$orders"]
+    listed = Run("ls", "-r", *at(root)).out
+    piped = Run("resolve", "-f", "-", "--no-pin", "-o", "plain", *at(root), stdin=listed)
+    assert {line.split("\t")[0] for line in piped.lines} >= {"shop$items", "shop$eu$orders", "v1.2"}
+
+
+def test_resolve_writes_what_others_read(root: Path, tmp_path: Path) -> None:
+    for name in ("plan.json", "plan.csv", "plan.parquet"):
+        run = Run("resolve", "shop.*", "--out", str(tmp_path / name), *at(root))
+        assert (run.code, run.out) == (0, "")
+    kept = Locations.from_json((tmp_path / "plan.json").read_text())
+    assert {id: at.rows for id, at in kept.items()} == {TableId(["shop", name]): 3 for name in ("items", "orders")}
+    with (tmp_path / "plan.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert sorted((row["id"], row["version"]) for row in rows) == [("shop$items", "1"), ("shop$orders", "1")]
+    assert pq.read_table(tmp_path / "plan.parquet").column("names").to_pylist()[0][0] == "shop"
+
+
+def test_parquet_goes_to_a_pipe_and_not_to_a_terminal(root: Path, tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    with sent.open("w") as stream:
+        assert real("resolve", "shop.*", "-o", "parquet", *at(root), stdout=stream).returncode == 0
+    assert pq.read_table(sent).num_rows == 2
+    with terminal() as (screen, _):
+        run = real("resolve", "shop.*", "-o", "parquet", *at(root), stdout=screen)
+    assert (run.returncode, run.stderr) == (
+        2,
+        "lance-ns: parquet is not for a terminal: give --out FILE, or send the output on\n",
+    )
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, int]]:
+    """A terminal: the end that a program writes to, and the end where a person looks."""
+    person, program = os.openpty()
+    try:
+        yield program, person
+    finally:
+        os.close(program)
+        os.close(person)
+
+
+PROFILES = """
+[profiles.prod]
+impl = "iceberg"
+endpoint = "https://prod"
+max_retries = 2
+"storage.region" = "eu"
+
+[profiles.prod.header]
+X-Team = "data"
+"""
+
+
+def test_the_catalog_is_that_of_the_options(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    given = ["endpoint=https://a?b=c", "auth_token=@token", "header.X="]
+    found = choose("iceberg", given, None, None, {})
+    assert found == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
+    assert "s3cret" not in repr(found)
+    assert choose(None, None, None, None, {}) is None
+
+
+def test_the_catalog_is_that_of_the_environment() -> None:
+    environment = {"LANCE_NS_IMPL": "dir", "LANCE_NS_PROPERTY_ROOT": "/r", "LANCE_NS_PROPERTY_STORAGE__REGION": "eu"}
+    assert choose(None, None, None, None, environment) == Catalog("dir", {"root": "/r", "storage.region": "eu"})
+
+
+def test_the_catalog_is_that_of_a_profile(tmp_path: Path) -> None:
+    config = tmp_path / "elsewhere.toml"
+    config.write_text(PROFILES)
+    prod = Catalog(
+        "iceberg", {"endpoint": "https://prod", "max_retries": "2", "storage.region": "eu", "header.X-Team": "data"}
+    )
+    assert choose(None, None, "prod", config, {}) == prod
+    assert choose(None, None, None, None, {"LANCE_NS_PROFILE": "prod", "LANCE_NS_CONFIG": str(config)}) == prod
+    usual = tmp_path / "config" / "lance-ns" / "config.toml"
+    usual.parent.mkdir(parents=True)
+    usual.write_text('[profiles.mine]\nimpl = "dir"\nroot = "/mine"\n')
+    (tmp_path / "lance-ns.toml").write_text(PROFILES)
+    assert choose(None, None, "mine", None, {}) == Catalog("dir", {"root": "/mine"})
+    assert choose(None, None, "prod", None, {}) == prod
+
+
+def test_options_win_over_the_environment_and_that_over_profiles(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(PROFILES)
+    environment = {"LANCE_NS_PROPERTY_ENDPOINT": "https://env", "LANCE_NS_PROPERTY_MAX_RETRIES": "5"}
+    found = choose(None, ["iceberg.max-retries=7"], "prod", config, environment)
+    assert found is not None
+    assert found.properties["endpoint"] == "https://env"
+    assert found.properties["iceberg.max-retries"] == "7"
+    assert "max_retries" not in found.properties
+
+
+def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(PROFILES)
+    environment = {
+        "LANCE_NS_CONFIG": str(config),
+        "LANCE_NS_PROFILE": "prod",
+        "LANCE_NS_IMPL": "unity",
+        "LANCE_NS_PROPERTY_CATALOG": "main",
+    }
+    assert choose(None, None, None, None, environment) == Catalog("unity", {"catalog": "main"})
+    assert choose("dir", ["root=/r"], None, None, environment) == Catalog("dir", {"root": "/r"})
+    found = choose(None, None, "prod", None, environment)
+    assert found is not None and found.impl == "iceberg" and "catalog" not in found.properties
+
+
+@pytest.mark.parametrize(
+    ("impl", "given", "profile", "content", "message"),
+    [
+        ("dir", ["hunter2"], None, "", "-p wants KEY=VALUE"),
+        ("dir", ["token=@missing"], None, "", "-p token=@missing: No such file or directory"),
+        ("dir", [], "prod", PROFILES, "profile 'prod' is a catalog of kind 'iceberg', and --impl says 'dir'"),
+        (None, [], "prdo", PROFILES, "did you mean 'prod'?"),
+        (None, [], "prod", "", "known are none"),
+        (None, [], "prod", "[profiles.prod]\nroot = 'x'", "has no impl"),
+        (None, [], "prod", "[profiles.prod]\nimpl = 'dir'\nroot = ['x']", "root is neither text nor a number"),
+        (None, [], "prod", "profiles = 3", "write [profiles.NAME]"),
+        (None, [], "prod", "[profiles]\nprod = 3", "write [profiles.NAME]"),
+        (None, [], "prod", "[profiles", "c.toml: "),
+    ],
+)
+def test_what_is_wrong_with_the_choice_is_said(
+    tmp_path: Path, impl: str | None, given: Sequence[str], profile: str | None, content: str, message: str
+) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(content)
+    with pytest.raises(Misuse, match=re.escape(message)) as raised:
+        choose(impl, given, profile, config, {})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_profiles_need_a_file(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="there is no file of profiles"):
+        choose(None, None, "prod", None, {})
+    with pytest.raises(Misuse, match=r"gone\.toml: No such file or directory"):
+        choose(None, None, "prod", None, {"LANCE_NS_CONFIG": str(tmp_path / "gone.toml")})
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], ""),
+        (["lss"], "lance-ns: No such command 'lss'"),
+        (["ls", "--bogus"], "lance-ns: No such option: --bogus"),
+        (["ls"], "lance-ns: no catalog: give --impl and -p KEY=VALUE"),
+        (["ls", "-i", "dri"], "lance-ns: backend 'dri': unknown; did you mean 'dir'?"),
+        (["ls", "-i", "dir", "-p", "rot=x"], "lance-ns: dir properties: rot: unknown, did you mean root?"),
+        (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: nothing to resolve"),
+        (["resolve", "a", "-f", "gone", "-i", "dir", "-p", "root=x"], "lance-ns: gone: No such file or directory"),
+        (["describe", "a..b", "-i", "dir", "-p", "root=x"], "lance-ns: table id ['a', '', 'b']: every name"),
+        (["demo", "--dir", "x", "-i", "dir", "-p", "root=x"], "lance-ns: --dir names an embedded catalog"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -> None:
+    run = Run(*args)
+    assert run.code == Code.USAGE
+    assert run.err.startswith(message)
+    assert run.err.count("\n") == bool(message)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(401, Code.DENIED), (403, Code.DENIED), (429, Code.UNAVAILABLE), (503, Code.UNAVAILABLE), (500, Code.INTERNAL)],
+)
+def test_a_catalog_that_refuses_has_its_exit_code(status: int, code: Code) -> None:
+    with FakeIceberg() as server:
+        server.fail(status, times=None)
+        run = Run("describe", "a.t", "-i", "iceberg", "-p", f"endpoint={server.endpoint}", *QUICK)
+    assert (run.code, run.out, run.err.count("\n")) == (code, "", 1)
+
+
+def test_a_catalog_that_is_not_there_is_unavailable() -> None:
+    with FakeIceberg() as server:
+        endpoint = server.endpoint
+    run = Run("ls", "a", "-i", "iceberg", "-p", f"endpoint={endpoint}", *QUICK)
+    assert (run.code, run.err.count("\n")) == (Code.UNAVAILABLE, 1)
+
+
+def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:
+    homes = (builtins, lance_namespace.errors)
+    own = {"Misuse": Misuse, "JavaNotFoundError": JavaNotFoundError}
+    for name, code in CODES.items():
+        found = own.get(name) or next(getattr(home, name) for home in homes if hasattr(home, name))
+        assert exit_code(found("")) is code
+    assert exit_code(lance_namespace.errors.TableAlreadyExistsError("")) is Code.FAILED
+    assert exit_code(ZeroDivisionError()) is Code.INTERNAL
+    assert exit_code(SystemExit()) is None
+
+
+def test_debug_shows_where_an_error_comes_from(root: Path) -> None:
+    quiet, loud = Run("describe", "shop.gone", *at(root)), real("--debug", "describe", "shop.gone", *at(root))
+    assert (quiet.code, loud.returncode) == (3, 3)
+    assert quiet.err.count("\n") == 1
+    assert "describe_table shop$gone: TableNotFoundError in" in loud.stderr
+    assert "Traceback (most recent call last)" in loud.stderr
+    assert loud.stderr.endswith(quiet.err)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(root: Path) -> None:
+    readers, writers = os.pipe()
+    os.close(readers)
+    try:
+        run = real("ls", "-r", *at(root), stdout=writers)
+    finally:
+        os.close(writers)
+    assert (run.returncode, run.stderr) == (Code.BROKEN_PIPE, "")
+
+
+def test_ctrl_c_ends_a_command_at_once() -> None:
+    with FakeIceberg() as server, server.hold() as hold:
+        args = ["ls", "a", "-i", "iceberg", "-p", f"endpoint={server.endpoint}"]
+        with subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+            hold.wait_for(1, within=30.0)
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=30)
+    assert (running.returncode, out, err) == (Code.INTERRUPTED, b"", b"")
+
+
+def test_help_needs_no_catalog() -> None:
+    for command in ("ls", "describe", "resolve", "demo"):
+        run = Run(command, "--help")
+        assert (run.code, run.err) == (0, "")
+        assert "--impl" in run.out
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", Run("--version").out)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_a_missing_extra_is_named(missing: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None; from lance_ns_async.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "lance-ns needs: pip install 'lance-ns-async[cli]'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("$", []),
+        ("a", ["a"]),
+        ("a.b", ["a", "b"]),
+        ("a$b.c", ["a", "b.c"]),
+        ("$a.b", ["a.b"]),
+    ],
+)
+def test_ids_are_read_and_written(text: str, names: Sequence[str]) -> None:
+    assert ids.namespace(text) == NamespaceId(names)
+    assert ids.namespace(ids.written(NamespaceId(names))) == NamespaceId(names)
+
+
+def demo(*args: str) -> Run:
+    return Run("demo", "--tables", "20", "--rows", "10", "--no-spark", *args)
+
+
+def test_the_demo_starts_from_what_is_there(tmp_path: Path) -> None:
+    first = demo()
+    assert (first.code, first.err) == (0, "")
+    assert first.lines[0].startswith("20 Lance tables of 10 rows in dir:")
+    assert "20 tables; " in first.out and "projected from 20 tables" in first.out
+    assert "all 20 tables were there" in demo().out
+    assert "1 tables" not in demo("--tables", "21").out.splitlines()[0]
+    root = tmp_path / "cache" / "lance-ns-async" / "demo" / "catalog"
+    assert len(Run("ls", "demo", *at(root)).lines) == 21
+    found = lance.dataset(json.loads(Run("describe", "demo.notes_00000", "-o", "json", *at(root)).out)["location"])
+    assert found.count_rows() == 10
+    assert found.schema.field("vector").type == pa.list_(pa.float32(), 32)
+
+
+def test_the_demo_mends_what_an_earlier_run_left_half_made(tmp_path: Path) -> None:
+    place = ["--dir", str(tmp_path / "place")]
+    root = tmp_path / "place" / "catalog"
+    with Namespace.connect("dir", {"root": str(root)}) as catalog:
+        catalog.create_namespace(CreateNamespaceRequest(id=["demo"]))
+        catalog.declare_table(DeclareTableRequest(id=["demo", "notes_00003"]))
+    assert "20 tables; " in demo(*place).out
+    assert "20 tables; " in demo(*place, "--rows", "11").out
+    assert "all 20 tables were there" in demo(*place, "--rows", "11").out
+
+
+def test_a_fresh_demo_leaves_the_tables_of_others(tmp_path: Path) -> None:
+    place = ["--dir", str(tmp_path / "place")]
+    root = tmp_path / "place" / "catalog"
+    demo(*place)
+    with Namespace.connect("dir", {"root": str(root)}) as catalog:
+        catalog.declare_table(DeclareTableRequest(id=["demo", "mine"]))
+        assert "5 tables; " in demo(*place, "--fresh", "--tables", "5").out
+        assert sorted(id.name for id in catalog.iter_tables(["demo"])) == ["mine", *(f"notes_{n:05}" for n in range(5))]
+
+
+def test_the_demo_overwrites_nothing_it_did_not_write(tmp_path: Path) -> None:
+    place = ["--dir", str(tmp_path / "place"), "--namespace", "a.b"]
+    demo(*place)
+    found = Run("describe", "a.b.notes_00004", "-o", "json", *at(tmp_path / "place" / "catalog"))
+    location = json.loads(found.out)["location"]
+    lance.write_dataset(pa.table({"precious": [1]}), location, mode="overwrite")
+    run = demo(*place)
+    assert run.code == Code.FAILED
+    assert (
+        run.err
+        == "lance-ns: table a$b$notes_00004 holds something else than the demo writes; take another --namespace\n"
+    )
+    assert lance.dataset(location).schema.names == ["precious"]
+
+
+def test_the_demo_works_in_any_catalog(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        chosen = ["-i", "iceberg", "-p", f"endpoint={server.endpoint}", "-p", f"root={tmp_path}"]
+        first, second = demo(*chosen), demo(*chosen)
+    assert (first.code, second.code, first.err) == (0, 0, "")
+    assert f"in iceberg:{server.endpoint}, namespace demo" in first.lines[0]
+    assert "20 calls; " in second.out and "all 20 tables were there" in second.out
+
+
+def test_the_demo_shows_progress_where_somebody_watches(tmp_path: Path) -> None:
+    with terminal() as (screen, eyes):
+        run = real("demo", "--tables", "5", "--rows", "5", "--no-spark", stderr=screen)
+        seen = os.read(eyes, 100_000).decode()
+    assert run.returncode == 0
+    assert "making tables" in seen and "5/5" in seen
+    assert run.stdout.isprintable() or run.stdout.replace("\n", "").isprintable()
