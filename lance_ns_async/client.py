@@ -194,7 +194,10 @@ class AsyncNamespace:
         return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
     async def list_all_tables(self, request: ListTablesRequest) -> ListTablesResponse:
-        """The Lance tables of a namespace and of all below it, as ids joined by `$`, sorted."""
+        """The Lance tables of a namespace and of all below it, as ids joined by `$`.
+
+        Sorted by name, the tables of a namespace before those of the namespaces in it.
+        """
         request = messages.coerced(ListTablesRequest, request)
         with self._operation():
             page = await self._tree(request.id).page(request.limit, request.page_token)
@@ -373,14 +376,18 @@ class AsyncNamespace:
         return self._within(self._caller.policy.operation_timeout)
 
     def _within(self, seconds: float | None) -> AbstractContextManager[None]:
+        self._check_open()
+        return deadline(seconds)
+
+    def _check_open(self) -> None:
         if self._closed:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
-        return deadline(seconds)
 
     def _lister(self) -> Lister:
         return Lister(self._backend, max_in_flight=self._workers(None))
 
     def _tree(self, start: Iterable[str] | None) -> Tree:
+        self._check_open()
         return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
 
     def _workers(self, max_in_flight: int | None) -> int:

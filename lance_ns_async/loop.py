@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import CancelledError
@@ -69,7 +70,7 @@ class BackgroundLoop:
                 "Internal error: a sync namespace was called from its own event loop, where waiting would hang "
                 "for ever; use AsyncNamespace there"
             )
-        if self._loop.is_closed():
+        if self._is_over():
             work.close()
             raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -80,13 +81,14 @@ class BackgroundLoop:
         finally:
             future.cancel()
 
-    def finish(self, generator: AsyncGenerator[Any, None]) -> None:
-        """Closes a generator that lives on the loop; the loop's own end has done so already."""
-        if self._loop.is_closed():
-            return
-        future = asyncio.run_coroutine_threadsafe(_closed(generator), self._loop)
-        if threading.current_thread() is not self._thread:
-            future.result()
+    def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
+        """Closes a generator that lives on the loop, without waiting for it; the end of the loop does so, too."""
+        if not self._is_over():
+            asyncio.run_coroutine_threadsafe(_closed(generator), self._loop)
+
+    def _is_over(self) -> bool:
+        # At the end of the interpreter the thread stands still, and waiting for it would hang.
+        return self._loop.is_closed() or sys.is_finalizing()
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` without waiting for it and gives the lease back after it."""

@@ -255,7 +255,7 @@ class Namespace(LanceNamespace):
             while (group := loop.run(_following(groups))) is not None:
                 yield from group
         finally:
-            loop.finish(groups)
+            loop.finish_soon(groups)
 
 
 class _Named(Namespace):

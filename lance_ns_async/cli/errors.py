@@ -110,7 +110,7 @@ class ScriptGroup(TyperGroup):
         except _FOR_TYPER:
             raise
         except BaseException as raised:
-            error = _first(raised)
+            error = _root(raised)
             code = exit_code(error)
             if code is None:
                 raise
@@ -121,9 +121,17 @@ class ScriptGroup(TyperGroup):
         return result
 
 
-def _first(error: BaseException) -> BaseException:
-    """The first of the errors that tasks side by side ended with; else the error itself."""
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def _root(error: BaseException) -> BaseException:
+    """What an error comes down to: an interrupt that it came of, or the first of a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return _root(error.exceptions[0])
+    before = error.__context__
+    while before is not None:
+        # Whatever is cut short may fail in its own way.
+        if isinstance(before, KeyboardInterrupt):
+            return before
+        before = before.__context__
+    return error
 
 
 def _close(code: Code, error: BaseException) -> None:

@@ -42,6 +42,8 @@ def dataframe(
     columns: Collection[str] | None,
     partitions: int | None,
     table_column: str | None,
+    *,
+    push_filters: bool,
 ) -> DataFrame:
     """See `Locations.dataframe`."""
     from lance_ns_async.spark.schemas import common
@@ -50,6 +52,8 @@ def dataframe(
         raise InvalidInputError(f"dataframe: there is no table and so no column; {locations.report.line()}")
     if partitions is not None and partitions < 1:
         raise InvalidInputError(f"partitions {partitions}: there must be at least 1")
+    if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
+        raise InvalidInputError(f"push_filters: Spark hands no filter on unless {PUSHDOWN} is true")
     pinned = _pinned(locations)
     shared = common(pinned, columns)
     schema = _with_table_column(shared.schema, table_column)
@@ -59,7 +63,7 @@ def dataframe(
         partitions or TASKS_A_CORE * _cores(spark),
         table_column or None,
         shared.filterable,
-        str(spark.conf.get(PUSHDOWN, "false")).lower() == "true",
+        push_filters,
     )
     if int(spark.version.partition(".")[0]) < 4:
         return by_map_in_arrow(spark, plan, schema)

@@ -52,14 +52,18 @@ def to_dataframe(locations: Locations, spark: SparkSession, *, secrets: bool) ->
 
 def to_json(locations: Locations, *, secrets: bool) -> str:
     """One JSON object: the report, the tables, and each schema once."""
-    schemas: dict[pa.Schema, int] = {}
+    schemas: list[pa.Schema] = []
+    # By object, because many tables share one and to compare whole schemas costs more.
+    places: dict[int, int] = {}
     tables: list[Mapping[str, Any]] = []
     for at in locations.values():
         table: dict[str, Any] = {"id": list(at.id), "location": at.location}
         numbers = {"version": at.version, "rows": at.rows, "fragments": at.fragments, "expires_at": at.expires_at}
         table |= {name: value for name, value in numbers.items() if value is not None}
         if at.schema is not None:
-            table["schema"] = schemas.setdefault(at.schema, len(schemas))
+            table["schema"] = places.setdefault(id(at.schema), len(schemas))
+            if table["schema"] == len(schemas):
+                schemas.append(at.schema)
         if secrets and at.storage_options is not None:
             table["storage_options"] = dict(at.storage_options)
         tables.append(table)

@@ -118,20 +118,30 @@ class Locations(Mapping[TableId, Location]):
         columns: Collection[str] | None = None,
         partitions: int | None = None,
         table_column: str | None = "_table",
+        *,
+        push_filters: bool = False,
     ) -> DataFrame:
-        """All rows of all tables as one DataFrame, from one Python data source (below Spark 4: by mapInArrow).
+        """All rows of all tables as one DataFrame, from one Python data source.
 
         `columns` are read and no others; Spark itself leaves out none, so name them. `partitions` is how many
         tasks read, None being 4 a core or one a fragment, whichever is fewer. `table_column` is a column with
-        the table's id, its names joined by `$`; None or "" for none. Filters on it leave whole tables out.
+        the table's id, its names joined by `$`; None or "" for none.
 
         Versions are pinned: tables that are not pinned yet are opened for it. Raises InvalidInputError before
         any job where the tables do not have the same columns or Spark has no type for one of them. Storage
         options freeze with the DataFrame: once they expire, prefetch again and build a new one.
+
+        With `push_filters`, simple filters are applied while reading: on `table_column` they leave whole tables
+        out, on other columns rows, where Lance means exactly the same. That is for a DataFrame which one query
+        reads, and once. Spark 4.1 to 4.3 gives all queries of a DataFrame, and both sides of its union with
+        itself, the filters of whichever was planned last, and rows would be missing. Needs
+        `spark.sql.python.filterPushdown.enabled`; has no effect on older Sparks.
+
+        Below Spark 4.0 `mapInArrow` takes the data source's place, and wants pandas.
         """
         from lance_ns_async.spark.dataframe import dataframe
 
-        return dataframe(self, spark, columns, partitions, table_column)
+        return dataframe(self, spark, columns, partitions, table_column, push_filters=push_filters)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
         """A row a table; `secrets` adds the storage options."""

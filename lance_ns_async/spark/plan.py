@@ -50,7 +50,7 @@ class Plan:
     filterable: Sequence[str] = ()
     """Columns on which Lance and Spark agree about every comparison."""
     pushes_filters: bool = False
-    """Whether Spark is to be asked for the filters."""
+    """Whether Spark is asked for its filters."""
 
     def encode(self) -> str:
         """The plan as text; packed, because entries resemble each other and there may be many."""

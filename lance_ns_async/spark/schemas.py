@@ -49,9 +49,7 @@ class _Kind:
 
 def common(locations: Iterable[Location], columns: Collection[str] | None) -> Common:
     """The columns to read; raises InvalidInputError with what stands in the way and what helps."""
-    by_schema: dict[pa.Schema, list[TableId]] = defaultdict(list)
-    for location in locations:
-        by_schema[location.schema].append(location.id)
+    by_schema = _by_schema(locations)
     if columns is not None:
         _check_columns(columns, by_schema)
     kinds = [_kind(schema, tables, columns) for schema, tables in by_schema.items()]
@@ -67,6 +65,17 @@ def common(locations: Iterable[Location], columns: Collection[str] | None) -> Co
     for name in model.columns if columns is None else columns:
         struct = struct.add(name, model.columns[name], nullable=True)
     return Common(struct, _filterable(struct.names, by_schema))
+
+
+def _by_schema(locations: Iterable[Location]) -> Mapping[pa.Schema, Sequence[TableId]]:
+    # By object first, because many tables share one and to compare whole schemas costs more.
+    by_object: dict[int, tuple[pa.Schema, list[TableId]]] = {}
+    for location in locations:
+        by_object.setdefault(id(location.schema), (location.schema, []))[1].append(location.id)
+    found: dict[pa.Schema, list[TableId]] = defaultdict(list)
+    for schema, tables in by_object.values():
+        found[schema] += tables
+    return found
 
 
 def _check_columns(columns: Collection[str], by_schema: Mapping[pa.Schema, Sequence[TableId]]) -> None:
@@ -92,6 +101,12 @@ def _kind(schema: pa.Schema, tables: Sequence[TableId], columns: Collection[str]
         raise InvalidInputError(
             f"Spark has no type for {', '.join(unfit)} of {_tables(tables)}: leave that out with "
             f"columns=[{_listed(list(fit))}], or store it as a type Spark has"
+        )
+    unreadable = [name for name in fit if "`" in name]
+    if unreadable:
+        raise InvalidInputError(
+            f"Lance cannot select {unreadable[0]!r} of {_tables(tables)}, because of the backtick in its name: "
+            f"leave that out with columns=[{_listed([name for name in fit if name not in unreadable])}]"
         )
     return _Kind(schema, tables, fit)
 
@@ -120,9 +135,6 @@ def _difference(model: _Kind, kind: _Kind) -> str:
 
 
 def _filterable(names: Sequence[str], schemas: Iterable[pa.Schema]) -> Sequence[str]:
-    # Lance cannot filter at all while a name with a backtick is among the columns it reads.
-    if any("`" in name for name in names):
-        return ()
     return [name for name in names if all(_compares_alike(schema.field(name).type) for schema in schemas)]
 
 

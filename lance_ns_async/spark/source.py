@@ -66,7 +66,11 @@ class TablesReader(DataSourceReader):
 
 
 class FilteringReader(TablesReader):
-    """One that takes filters: a class apart, because Spark refuses it while its push-down is switched off."""
+    """One that takes filters.
+
+    A class apart for two reasons: Spark refuses it while push-down is switched off, and Spark 4.1 to 4.3 gives
+    every scan of a DataFrame the filters of the scan planned last.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Takes the filters it can apply exactly, and leaves the others to Spark."""

@@ -22,7 +22,6 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace
 from lance_ns_async.spark import LocationResolver, Locations, Report
-from lance_ns_async.spark.dataframe import by_map_in_arrow
 from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.plan import Entry, Plan
 
@@ -191,15 +190,29 @@ CONDITIONS: Sequence[tuple[str, int]] = [
 
 @pytest.mark.parametrize("pushing", [True, False])
 def test_filters_mean_the_same_whoever_applies_them(spark: SparkSession, many: Locations, pushing: bool) -> None:
+    found = [(c, many.dataframe(spark, push_filters=pushing).where(c).count()) for c, _ in CONDITIONS]
+    assert found == list(CONDITIONS)
+
+
+def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -> None:
+    frame = many.dataframe(spark)
+    three, seven = frame.where("id = 3"), frame.where("_table = 'db$t0' and id = 7")
+    assert (three.count(), frame.count(), frame.where("x % 2 = 0").count()) == (1, TABLES * 10, TABLES * 3)
+    assert sorted(row["id"] for row in three.union(seven).collect()) == [3, 7]
+    assert [row["id"] for row in three.collect() + seven.collect()] == [3, 7]
+    assert frame.where("id < 5").alias("a").join(frame.where("id > 2").alias("b"), "id").count() == 2
+
+
+def test_whether_spark_pushes_filters_is_left_as_it_is(spark: SparkSession, many: Locations) -> None:
     before = spark.conf.get(PUSHDOWN)
-    spark.conf.set(PUSHDOWN, pushing)
+    spark.conf.set(PUSHDOWN, False)
     try:
-        frame = many.dataframe(spark)
-        found = [(condition, frame.where(condition).count()) for condition, _ in CONDITIONS]
-        assert spark.conf.get(PUSHDOWN) == str(pushing).lower()
+        assert many.dataframe(spark).where("id = 3").count() == 1
+        with pytest.raises(InvalidInputError, match=f"unless {PUSHDOWN} is true"):
+            many.dataframe(spark, push_filters=True)
+        assert spark.conf.get(PUSHDOWN) == "false"
     finally:
         spark.conf.set(PUSHDOWN, str(before))
-    assert found == list(CONDITIONS)
 
 
 @pytest.mark.parametrize(
@@ -214,25 +227,27 @@ def test_filters_mean_the_same_whoever_applies_them(spark: SparkSession, many: L
 def test_a_filter_on_the_table_leaves_tasks_out(
     spark: SparkSession, many: Locations, condition: str, tasks: int
 ) -> None:
-    assert partitions(many.dataframe(spark).where(condition)) == tasks
+    assert partitions(many.dataframe(spark, push_filters=True).where(condition)) == tasks
 
 
 def test_a_filter_on_the_table_leaves_other_tables_unread(spark: SparkSession, lake: Lake) -> None:
     gone = [lake.write(f"t{n}", rows(n)) for n in range(4)][1:]
-    frame = lake.prefetch().dataframe(spark)
+    locations = lake.prefetch()
     for location in gone:
         shutil.rmtree(location.removeprefix("file://"))
-    assert frame.where("_table like '%t0'").count() == 10
+    assert locations.dataframe(spark, push_filters=True).where("_table like '%t0'").count() == 10
     with pytest.raises(PythonException, match=r"table db\$t[123], version 1 at "):
-        frame.count()
+        locations.dataframe(spark).where("_table like '%t0'").count()
 
 
 def test_filters_that_lance_applies_are_not_applied_again(spark: SparkSession, many: Locations) -> None:
-    frame = many.dataframe(spark)
-    assert "Filter (" not in plan(frame.where("id > 3 and s = 'a' and _table like 'db%'"))
-    left = [line for line in plan(frame.where("id > 3 and x > 1.5")).splitlines() if "Filter (" in line]
-    assert len(left) == 1
-    assert "x#" in left[0] and "id#" not in left[0]
+    def filters(condition: str) -> list[str]:
+        shown = plan(many.dataframe(spark, push_filters=True).where(condition))
+        return [line for line in shown.splitlines() if "Filter (" in line]
+
+    assert filters("id > 3 and s = 'a' and _table like 'db%'") == []
+    (left,) = filters("id > 3 and x > 1.5")
+    assert "x#" in left and "id#" not in left
 
 
 def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) -> None:
@@ -367,13 +382,20 @@ def test_blobs_are_read_as_bytes(spark: SparkSession, lake: Lake) -> None:
     assert sorted(bytes(row["b"]) for row in found) == [b"x" * 1000, b"y"]
 
 
-@pytest.mark.parametrize("name", ["a b", "select", "é", "a/b", 'say "x"', "tick`"])
+@pytest.mark.parametrize("name", ["a b", "select", "é", "a/b", 'say "x"'])
 def test_columns_of_any_name_are_read_and_filtered(spark: SparkSession, lake: Lake, name: str) -> None:
     lake.write("t", pa.table({name: [1, 2, 3], "s": ["a", "b", "b"]}))
-    frame = lake.prefetch().dataframe(spark)
-    quoted = f"`{name.replace('`', '``')}`"
-    assert frame.where(f"{quoted} > 1 and s = 'b'").count() == 2
-    assert frame.where("s = 'a'").select(quoted).collect() == [(1,)]
+    locations = lake.prefetch()
+    assert locations.dataframe(spark, push_filters=True).where(f"`{name}` > 1 and s = 'b'").count() == 2
+    assert locations.dataframe(spark).where("s = 'a'").select(f"`{name}`").collect() == [(1,)]
+
+
+def test_columns_lance_cannot_select_are_named(spark: SparkSession, lake: Lake) -> None:
+    lake.write("t", pa.table({"tick`": [1, 2], "s": ["a", "b"]}))
+    locations = lake.prefetch()
+    with pytest.raises(InvalidInputError, match=r"'tick`' of db\$t, because of the backtick .* columns=\['s'\]"):
+        locations.dataframe(spark)
+    assert locations.dataframe(spark, columns=["s"], push_filters=True).where("s = 'a'").count() == 1
 
 
 def test_deleted_rows_stay_deleted(spark: SparkSession, lake: Lake) -> None:
@@ -447,26 +469,6 @@ def test_locations_themselves_are_rows(spark: SparkSession, tmp_path: Path) -> N
     assert (row["names"], row["version"], row["rows"], row["expires_at"]) == (["db", "t"], 1, 10, 4000000000000)
     (row,) = locations.to_dataframe(spark, secrets=True).collect()
     assert row["storage_options"] == {"region": "eu", "expires_at_millis": "4000000000000"}
-
-
-def test_older_sparks_read_by_map_in_arrow(spark: SparkSession, lake: Lake) -> None:
-    for n in range(20):
-        lake.write(f"t{n}", rows(n))
-    lake.write(
-        "big", pa.table({"id": range(200, 100_200), "s": ["a"] * 100_000, "x": [0.0] * 100_000}), max_rows_per_file=5000
-    )
-    locations = lake.prefetch()
-    frame = locations.dataframe(spark)
-    entries = [
-        Entry(str(at.id), at.location, at.version or 0, at.rows or 0, at.fragments or 0) for at in locations.values()
-    ]
-    mapped = by_map_in_arrow(spark, Plan(entries, 8, "_table"), frame.schema)
-    assert mapped.schema == frame.schema
-    assert mapped.select(f.spark_partition_id()).distinct().count() == 8
-    assert (
-        mapped.agg(f.sum("id"), f.count_distinct("_table")).collect()
-        == frame.agg(f.sum("id"), f.count_distinct("_table")).collect()
-    )
 
 
 def test_a_frame_reads_where_a_table_is_now(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The public names: all there, all explained, and none loaded before it is asked for."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+import lance_ns_async
+
+HEAVY = ["pyspark", "aiobotocore", "botocore", "thriftpy2", "lance", "pyarrow", "httpx", "aiohttp", "pydantic", "typer"]
+
+
+def names() -> list[str]:
+    return list(lance_ns_async.__all__)
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after a statement."""
+    script = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return {module.partition(".")[0] for module in done.stdout.split()}
+
+
+def test_importing_the_package_loads_none_of_what_it_needs() -> None:
+    loaded = loaded_after("import lance_ns_async; dir(lance_ns_async); lance_ns_async.__all__")
+    assert "lance_ns_async" in loaded and not loaded & {*HEAVY, "lance_namespace", "tenacity", "anyio"}
+
+
+def test_connecting_loads_neither_pylance_nor_any_extra() -> None:
+    statement = "from lance_ns_async import IcebergNamespace; IcebergNamespace(endpoint='http://127.0.0.1:1')"
+    assert not loaded_after(statement) & {"pyspark", "aiobotocore", "botocore", "thriftpy2", "lance", "typer"}
+
+
+def test_all_names_are_sorted_and_told_by_dir() -> None:
+    assert names() == sorted(set(names())) == dir(lance_ns_async)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_public_name_is_there_and_explained(name: str) -> None:
+    found: Any = getattr(lance_ns_async, name)
+    assert found.__name__ == name and found.__module__.startswith("lance_ns_async.")
+    own = vars(found).get("__doc__") or ""
+    assert own and not own.startswith(f"{name}("), "a dataclass writes its signature where nobody wrote a docstring"
+
+
+def public_methods() -> list[Any]:
+    """Every public method that the package itself defines on a public class."""
+    found = []
+    for name in names():
+        cls: Any = getattr(lance_ns_async, name)
+        if inspect.isclass(cls):
+            own = [
+                member for base in cls.__mro__ if base.__module__.startswith("lance_ns_async") for member in vars(base)
+            ]
+            found += [pytest.param(cls, member, id=f"{name}.{member}") for member in dict.fromkeys(own)]
+    return [param for param in found if not str(param.values[1]).startswith("_")]
+
+
+@pytest.mark.parametrize(("cls", "member"), public_methods())
+def test_a_public_method_is_explained(cls: type, member: str) -> None:
+    found = inspect.getattr_static(cls, member)
+    if isinstance(found, property | classmethod) or inspect.isfunction(found):
+        assert inspect.getdoc(getattr(cls, member))
+
+
+def test_other_names_are_no_attributes() -> None:
+    with pytest.raises(AttributeError, match="module 'lance_ns_async' has no attribute 'Nothing'"):
+        _ = lance_ns_async.Nothing
+    with pytest.raises(ImportError):
+        import_module("lance_ns_async.nothing")
+
+
+def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
+    assert files("lance_ns_async").joinpath("py.typed").is_file()
