@@ -41,6 +41,7 @@ from lance_ns_async.errors import (
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
+from lance_ns_async.transports.oauth2 import OAUTH2_ERRORS
 
 TABLE = TableId(["prod", "orders"])
 NAMESPACE = NamespaceId(["prod", "eu"])
@@ -75,9 +76,8 @@ ICEBERG: ErrorTable = {
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
     (409, "rename_table"): TableAlreadyExistsError,
-    (400, "fetch_token"): UnauthenticatedError,
-    (406, "fetch_token"): UnauthenticatedError,
 }
+OAUTH2: ErrorTable = {400: UnauthenticatedError, 406: UnauthenticatedError}
 LANCE: ErrorTable = {
     "ConcurrentModificationError": ConcurrentModificationError,
     "InternalError": InternalError,
@@ -98,6 +98,7 @@ TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
     "common": (COMMON_ERRORS, COMMON),
     "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
     "iceberg": (ICEBERG_ERRORS, {**COMMON, **HTTP, **ICEBERG}),
+    "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
 }
 ENTRIES = [

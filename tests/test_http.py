@@ -162,6 +162,16 @@ async def test_an_answer_of_another_form_is_told(body: str, text: str) -> None:
     assert len(server.requests) == 1
 
 
+async def test_an_answer_of_another_form_is_told_by_its_names_alone() -> None:
+    body = {"config": {"s3.secret-access-key": "hush"}, "hidden": "hush", "x" * 500: "hush"}
+    async with Script(http(body=json.dumps(body))) as server, plain(server.url) as asked:
+        with pytest.raises(
+            InternalError, match=r"unknown form \(KeyError: 'found'\): it holds config, hidden, x"
+        ) as raised:
+            await asked.ask(decode=lambda body: body["found"])
+    assert "hush" not in str(raised.value) and len(str(raised.value)) < 400
+
+
 async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
     error = NotALanceTableError("Invalid input: db$t is no Lance table")
 
@@ -224,6 +234,7 @@ async def test_cookies_are_not_kept() -> None:
         (403, "<html>\n<b>no</b>\n</html>", "HTTP 403: <html> <b>no</b> </html>"),
         (503, "x" * 1000, "HTTP 503: " + "x" * 200 + "; 4 attempts"),
         (500, b"\xff\xfe", "HTTP 500: \ufffd\ufffd"),
+        (500, '{"type": ["a"], "message": "m"}', 'HTTP 500: {"type": ["a"], "message": "m"}'),
         (500, '"text"', 'HTTP 500: "text"'),
         (500, '{"error": 5}', 'HTTP 500: {"error": 5}'),
         (500, "[" * 100_000, "HTTP 500: " + "[" * 200),

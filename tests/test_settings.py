@@ -66,7 +66,7 @@ def test_every_spelling_of_a_duration_is_read(number: object, unit: tuple[str, f
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "s", "ms", "soon", "-1s", "-1", "+1", "1e3", ".5", "1.", "10S", "3 days", "nan", "inf", "\uff11\uff10", "1,5s"],
+    ["", " ", "s", "ms", "soon", "-1s", "-1", "+1", "1e3", ".5", "1.", "10S", "3 days", "nan", "\uff11\uff10", "1,5s"],
 )
 def test_other_words_are_no_duration(text: str) -> None:
     assert refused({"endpoint": URL, "attempt_timeout": text}) == (

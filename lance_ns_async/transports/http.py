@@ -46,13 +46,16 @@ class HttpTransport:
         headers: Mapping[str, str],
         explain: Explain,
         tokens: Tokens | None = None,
+        confidential: bool = False,
     ) -> None:
+        """`confidential` answers hold secrets and are quoted in no message."""
         self._wire = wire
         self._caller = caller
         self._base = base
         self._headers = httpx.Headers(headers)
         self._explain = explain
         self._tokens = tokens
+        self._confidential = confidential
 
     async def request(
         self,
@@ -131,12 +134,13 @@ class HttpTransport:
         try:
             body = orjson.loads(content) if content else None
         except ValueError as e:
-            message = f"an answer that is no JSON, so is the endpoint right? {_shown(response)}"
+            told = "" if self._confidential else f" {_shown(response)}"
+            message = f"an answer that is no JSON, so is the endpoint right?{told}"
             raise Failure("unreadable", message=message, delivered=True) from e
         try:
             return decode(body)
         except (ValueError, LookupError, TypeError, AttributeError) as e:
-            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_shown(response)}"
+            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
             raise Failure("unreadable", message=message, delivered=True) from e
 
     def _failure(self, response: httpx.Response) -> Failure:
@@ -155,7 +159,10 @@ class HttpTransport:
 
     def _explained(self, response: httpx.Response) -> tuple[tuple[Code, ...], str]:
         try:
-            return self._explain(orjson.loads(response.content))
+            codes, message = self._explain(orjson.loads(response.content))
+            if not all(isinstance(code, str | int) for code in codes):
+                raise TypeError("a code is a text or a number")
+            return codes, message
         except (ValueError, LookupError, TypeError, AttributeError):
             return (), _shown(response) or response.reason_phrase
 
@@ -223,6 +230,13 @@ def _retry_after(value: str | None) -> float | None:
     except (ValueError, OverflowError):
         return None
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _outline(body: Any) -> str:
+    # Names alone: what stands beside them may be credentials.
+    return (
+        f"it holds {', '.join(map(str, body))}"[:_SHOWN] if isinstance(body, dict) else f"it is a {type(body).__name__}"
+    )
 
 
 def _shown(response: httpx.Response) -> str:

@@ -36,7 +36,12 @@ def client_credentials(
         form["client_id"] = client
     # With a caller of its own: what waits for a token then holds no slot that fetching it would need.
     http = HttpTransport(
-        wire, Caller(policy, OAUTH2_ERRORS), base=uri, headers={"accept": "application/json"}, explain=explain
+        wire,
+        Caller(policy, OAUTH2_ERRORS),
+        base=uri,
+        headers={"accept": "application/json"},
+        explain=explain,
+        confidential=True,
     )
 
     async def fetch() -> Token:
@@ -49,7 +54,10 @@ def client_credentials(
 
 def token(body: Any) -> Token:
     """The token of an answer."""
-    return Token(body["access_token"], float(body.get("expires_in") or LIFETIME))
+    value = body["access_token"]
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError("access_token is no text that a header can hold")
+    return Token(value, float(body.get("expires_in") or LIFETIME))
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
