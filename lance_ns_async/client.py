@@ -49,7 +49,7 @@ from lance_namespace.errors import (
 from lance_ns_async import bulk, data, derived, messages, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import Described
-from lance_ns_async.listing import Listed, Lister
+from lance_ns_async.listing import Listed, Lister, Wanted
 from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.policy import Caller, Observer, Policy, deadline
@@ -306,13 +306,19 @@ class AsyncNamespace:
         self,
         namespaces: Iterable[Iterable[str]],
         *,
+        wanted: Wanted | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
-        """Lists the Lance tables of many namespaces side by side; one that fails is in `errors`."""
+        """Lists the Lance tables of many namespaces side by side; one that fails is in `errors`.
+
+        With `wanted` only the tables for which it is true, which saves describing the others where a catalog
+        mixes other formats in. A table that fails there is in `doubtful`, and spoils no other either.
+        """
         checked = [self._namespace(id) for id in namespaces]
         with self._within(timeout):
-            return await Lister(self._backend, max_in_flight=self._workers(max_in_flight)).many(checked)
+            workers = self._workers(max_in_flight)
+            return await Lister(self._backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(checked)
 
     async def iter_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = False

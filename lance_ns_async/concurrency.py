@@ -1,14 +1,65 @@
-"""Doing one thing for many items, so many at once."""
+"""Doing one thing for many items, so many at once, or once for all who want it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import anyio
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
+
+from lance_ns_async.policy import remaining
 
 T = TypeVar("T")
+
+
+class SingleFlight(Generic[T]):
+    """Work that is under way at most once, whatever the number of those who want its outcome.
+
+    Whoever waited for it shares the outcome, failures included, so that a broken server is asked once and not
+    by everybody in turn; who comes later does the work again.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
+        self._lock = asyncio.Lock()
+        self._rounds = 0
+        self._last: T | LanceNamespaceError
+
+    async def outcome(self, known: Callable[[], T | None]) -> T:
+        """What is `known` when it is our turn, or came out while we waited, or else comes of doing the work."""
+        seen = self._rounds
+        await self._turn()
+        try:
+            if (found := known()) is not None:
+                return found
+            if self._rounds == seen:
+                return await self._done()
+            if isinstance(self._last, LanceNamespaceError):
+                raise type(self._last)(str(self._last)) from self._last
+            return self._last
+        finally:
+            self._lock.release()
+
+    async def _turn(self) -> None:
+        try:
+            async with asyncio.timeout(remaining()):
+                await self._lock.acquire()
+        except TimeoutError:
+            message = "its time was over while it waited for what others had asked"
+            raise ServiceUnavailableError(f"Service unavailable: the catalog ({message})") from None
+
+    async def _done(self) -> T:
+        try:
+            result = await self._work()
+        except LanceNamespaceError as e:
+            # One whose time was over tells nothing to those who have more.
+            if (left := remaining()) is None or left > 0:
+                self._rounds, self._last = self._rounds + 1, e
+            raise
+        self._rounds, self._last = self._rounds + 1, result
+        return result
 
 
 async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 
@@ -15,6 +16,9 @@ from lance_ns_async.concurrency import each
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import take, walk
+
+Wanted: TypeAlias = Callable[[TableId], bool]
+"""Whether a table is to be listed at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +30,31 @@ class Listed:
     errors: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
     described: Mapping[TableId, Table] = field(default_factory=dict)
     """The tables whose description the listing gave for nothing; which they are depends on the catalog."""
+    doubtful: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
+    """What the catalog lists among other formats, and could not be told to be a Lance table or not."""
 
     def raise_for_errors(self) -> Listed:
         """Itself where all could be listed; otherwise raises the first error."""
-        for error in self.errors.values():
+        for error in (*self.errors.values(), *self.doubtful.values()):
             raise error
         return self
 
 
 class Lister:
-    """Lists through one backend; remembers each table that it had to describe for that in `described`."""
+    """Lists through one backend; remembers each table that it had to describe for that in `described`.
 
-    def __init__(self, backend: Backend, *, max_in_flight: int) -> None:
+    One that is `tolerant` notes what it could not describe in `doubtful`, where another raises.
+    """
+
+    def __init__(
+        self, backend: Backend, *, max_in_flight: int, wanted: Wanted | None = None, tolerant: bool = False
+    ) -> None:
         self._backend = backend
         self._max_in_flight = max_in_flight
+        self._wanted = wanted
+        self._tolerant = tolerant
         self.described: dict[TableId, Table] = {}
+        self.doubtful: dict[TableId, LanceNamespaceError] = {}
 
     async def page(self, parent: NamespaceId, limit: int | None, page_token: str | None) -> Page[str]:
         """At most `limit` names of Lance tables in `parent`, None being all."""
@@ -52,13 +66,15 @@ class Lister:
 
     async def all(self, parent: NamespaceId) -> Sequence[TableId]:
         """All Lance tables in `parent`, described where the listing tells their locations."""
+        if len(parent) < self._backend.capabilities.min_depth:
+            return []
         if not self._backend.capabilities.listing_has_locations:
             names = await self.page(parent, None, None)
             return [parent.table(name) for name in names.items]
         found: dict[TableId, Table] = {}
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as pages:
             async for _, page in pages:
-                found.update((table.id, table) for table in page.items)
+                found.update((table.id, table) for table in page.items if self._wants(table.id))
         self.described.update(found)
         return list(found)
 
@@ -74,20 +90,26 @@ class Lister:
                 errors[namespace] = e
 
         await each(work, dict.fromkeys(namespaces), max_in_flight=self._max_in_flight)
-        return Listed(tables, errors, self.described)
+        return Listed(tables, errors, self.described, self.doubtful)
 
     async def keep(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
         """Those of the names that are Lance tables; whatever else goes wrong with one of them is raised."""
+        ids = [id for id in map(parent.table, names) if self._wants(id)]
         if self._backend.capabilities.lists_only_lance:
-            return names
-        ids = [parent.table(name) for name in names]
+            return [id.name for id in ids]
         outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight)
-        for error in outcome.errors.values():
+        for id, error in outcome.errors.items():
             # A table that is gone by now is no longer in the listing either.
-            if not isinstance(error, NotALanceTableError | TableNotFoundError):
+            if isinstance(error, NotALanceTableError | TableNotFoundError):
+                continue
+            if not self._tolerant:
                 raise error
+            self.doubtful[id] = error
         self.described.update(outcome.tables)
         return [id.name for id in ids if id in outcome.tables]
+
+    def _wants(self, id: TableId) -> bool:
+        return self._wanted is None or self._wanted(id)
 
     def sorted(self, page: Page[str]) -> Page[str]:
         """The page in an order that holds from call to call, where the catalog has no tokens to go on with."""

@@ -43,7 +43,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.bulk import Described, Progress
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.listing import Listed
+from lance_ns_async.listing import Listed, Wanted
 from lance_ns_async.loop import BackgroundLoop
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.policy import Observer, Policy
@@ -200,11 +200,14 @@ class Namespace(LanceNamespace):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
+        wanted: Wanted | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
         """See `AsyncNamespace.list_many`."""
-        return self._call(AsyncNamespace.list_many, list(namespaces), max_in_flight=max_in_flight, timeout=timeout)
+        return self._call(
+            AsyncNamespace.list_many, list(namespaces), wanted=wanted, max_in_flight=max_in_flight, timeout=timeout
+        )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""

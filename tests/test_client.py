@@ -25,6 +25,7 @@ from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.policy import Caller, Policy
+from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend
 
 SECRET = "hush-hush-4711"
@@ -190,3 +191,14 @@ async def test_depth_is_checked_before_any_call_and_told_alike() -> None:
     with pytest.raises(InvalidInputError, match="wants 1 to 2 namespace levels above a table, not 3"):
         await over(MemoryBackend.able(between)).describe_tables([["a", "t"], ["a", "b", "c", "t"]])
     assert not backend.calls
+
+
+async def test_a_catalog_that_is_down_is_not_asked_by_everybody_in_turn() -> None:
+    with FakeIceberg() as server:
+        server.fail(503, times=None, match="config")
+        properties = {"endpoint": server.endpoint, "max_retries": "1", "backoff_initial": "0"}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            described = await ns.describe_tables([["db", f"t{i}"] for i in range(300)])
+            assert len(described.errors) == 300 and len(server.requests) < 100
+            server.heal()
+            assert not await ns.exists(["db", "t"])

@@ -1,4 +1,4 @@
-"""Doing one thing for many items: each once, so many at once, and the first error ends it."""
+"""Doing one thing for many items, so many at once, and one thing once for all who want it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import InternalError, TableNotFoundError
+from lance_namespace.errors import InternalError, ServiceUnavailableError, TableNotFoundError
 
-from lance_ns_async.concurrency import each
+from lance_ns_async.concurrency import SingleFlight, each
+from lance_ns_async.policy import deadline
+from tests.fakes.clock import run
 
 
 class Work:
@@ -134,3 +136,105 @@ async def test_a_scope_around_it_can_give_it_up() -> None:
     with anyio.move_on_after(0.001) as scope:
         await each(work, [10**9] * 10, max_in_flight=4)
     assert scope.cancelled_caught and work.inside == 0
+
+
+class Flight:
+    """Work with a number as its outcome, done when it is let; fails first as often as it is told."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.begun = 0
+        self.open = asyncio.Event()
+        self.kept: int | None = None
+
+    async def __call__(self) -> int:
+        self.begun += 1
+        number = self.begun
+        await self.open.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        return number
+
+    def known(self) -> int | None:
+        return self.kept
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def all_of(work: Flight, callers: int = 50) -> list[int | BaseException]:
+    flight = SingleFlight(work)
+    tasks = [asyncio.create_task(flight.outcome(work.known)) for _ in range(callers)]
+    await settle()
+    work.open.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_waits_for_work_shares_what_comes_of_it() -> None:
+    work = Flight()
+    assert await all_of(work) == [1] * 50 and work.begun == 1
+
+
+async def test_who_comes_later_does_the_work_again_unless_it_is_known() -> None:
+    work = Flight()
+    work.open.set()
+    flight = SingleFlight(work)
+    assert [await flight.outcome(work.known) for _ in range(3)] == [1, 2, 3]
+    work.kept = 7
+    assert await flight.outcome(work.known) == 7 and work.begun == 3
+
+
+async def test_an_error_is_shared_and_a_fault_of_ours_is_not() -> None:
+    work = Flight(TableNotFoundError("Table not found: t"))
+    done = await all_of(work)
+    assert {(type(e), str(e)) for e in done} == {(TableNotFoundError, "Table not found: t")} and work.begun == 1
+    faulty = Flight(ZeroDivisionError())
+    done = await all_of(faulty)
+    assert isinstance(done[0], ZeroDivisionError) and done[1:] == [2] * 49 and faulty.begun == 2
+
+
+async def test_work_whose_doer_is_cancelled_is_done_by_the_next() -> None:
+    work = Flight()
+    flight = SingleFlight(work)
+    first, *others = [asyncio.create_task(flight.outcome(work.known)) for _ in range(5)]
+    await settle()
+    first.cancel()
+    others[1].cancel()
+    await settle()
+    work.open.set()
+    await asyncio.wait(others)
+    assert [task.result() for task in others if not task.cancelled()] == [2] * 3 and work.begun == 2
+
+
+def test_who_has_less_time_waits_no_longer_for_others() -> None:
+    async def main() -> None:
+        work = Flight()
+        flight = SingleFlight(work)
+        doer = asyncio.create_task(flight.outcome(work.known))
+        await settle()
+        with deadline(5), pytest.raises(ServiceUnavailableError, match="its time was over while it waited"):
+            await flight.outcome(work.known)
+        work.open.set()
+        assert await doer == 1
+
+    run(main())
+
+
+async def test_whose_time_was_over_tells_nothing_to_those_who_have_more() -> None:
+    work = Flight(ServiceUnavailableError("Service unavailable: no answer within 0 s"))
+    flight = SingleFlight(work)
+
+    async def hurried() -> int:
+        with deadline(0):
+            return await flight.outcome(work.known)
+
+    first = asyncio.create_task(hurried())
+    await settle()
+    others = [asyncio.create_task(flight.outcome(work.known)) for _ in range(5)]
+    await settle()
+    work.open.set()
+    with pytest.raises(ServiceUnavailableError):
+        await first
+    assert await asyncio.gather(*others) == [2] * 5

@@ -297,6 +297,31 @@ def test_only_namespaces_that_can_match_are_looked_into(server: FakeIceberg, rem
     assert listings == ["GET namespaces"]
 
 
+def test_the_whole_catalog_is_found_where_the_root_holds_no_tables(
+    server: FakeIceberg, remote: LocationResolver
+) -> None:
+    server.add_lance_tables(["a", "in"], 2)
+    server.add_lance_tables(["b"], 2)
+    found = remote.prefetch("**", pin_versions=False)
+    assert (len(found), found.report.problems) == (4, [])
+
+
+def test_a_listed_table_that_is_denied_or_fails_spoils_no_other(server: FakeIceberg, remote: LocationResolver) -> None:
+    server.add_lance_tables(["db"], 5)
+    server.fail(403, times=None, match="t0001")
+    server.fail(503, times=None, match="t0002")
+    report = remote.prefetch(["db.*", "db.t0001"], pin_versions=False).report
+    assert (report.found, report.missing) == (3, ())
+    assert [p.subject for p in report.denied] == [TableId(["db", "t0001"])]
+    assert [p.subject for p in report.failed] == [TableId(["db", "t0002"])]
+
+
+def test_only_tables_that_match_are_described(server: FakeIceberg, remote: LocationResolver) -> None:
+    server.add_lance_tables(["db"], 50)
+    assert len(remote.prefetch("db.*7", pin_versions=False)) == 5
+    assert sum("/tables/" in path for path in paths(server)) == 5
+
+
 def test_a_timeout_bounds_the_whole(server: FakeIceberg, remote: LocationResolver) -> None:
     server.add_lance_tables(["db"], 2)
     with server.hold("t0001"):

@@ -256,13 +256,13 @@ async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: 
 async def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch, name: str, scheme: str) -> None:
     async with Script() as server, Forwarder() as proxy:
         monkeypatch.setenv(name, f"{scheme}127.0.0.1:{proxy.port}")
-        async with plain(server.url) as asked:
+        async with plain(server.url, by_environment=True) as asked:
             assert await asked.ask() == {}
         assert len(proxy.requests) == 1
         async with plain(server.url, {"proxy": "none"}) as asked:
             assert await asked.ask() == {}
         monkeypatch.setenv("NO_PROXY", f"example.com,127.0.0.1:{server.port}")
-        async with plain(server.url) as asked:
+        async with plain(server.url, by_environment=True) as asked:
             assert await asked.ask() == {}
         assert len(proxy.requests) == 1 and len(server.requests) == 3
 
@@ -293,7 +293,7 @@ def test_proxies_of_the_environment(
 async def test_a_proxy_of_another_kind_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://user:hush@127.0.0.1:1080")
     with pytest.raises(InvalidInputError, match="the environment names one of the kind 'socks5'") as raised:
-        async with plain("http://127.0.0.1"):
+        async with plain("http://127.0.0.1", by_environment=True):
             pass
     assert "hush" not in str(raised.value)
     async with plain("http://127.0.0.1", {"proxy": "none"}):

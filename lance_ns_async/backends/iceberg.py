@@ -6,7 +6,6 @@ of the Iceberg REST catalog API as of Iceberg 1.11.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -40,6 +39,7 @@ from lance_ns_async.backends.iceberg_wire import (
     table_uuid,
 )
 from lance_ns_async.backends.locations import default_location
+from lance_ns_async.concurrency import SingleFlight
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
@@ -108,7 +108,7 @@ class IcebergBackend(Backend):
         self._settings = settings
         self._storage_options = settings.storage_options()
         self._routes: Routes | None = None
-        self._routes_lock = asyncio.Lock()
+        self._configuration = SingleFlight(self._configure)
 
     @classmethod
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
@@ -232,17 +232,18 @@ class IcebergBackend(Backend):
         await self._http.aclose()
 
     async def _config(self) -> Routes:
-        async with self._routes_lock:
-            if self._routes is None:
-                warehouse = self._settings.warehouse
-                self._routes = await self._http.request(
-                    "GET",
-                    "/config",
-                    query=f"warehouse={quote(warehouse, safe='')}" if warehouse else "",
-                    subject=NamespaceId(),
-                    operation="get_config",
-                    decode=routes,
-                )
+        return await self._configuration.outcome(lambda: self._routes)
+
+    async def _configure(self) -> Routes:
+        warehouse = self._settings.warehouse
+        self._routes = await self._http.request(
+            "GET",
+            "/config",
+            query=f"warehouse={quote(warehouse, safe='')}" if warehouse else "",
+            subject=NamespaceId(),
+            operation="get_config",
+            decode=routes,
+        )
         return self._routes
 
     async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T]) -> T:

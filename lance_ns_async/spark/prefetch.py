@@ -80,6 +80,7 @@ class _Run:
         self.ids = list(dict.fromkeys([*ask.wanted.ids, *found.tables, *found.guesses]))
         self.errors: dict[Subject, LanceNamespaceError] = {}
         self.errors.update(found.errors.items())
+        self.errors.update(found.doubtful.items())
         self.known: dict[TableId, Known] = {}
         for id in self.ids:
             remembered = memory.get(id)
@@ -128,7 +129,7 @@ class _Run:
 
     def judge_patterns(self) -> None:
         """A pattern that matched nothing is a problem too, unless where it could match is one already."""
-        seen = [id for id in self.ids if id in self.known or id in self.errors]
+        seen = [*self._found.doubtful, *(id for id in self.ids if id in self.known or id in self.errors)]
         for pattern in self._ask.wanted.patterns:
             blind = any(
                 pattern.concerns(at) and (at == pattern.start or not isinstance(error, NamespaceNotFoundError))

@@ -24,6 +24,8 @@ class Found:
     """Tables whose description came with a listing."""
     errors: Mapping[NamespaceId, LanceNamespaceError]
     """Namespaces that could not be looked into."""
+    doubtful: Mapping[TableId, LanceNamespaceError]
+    """Matching tables that could not be described, so that nobody knows whether they are Lance tables."""
 
 
 async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> Found:
@@ -32,7 +34,7 @@ async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_
     A namespace or table whose name a pattern spells out is not listed for. What is dropped meanwhile is no match.
     """
     if not patterns:
-        return Found((), (), {}, {})
+        return Found((), (), {}, {}, {})
     walk = _Walk(namespace, patterns)
     holding = await walk.run(max_in_flight)
     to_list: list[NamespaceId] = []
@@ -42,13 +44,17 @@ async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_
         if None in names:
             to_list.append(parent)
         guesses.update((parent.table(name), None) for name in names if name is not None)
-    listed = await namespace.list_many(to_list, max_in_flight=max_in_flight)
+
+    def wanted(id: TableId) -> bool:
+        return any(pattern.matches(id) for pattern in patterns)
+
+    listed = await namespace.list_many(to_list, wanted=wanted, max_in_flight=max_in_flight)
     for parent, error in listed.errors.items():
         walk.note(parent, error)
-    matching = [id for ids in listed.tables.values() for id in ids if any(pattern.matches(id) for pattern in patterns)]
+    matching = [id for ids in listed.tables.values() for id in ids]
     for id in matching:
         guesses.pop(id, None)
-    return Found(matching, guesses.keys(), listed.described, walk.errors)
+    return Found(matching, guesses.keys(), listed.described, walk.errors, listed.doubtful)
 
 
 class _Walk:

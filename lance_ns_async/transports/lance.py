@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
 
-from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure
+from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for
 from lance_ns_async.model import Id
-from lance_ns_async.policy import Caller
+from lance_ns_async.policy import Caller, remaining
 
 T = TypeVar("T")
 
@@ -49,8 +49,19 @@ class LanceTransport:
         if safe:
             return await self._caller.call(send, subject=subject, operation=operation)
         # Writers of one process would only make each other's commits conflict.
-        async with self._writing:
+        await self._turn_to_write(subject, operation)
+        try:
             return await self._caller.call(send, subject=subject, operation=operation, safe=False)
+        finally:
+            self._writing.release()
+
+    async def _turn_to_write(self, subject: Id, operation: str) -> None:
+        try:
+            with anyio.fail_after(remaining()):
+                await self._writing.acquire()
+        except TimeoutError:
+            failure = Failure("deadline", message="its time was over while others wrote", delivered=False)
+            raise error_for(failure, subject, operation, LANCE_ERRORS) from failure
 
     def _open(self) -> anyio.CapacityLimiter:
         # The caller's slots bound the calls; abandoned threads must not use up what bounds new ones.

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
+
 from lance_ns_async.errors import HTTP_ERRORS, Code
 from lance_ns_async.model import TableId
 from lance_ns_async.policy import Call, Caller, Policy
@@ -58,9 +60,11 @@ async def plain(
     *,
     policy: Policy = EAGER,
     tokens: Tokens | None = None,
+    by_environment: bool = False,
 ) -> AsyncIterator[Plain]:
-    """A transport to the service at `endpoint`, closed in the end."""
-    settings = PlainSettings.parse({"endpoint": endpoint, **(properties or {})})
+    """A transport to the service at `endpoint`, closed in the end; by a proxy only if the environment is to tell."""
+    usual = {} if by_environment else {"proxy": "none"}
+    settings = PlainSettings.parse({"endpoint": endpoint, **usual, **(properties or {})})
     caller = Caller(policy, HTTP_ERRORS)
     http = open_http(settings, caller, path="", explain=explain, tokens=lambda wire: tokens)
     asked = Plain(http)
@@ -69,3 +73,9 @@ async def plain(
             yield asked
     finally:
         await http.aclose()
+
+
+def over(wire: httpx.AsyncBaseTransport, policy: Policy = EAGER) -> Plain:
+    """A transport over another wire than ours: anything that httpx can speak through will do."""
+    base = "http://catalog.example.com/api"
+    return Plain(HttpTransport(wire, Caller(policy, HTTP_ERRORS), base=base, headers={}, explain=explain))
