@@ -68,11 +68,11 @@ class Described:
     """What went wrong for each id that is not in `tables`."""
 
     def raise_for_errors(self) -> Described:
-        """Itself where all was found; otherwise raises the first error, noting how many more there are."""
+        """Itself where all was found; otherwise raises the first error, saying how many more there are."""
         for error in self.errors.values():
-            if len(self.errors) > 1:
-                error.add_note(f"and {len(self.errors) - 1} more errors among {len(self)} tables")
-            raise error
+            if len(self.errors) == 1:
+                raise error
+            raise type(error)(f"{error}; and {len(self.errors) - 1} more errors among {len(self)} tables") from error
         return self
 
     def __len__(self) -> int:

@@ -115,7 +115,7 @@ class AsyncNamespace:
         parent = self._namespace(request.id)
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return self._lister().sorted(await self._backend.list_namespaces(parent, token, size))
+            return self._lister().ordered(await self._backend.list_namespaces(parent, token, size))
 
         with self._operation():
             if self._is_deepest(parent):
@@ -367,14 +367,11 @@ class AsyncNamespace:
 
     async def _written(self, lister: Lister, parent: NamespaceId, request: ListTablesRequest) -> Page[str]:
         async def keep(names: Sequence[str]) -> Sequence[str]:
-            ids = [parent.table(name) for name in await lister.keep(parent, names)]
-            found = await bulk.describe_tables(self._backend, ids, max_in_flight=self._workers(None))
-            tables = found.raise_for_errors().tables
-            written = await data.written([tables[id] for id in ids])
+            written = await data.written(await lister.tables(parent, names))
             return [table.id.name for table in written]
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return lister.sorted(await self._backend.list_tables(parent, token, size))
+            return lister.ordered(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
 
@@ -382,6 +379,8 @@ class AsyncNamespace:
         return self._within(self._caller.policy.operation_timeout)
 
     def _within(self, seconds: float | None) -> AbstractContextManager[None]:
+        if seconds is not None and not seconds > 0:
+            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
         self._check_open()
         return deadline(seconds)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from math import inf
+from time import monotonic
 from typing import Generic, TypeVar
 
 import anyio
@@ -26,6 +28,7 @@ class SingleFlight(Generic[T]):
         self._lock = asyncio.Lock()
         self._rounds = 0
         self._last: T | LanceNamespaceError
+        self._last_until = inf
 
     async def outcome(self, known: Callable[[], T | None]) -> T:
         """What is `known` when it is our turn, or came out while we waited, or else comes of doing the work."""
@@ -36,9 +39,12 @@ class SingleFlight(Generic[T]):
                 return found
             if self._rounds == seen:
                 return await self._done()
-            if isinstance(self._last, LanceNamespaceError):
-                raise type(self._last)(str(self._last)) from self._last
-            return self._last
+            if not isinstance(self._last, LanceNamespaceError):
+                return self._last
+            if _until() > self._last_until:
+                # It failed for somebody who had less time.
+                return await self._done()
+            raise type(self._last)(str(self._last)) from self._last
         finally:
             self._lock.release()
 
@@ -54,12 +60,15 @@ class SingleFlight(Generic[T]):
         try:
             result = await self._work()
         except LanceNamespaceError as e:
-            # One whose time was over tells nothing to those who have more.
-            if (left := remaining()) is None or left > 0:
-                self._rounds, self._last = self._rounds + 1, e
+            self._rounds, self._last, self._last_until = self._rounds + 1, e, _until()
             raise
         self._rounds, self._last = self._rounds + 1, result
         return result
+
+
+def _until() -> float:
+    left = remaining()
+    return inf if left is None else monotonic() + left
 
 
 async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:

@@ -18,6 +18,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
     TableTagNotFoundError,
     TableVersionNotFoundError,
+    UnsupportedOperationError,
 )
 
 from lance_ns_async.concurrency import each
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+PATIENCE = 120.0
+"""Seconds after which a storage that says nothing is given up, where no operation's time ends sooner."""
 
 THREADS = 16
 """How many datasets are opened at once."""
@@ -79,7 +83,12 @@ def schema_json(schema: pa.Schema) -> dict[str, Any]:
     """The schema in JSON Arrow form, as the spec's models take it."""
     from lance.schema import schema_to_json
 
-    found: dict[str, Any] = schema_to_json(schema)
+    try:
+        found: dict[str, Any] = schema_to_json(schema)
+    except ValueError as e:
+        raise UnsupportedOperationError(
+            f"Not supported: the schema has a column that JSON Arrow form cannot say ({e}); open the dataset for it"
+        ) from e
     return found
 
 
@@ -145,7 +154,8 @@ def _details(dataset: Any) -> Details:
 
 async def _in_thread(table: Table, work: Callable[[], T]) -> T:
     try:
-        with anyio.fail_after(remaining()):
+        left = remaining()
+        with anyio.fail_after(PATIENCE if left is None else min(left, PATIENCE)):
             return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
     except TimeoutError as e:
         message = f"{table.id} (its storage at {table.location} did not answer within the operation's time)"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
+import anyio
 from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
@@ -13,6 +14,10 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.policy import anew
+
+UNDO_SECONDS = 30.0
+"""How long putting right what failed may take, beyond the operation's own time."""
 
 
 async def describe_namespace(backend: Backend, id: NamespaceId) -> Mapping[str, str]:
@@ -38,22 +43,33 @@ async def replace_namespace(backend: Backend, id: NamespaceId, given: Mapping[st
     await backend.drop_namespace(id, cascade=False)
     try:
         return await backend.create_namespace(id, given)
-    except LanceNamespaceError:
-        await backend.create_namespace(id, old)
+    except LanceNamespaceError as e:
+        await _undo(backend.create_namespace(id, old), e, f"namespace {id} is dropped; its properties were {dict(old)}")
         raise
 
 
 async def replace_table(backend: Backend, id: TableId, location: str, given: Mapping[str, str]) -> Table:
     """Registers the table in the place of the one that is there; puts the old registration back if that fails."""
+    backend.check_declaration(id, location, given)
     try:
         old = await deregister(backend, id)
     except TableNotFoundError:
         return await backend.declare_table(id, location, given)
     try:
         return await backend.declare_table(id, location, given)
-    except LanceNamespaceError:
-        await backend.declare_table(id, old.location, old.properties or {})
+    except LanceNamespaceError as e:
+        undo = backend.declare_table(id, old.location, old.properties or {})
+        await _undo(undo, e, f"table {id} is no longer registered; its data is at {old.location}")
         raise
+
+
+async def _undo(work: Awaitable[object], error: LanceNamespaceError, loss: str) -> None:
+    """Puts right what failed, whatever time is left; where that fails too, the error says what is lost."""
+    with anyio.CancelScope(shield=True), anew(UNDO_SECONDS):
+        try:
+            await work
+        except LanceNamespaceError as e:
+            error.add_note(f"and it could not be undone ({e}): {loss}")
 
 
 async def deregister(backend: Backend, id: TableId) -> Table:

@@ -60,11 +60,11 @@ class Lister:
         """At most `limit` names of Lance tables in `parent`, None being all."""
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return self.sorted(await self._backend.list_tables(parent, token, size))
+            return self.ordered(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, partial(self.keep, parent), limit=limit, page_token=page_token)
 
-    async def all(self, parent: NamespaceId) -> Sequence[TableId]:
+    async def everything(self, parent: NamespaceId) -> Sequence[TableId]:
         """All Lance tables in `parent`, described where the listing tells their locations."""
         if len(parent) < self._backend.capabilities.min_depth:
             return []
@@ -85,7 +85,7 @@ class Lister:
 
         async def work(namespace: NamespaceId) -> None:
             try:
-                tables[namespace] = await self.all(namespace)
+                tables[namespace] = await self.everything(namespace)
             except LanceNamespaceError as e:
                 errors[namespace] = e
 
@@ -97,7 +97,18 @@ class Lister:
         ids = [id for id in map(parent.table, names) if self._wants(id)]
         if self._backend.capabilities.lists_only_lance:
             return [id.name for id in ids]
+        await self._describe(ids)
+        return [id.name for id in ids if id in self.described]
+
+    async def tables(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[Table]:
+        """Those of the names that are Lance tables, described; each is asked for at most once."""
+        ids = [parent.table(name) for name in await self.keep(parent, names)]
+        await self._describe([id for id in ids if id not in self.described])
+        return [self.described[id] for id in ids if id in self.described]
+
+    async def _describe(self, ids: Sequence[TableId]) -> None:
         outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight)
+        self.described.update(outcome.tables)
         for id, error in outcome.errors.items():
             # A table that is gone by now is no longer in the listing either.
             if isinstance(error, NotALanceTableError | TableNotFoundError):
@@ -105,12 +116,10 @@ class Lister:
             if not self._tolerant:
                 raise error
             self.doubtful[id] = error
-        self.described.update(outcome.tables)
-        return [id.name for id in ids if id in outcome.tables]
 
     def _wants(self, id: TableId) -> bool:
         return self._wanted is None or self._wanted(id)
 
-    def sorted(self, page: Page[str]) -> Page[str]:
+    def ordered(self, page: Page[str]) -> Page[str]:
         """The page in an order that holds from call to call, where the catalog has no tokens to go on with."""
         return page if self._backend.capabilities.paginates else Page(sorted(page.items), page.token)

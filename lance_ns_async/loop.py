@@ -7,15 +7,22 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 from lance_namespace.errors import InternalError, InvalidInputError
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+# Reentrant, because what is collected while it is held may have something to close on the loop.
+_lock = threading.RLock()
 _shared: BackgroundLoop | None = None
+
+
+def guard() -> AbstractContextManager[object]:
+    """The lock under which leases are taken and work is begun; reentrant, and free in a forked child."""
+    return _lock
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -39,6 +46,7 @@ class BackgroundLoop:
         self._loop = _Loop() if hasattr(os, "register_at_fork") else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="lance-ns-async", daemon=True)
         self._leases = 0
+        self._stopping = False
         self._thread.start()
 
     @classmethod
@@ -60,7 +68,8 @@ class BackgroundLoop:
                 return
             if _shared is self:
                 _shared = None
-        self._loop.call_soon_threadsafe(self._loop.stop)
+            self._stopping = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` gives, run on the loop while this thread waits; interrupting the wait cancels it."""
@@ -70,10 +79,8 @@ class BackgroundLoop:
                 "Internal error: a sync namespace was called from its own event loop, where waiting would hang "
                 "for ever; use AsyncNamespace there"
             )
-        if self._is_over():
-            work.close()
+        if (future := self._begun(work)) is None:
             raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -83,24 +90,34 @@ class BackgroundLoop:
 
     def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
         """Closes a generator that lives on the loop, without waiting for it; the end of the loop does so, too."""
-        if not self._is_over():
-            asyncio.run_coroutine_threadsafe(_closed(generator), self._loop)
-
-    def _is_over(self) -> bool:
-        # At the end of the interpreter the thread stands still, and waiting for it would hang.
-        return self._loop.is_closed() or sys.is_finalizing()
+        self._begun(_closed(generator))
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work` without waiting for it and gives the lease back after it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(lambda _: self.release())
+        """Runs `work` without waiting for it and gives the lease back after it; does nothing in a forked child."""
+        if (future := self._begun(work)) is not None:
+            future.add_done_callback(lambda _: self.release())
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T] | None:
+        """What `work` will give; None where the loop takes no more work, which is left undone."""
+        # At the end of the interpreter the loop's thread stands still, perhaps with the lock.
+        if not sys.is_finalizing():
+            with _lock:
+                # What is scheduled before the stop is finished or cancelled; what came after would wait for ever.
+                if not self._stopping:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        return None
 
     def _main(self) -> None:
         # Whoever still waits for a task is told when the runner cancels it.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()
+            while not self._stopping:
+                # Meant for whoever waits for the task that raised it, and told to them.
+                with suppress(SystemExit, KeyboardInterrupt):
+                    runner.get_loop().run_forever()
 
     def _abandon(self) -> None:
+        self._stopping = True
         # What is left on the loop would complain when it is collected.
         self._loop.set_exception_handler(lambda loop, context: None)
 
@@ -114,7 +131,7 @@ def _forget() -> None:
     global _lock, _shared
     if _shared is not None:
         _shared._abandon()
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _shared = None
 
 

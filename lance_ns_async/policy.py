@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from time import monotonic
@@ -63,17 +63,53 @@ class Call:
 
 
 Observer = Callable[[Call], None]
+"""Is told of calls, in the event loop's thread: it must neither block nor raise."""
+
+
+class Observers:
+    """Those who want to be told of calls."""
+
+    def __init__(self) -> None:
+        self.all: tuple[Observer, ...] = ()
+
+    @contextmanager
+    def with_one(self, observer: Observer) -> Iterator[None]:
+        """One more while the context is open. Other threads may come and go meanwhile."""
+        self.all = (*self.all, observer)
+        try:
+            yield
+        finally:
+            at = self.all.index(observer)
+            self.all = (*self.all[:at], *self.all[at + 1 :])
+
+    def tell(self, call: Call) -> None:
+        """Tells each of them."""
+        for observer in self.all:
+            try:
+                observer(call)
+            except Exception:  # what became of the call must not depend on who watches it
+                log.exception("an observer of remote calls failed")
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
     """Bounds all calls made inside it to so many seconds together; None leaves the bound as it is."""
-    now = _deadline.get()
     if seconds is None:
         yield
         return
+    now = _deadline.get()
     until = monotonic() + seconds
     token = _deadline.set(until if now is None else min(now, until))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+@contextmanager
+def anew(seconds: float) -> Iterator[None]:
+    """Bounds the calls made inside it, whatever time there was before: for putting right what failed."""
+    token = _deadline.set(monotonic() + seconds)
     try:
         yield
     finally:
@@ -89,21 +125,20 @@ def remaining() -> float | None:
 class Caller:
     """Makes remote calls within a policy; one caller serves all callers of one catalog."""
 
-    def __init__(self, policy: Policy, errors: ErrorTable) -> None:
+    def __init__(self, policy: Policy, errors: ErrorTable, observers: Observers | None = None) -> None:
         self.policy = policy
         self._errors = errors
+        self._observers = observers or Observers()
         self._slots = asyncio.Semaphore(policy.max_in_flight)
         self._jitter = wait_random_exponential(multiplier=policy.backoff_initial, max=policy.backoff_max)
-        self._observers: list[Observer] = []
 
-    @contextmanager
-    def observe(self, observer: Observer) -> Iterator[None]:
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Tells `observer` of every call made while the context is open."""
-        self._observers.append(observer)
-        try:
-            yield
-        finally:
-            self._observers.remove(observer)
+        return self._observers.with_one(observer)
+
+    def beside(self, errors: ErrorTable) -> Caller:
+        """A caller with slots of its own, so that neither waits for the other, and the same observers."""
+        return Caller(self.policy, errors, self._observers)
 
     async def call(self, send: Callable[[], Awaitable[T]], *, subject: Id, operation: str, safe: bool = True) -> T:
         """What `send` gives, sent again within the policy while it fails for a passing reason.
@@ -123,7 +158,7 @@ class Caller:
     ) -> T:
         await self._take_slot(until)
         started = monotonic()
-        outcome = "cancelled"
+        outcome = "failed"
         try:
             limit = min(self.policy.attempt_timeout, until - started)
             async with asyncio.timeout(limit):
@@ -136,8 +171,8 @@ class Caller:
         except Failure as failure:
             outcome = str(failure.codes[0])
             raise
-        except LanceNamespaceError as error:
-            outcome = type(error).__name__
+        except (LanceNamespaceError, asyncio.CancelledError) as error:
+            outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
             raise
         finally:
             self._slots.release()
@@ -181,23 +216,30 @@ class Caller:
             error = error_class(failure, subject, operation, self._errors)
             return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
-        def late(state: RetryCallState) -> bool:
-            return monotonic() + state.upcoming_sleep >= until
+        too_late = False
+
+        def stop(state: RetryCallState) -> bool:
+            nonlocal too_late
+            if stop_after_attempt(self.policy.max_retries + 1)(state):
+                return True
+            too_late = monotonic() + state.upcoming_sleep >= until
+            return too_late
 
         retrying = AsyncRetrying(
             sleep=asyncio.sleep,
             retry=retry_if_exception(passing),
             wait=self._pause,
-            stop=lambda state: stop_after_attempt(self.policy.max_retries + 1)(state) or late(state),
+            stop=stop,
             reraise=True,
         )
         try:
             return await retrying(again)
         except Failure as last:
             last.attempts = attempt
-            if last.retry_after is not None and attempt <= self.policy.max_retries:
-                last.message += f"; to be asked again in {last.retry_after:g} s, when the operation's time is over"
-            elif not safe and last.delivered is None:
+            if too_late:
+                asked = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                last.message += f"; not sent again within the operation's time{asked}"
+            if not safe and last.delivered is None:
                 last.message += "; whether it took effect is unknown"
             raise error_for(last, subject, operation, self._errors) from last
 
@@ -209,7 +251,5 @@ class Caller:
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str) -> None:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, subject, outcome, seconds * 1e3, attempt)
-        if self._observers:
-            call = Call(operation, subject, attempt, seconds, outcome)
-            for observer in self._observers:
-                observer(call)
+        if self._observers.all:
+            self._observers.tell(Call(operation, subject, attempt, seconds, outcome))

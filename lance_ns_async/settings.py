@@ -35,7 +35,7 @@ Millis = Annotated[float, BeforeValidator(partial(_duration, "ms"))]
 
 
 def _url(value: str) -> str:
-    if not _is_url(value):
+    if not is_url(value):
         raise ValueError("not a URL; write e.g. https://catalog.example.com or http://127.0.0.1:8181")
     if "@" in urlsplit(value).netloc:
         # It would be shown in messages and in `namespace_id`.
@@ -45,12 +45,13 @@ def _url(value: str) -> str:
 
 def _proxy(value: SecretStr) -> SecretStr:
     told = value.get_secret_value()
-    if told != "none" and not _is_url(told):
+    if told != "none" and not is_url(told):
         raise ValueError("not a URL; write e.g. http://proxy.example.com:3128, or none")
     return value
 
 
-def _is_url(text: str) -> bool:
+def is_url(text: str) -> bool:
+    """Whether the text is a URL of HTTP or HTTPS."""
     try:
         _ = urlsplit(text).port
     except ValueError:
@@ -73,6 +74,16 @@ def _header_value(value: SecretStr) -> SecretStr:
 
 Url = Annotated[str, AfterValidator(_url)]
 """A URL of HTTP or HTTPS, without user and password."""
+
+
+def _endpoint(value: str) -> str:
+    if "?" in value:
+        raise ValueError("it has a query, and paths are to be added to it; what is secret has properties of its own")
+    return value
+
+
+Endpoint = Annotated[Url, AfterValidator(_endpoint)]
+"""A URL that paths are added to."""
 
 Secrets = Mapping[str, SecretStr]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
@@ -169,7 +180,7 @@ class HttpSettings(Settings):
 
     prefixes = ("storage", "header")
 
-    endpoint: Url
+    endpoint: Endpoint
     """Where the catalog is, e.g. `https://catalog.example.com`."""
     auth_token: HeaderValue | None = None
     """A bearer token, sent on every call."""

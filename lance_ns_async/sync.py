@@ -44,7 +44,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.bulk import Described, Progress
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.listing import Listed, Wanted
-from lance_ns_async.loop import BackgroundLoop
+from lance_ns_async.loop import BackgroundLoop, guard
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.policy import Observer, Policy
 
@@ -58,7 +58,6 @@ class _Session:
 
     client: AsyncNamespace
     loop: BackgroundLoop
-    process: int
 
     def close(self) -> None:
         try:
@@ -67,9 +66,7 @@ class _Session:
             self.loop.release()
 
     def close_soon(self) -> None:
-        # A forked child abandons what it inherited: closing it would disturb the parent's connections.
-        if self.process == os.getpid():
-            self.loop.close_soon(self.client.aclose())
+        self.loop.close_soon(self.client.aclose())
 
 
 class Namespace(LanceNamespace):
@@ -85,7 +82,8 @@ class Namespace(LanceNamespace):
         self._policy = policy
         self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
         self._closed = False
-        self._namespace_id = self._connect().namespace_id()
+        self._unused: AsyncNamespace | None = self._connect()
+        self._namespace_id = self._unused.namespace_id()
 
     @classmethod
     def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Namespace:
@@ -112,8 +110,10 @@ class Namespace(LanceNamespace):
 
     def close(self) -> None:
         """Gives back connections, threads and the loop; may be called twice. Not needed at the end of a process."""
-        self._closed = True
-        if (mine := self._sessions.pop(os.getpid(), None)) is not None:
+        with guard():
+            self._closed = True
+            mine = self._sessions.pop(os.getpid(), None)
+        if mine is not None:
             session, finalizer = mine
             if finalizer.detach():
                 session.close()
@@ -211,11 +211,11 @@ class Namespace(LanceNamespace):
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""
-        return self._flat(self._open().client.table_groups(namespace, recursive=recursive))
+        return self._flat(lambda client: client.table_groups(namespace, recursive=recursive))
 
     def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
         """See `AsyncNamespace.iter_namespaces`."""
-        return self._flat(self._open().client.namespace_groups(namespace, recursive=recursive))
+        return self._flat(lambda client: client.namespace_groups(namespace, recursive=recursive))
 
     def exists(self, id: Iterable[str]) -> bool:
         """See `AsyncNamespace.exists`."""
@@ -230,18 +230,15 @@ class Namespace(LanceNamespace):
 
     def _open(self) -> _Session:
         process = os.getpid()
-        if (mine := self._sessions.get(process)) is not None:
-            return mine[0]
-        if self._closed:
-            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
-        fresh = _Session(self._connect(), BackgroundLoop.lease(), process)
-        finalizer = weakref.finalize(self, fresh.close_soon)
-        session, _ = self._sessions.setdefault(process, (fresh, finalizer))
-        if session is not fresh:
-            # Another thread was faster; this session has done nothing yet.
-            finalizer.detach()
-            fresh.loop.release()
-        return session
+        with guard():
+            if self._closed:
+                raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+            if process not in self._sessions:
+                # A forked child has its own copy of what is unused, and leaves what is used to the parent.
+                client, self._unused = self._unused or self._connect(), None
+                session = _Session(client, BackgroundLoop.lease())
+                self._sessions[process] = session, weakref.finalize(self, session.close_soon)
+            return self._sessions[process][0]
 
     def _call(
         self,
@@ -252,13 +249,15 @@ class Namespace(LanceNamespace):
         session = self._open()
         return session.loop.run(operation(session.client, *args, **kwargs))
 
-    def _flat(self, groups: AsyncGenerator[Sequence[T], None]) -> Iterator[T]:
-        loop = self._open().loop
+    def _flat(self, groups_of: Callable[[AsyncNamespace], AsyncGenerator[Sequence[T], None]]) -> Iterator[T]:
+        # Opened at the first item: an iterator may come through a fork before it is used.
+        session = self._open()
+        groups = groups_of(session.client)
         try:
-            while (group := loop.run(_following(groups))) is not None:
+            while (group := session.loop.run(_following(groups))) is not None:
                 yield from group
         finally:
-            loop.finish_soon(groups)
+            session.loop.finish_soon(groups)
 
 
 class _Named(Namespace):

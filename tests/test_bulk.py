@@ -289,7 +289,7 @@ def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
     first, second = TableNotFoundError("Table not found: a"), PermissionDeniedError("Permission denied: b")
     with pytest.raises(TableNotFoundError) as raised:
         Described(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
-    assert raised.value is first and first.__notes__ == ["and 1 more errors among 2 tables"]
+    assert str(raised.value) == "Table not found: a; and 1 more errors among 2 tables"
+    assert raised.value.__cause__ is first and str(first) == "Table not found: a"
     with pytest.raises(PermissionDeniedError):
         Described(errors={TableId(["b"]): second}).raise_for_errors()
-    assert not hasattr(second, "__notes__")

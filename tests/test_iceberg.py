@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 from lance_namespace import (
     CreateNamespaceRequest,
     DeclareTableRequest,
     DeregisterTableRequest,
     DescribeTableRequest,
+    DropNamespaceRequest,
     ListTablesRequest,
+    RegisterTableRequest,
     RenameTableRequest,
 )
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
+    NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
@@ -28,6 +34,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.policy import Call
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.iceberg_catalog import Quirks
 
@@ -393,3 +400,82 @@ def test_two_credentials_are_one_too_many() -> None:
     with pytest.raises(InvalidInputError, match="auth_token and credential: give one of them") as caught:
         AsyncNamespace.connect("iceberg", properties)
     assert "sesame" not in str(caught.value)
+
+
+async def test_an_address_without_a_catalog_is_no_missing_table() -> None:
+    with FakeIceberg() as server:
+        server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="get_config: HTTP 404"):
+                await ns.exists(["a", "t"])
+            with pytest.raises(InvalidInputError, match="get_config"):
+                await ns.drop_namespace(DropNamespaceRequest(id=["a"], mode="skip"))
+
+
+async def test_a_rename_names_the_destination_that_is_in_its_way() -> None:
+    with FakeIceberg() as server:
+        server.add_table(("a",), "t")
+        server.add_table(("a",), "taken")
+        async with connected(server) as ns:
+            with pytest.raises(TableAlreadyExistsError, match=r"a\$taken"):
+                await ns.rename_table(RenameTableRequest(id=["a", "t"], new_table_name="taken"))
+            request = RenameTableRequest(id=["a", "t"], new_table_name="t", new_namespace_id=["none"])
+            with pytest.raises(NamespaceNotFoundError, match="Namespace not found: none"):
+                await ns.rename_table(request)
+
+
+async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over() -> None:
+    with FakeIceberg() as server:
+        location = server.add_table(("a",), "t")
+        async with connected(server, operation_timeout="300ms", attempt_timeout="200ms", max_retries="0") as ns:
+            server.delay(30, match="POST .*/tables/t", times=1)
+            request = RegisterTableRequest(id=["a", "t"], location="s3://bucket/new", mode="overwrite")
+            with pytest.raises(ServiceUnavailableError):
+                await ns.register_table(request)
+            assert (await ns.describe_table(describe("a", "t"))).location == location
+
+
+async def test_an_unknown_outcome_stays_unknown_when_looking_fails_too() -> None:
+    with FakeIceberg() as server:
+        server.add_namespace(("a",))
+        async with connected(server) as ns:
+            server.fail(503, match="POST .*/tables/t", headers={"Retry-After": "1"})
+            server.fail(403, match="GET .*/tables/t")
+            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+                await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
+
+
+@pytest.mark.parametrize("value", [None, 1, ["x"]])
+async def test_a_value_that_is_no_text_is_told(value: object) -> None:
+    with FakeIceberg() as server:
+        server.add_table(("a",), "t")
+        body = {"metadata": {"location": "s3://b/t", "properties": {"table_type": "lance", "k": value}}}
+        server.reply(json.dumps(body).encode(), match="tables/t")
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="where a text is wanted"):
+                await ns.describe_table(describe("a", "t"))
+
+
+async def test_fetching_a_token_is_observed_too() -> None:
+    calls: list[Call] = []
+    with FakeIceberg(client=("me", "s3cret")) as server:
+        server.add_table(("a",), "t")
+        async with connected(server, credential="me:s3cret") as ns:
+            with ns.observe(calls.append):
+                await ns.describe_table(describe("a", "t"))
+    assert [call.operation for call in calls] == ["fetch_token", "get_config", "describe_table"]
+
+
+async def test_tables_with_data_are_told_by_one_load_each(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        server.add_lance_tables(("a",), 3)
+        async with connected(server) as ns:
+            page = await ns.list_tables(ListTablesRequest(id=["a"], include_declared=True))
+            assert len(page.tables) == 3
+            server.clear()
+            lance.write_dataset(pa.table({"id": [1]}), tmp_path / "full")
+            server.add_table(("b",), "full", location=(tmp_path / "full").as_uri())
+            server.add_table(("b",), "empty", location=(tmp_path / "empty").as_uri())
+            page = await ns.list_tables(ListTablesRequest(id=["b"], include_declared=False))
+            assert page.tables == ["full"]
+        assert sum("snapshots=refs" in path for path in paths(server)) == 2

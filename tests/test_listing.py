@@ -73,7 +73,7 @@ async def test_all_tables_are_listed_and_described_where_that_costs_nothing(
     backend = mixed(can, size, names[:half], names[half:])
     listing = lister(backend)
     wanted = {DB.table(name) for name in names[:half]}
-    found = await listing.all(DB)
+    found = await listing.everything(DB)
     assert set(found) == wanted and len(found) == len(wanted)
     free = can.listing_has_locations or not can.lists_only_lance
     assert listing.described == ({id: backend.tables[id] for id in wanted} if free else {})

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from lance_namespace.errors import InternalError, ServiceUnavailableError, UnauthenticatedError
 
-from lance_ns_async.policy import Policy
+from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.transports.auth import RenewedTokens
-from lance_ns_async.transports.oauth2 import LIFETIME, client_credentials, token
+from lance_ns_async.transports.oauth2 import LIFETIME, OAUTH2_ERRORS, client_credentials, token
 from lance_ns_async.transports.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 
@@ -22,7 +22,8 @@ SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
 
 def credentials(url: str, wire: httpx.AsyncBaseTransport, *, client: str = "id") -> RenewedTokens:
     policy = Policy(max_retries=2, backoff_initial=0.0)
-    return client_credentials(wire, policy, uri=f"{url}/token?tenant=1", client=client, secret=SECRET, scope="a b")
+    caller = Caller(policy, OAUTH2_ERRORS)
+    return client_credentials(wire, caller, uri=f"{url}/token?tenant=1", client=client, secret=SECRET, scope="a b")
 
 
 async def current(answers: list[Said], *, client: str = "id") -> tuple[str, Script]:

@@ -133,7 +133,7 @@ async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
             await call(to, fault)
         assert await call(to, Script()) == 1
     assert raised.value is error
-    assert [c.outcome for c in seen] == ["NotALanceTableError", "cancelled", "ok"]
+    assert [c.outcome for c in seen] == ["NotALanceTableError", "failed", "ok"]
 
 
 async def test_observers_are_told_of_each_attempt_while_they_observe() -> None:

@@ -7,6 +7,7 @@ import json
 import pickle
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -76,6 +77,14 @@ def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
     assert TableId(["db", "nix"]) not in locations
     with pytest.raises(KeyError):
         locations["db.nix"]
+
+
+@pytest.mark.parametrize("key", ["", "$", "db..a", "db.*", [], [""], ["db", 1], 1, None])
+def test_what_can_be_no_id_is_not_among_them(locations: Locations, key: Any) -> None:
+    assert key not in locations
+    assert locations.get(key) is None
+    with pytest.raises(KeyError):
+        locations[key]
 
 
 def test_they_cannot_be_changed(locations: Locations) -> None:

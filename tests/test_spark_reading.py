@@ -79,3 +79,14 @@ def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
     found = list(plans_reader(WANT)(iter(given)))
     assert [batch.schema for batch in found] == [WANT] * 3
     assert [batch["id"].to_pylist() for batch in found] == [[0], [1], [2]]
+
+
+def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
+    large = write(tmp_path, "large", pa.table({"id": range(40_000), "s": ["x"] * 40_000}), max_rows_per_file=10_000)
+    small = [write(tmp_path, f"t{n}", pa.table({"id": [40_000 + n], "s": [None]})) for n in range(6)]
+    parts = [part.encode() for part in Plan([large, *small], 4, "_table", ["id"], pushes_filters=True).split()]
+    read = plans_reader(WANT)
+    tasks = [pa.Table.from_batches(read(iter([pa.record_batch({"plan": [part]})])), WANT) for part in parts]
+    assert len(tasks) == 4
+    assert all(task.num_rows < 40_000 for task in tasks)
+    assert sorted(pa.concat_tables(tasks)["id"].to_pylist()) == list(range(40_006))

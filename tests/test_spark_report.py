@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lance_namespace.errors import (
     InternalError,
     InvalidTableStateError,
@@ -18,27 +16,28 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.errors import Failure
-from lance_ns_async.spark.report import Problem, Report, Subject, one_error, report
+from lance_ns_async.spark.report import Problem, Report, Subject, one_error, printable, report
 
 T = TableId(["db", "t"])
 
 
 def test_errors_are_sorted_by_what_they_mean() -> None:
-    errors: Mapping[Subject, LanceNamespaceError] = {
-        T: TableNotFoundError("a"),
-        NamespaceId(["nix"]): NamespaceNotFoundError("b"),
-        "x.*": TableNotFoundError("c"),
-        TableId(["d"]): PermissionDeniedError("d"),
-        TableId(["e"]): UnauthenticatedError("e"),
-        TableId(["f"]): ServiceUnavailableError("f"),
-        TableId(["g"]): InvalidTableStateError("g"),
-        TableId(["h"]): InternalError("h"),
-    }
+    errors: list[tuple[Subject, LanceNamespaceError]] = [
+        (T, TableNotFoundError("a")),
+        (NamespaceId(["nix"]), NamespaceNotFoundError("b")),
+        ("x.*", TableNotFoundError("c")),
+        (TableId(["nix"]), TableNotFoundError("a table and a namespace may have the same names")),
+        (TableId(["d"]), PermissionDeniedError("d")),
+        (TableId(["e"]), UnauthenticatedError("e")),
+        (TableId(["f"]), ServiceUnavailableError("f")),
+        (TableId(["g"]), InvalidTableStateError("g")),
+        (TableId(["h"]), InternalError("h")),
+    ]
     found = report(5, errors, seconds=1.0, calls=[])
-    assert [problem.reason for problem in found.missing] == ["a", "b", "c"]
+    assert [problem.reason for problem in found.missing] == [str(error) for _, error in errors[:4]]
     assert [problem.reason for problem in found.denied] == ["d", "e"]
     assert [problem.reason for problem in found.failed] == ["f", "g", "h"]
-    assert [problem.subject for problem in found.problems] == list(errors)
+    assert [problem.subject for problem in found.problems] == [subject for subject, _ in errors]
 
 
 def test_it_tells_how_often_a_call_was_sent() -> None:
@@ -46,15 +45,15 @@ def test_it_tells_how_often_a_call_was_sent() -> None:
     failure = Failure(429, message="slow down")
     failure.attempts = 4
     error.__cause__ = failure
-    found = report(0, {T: error}, seconds=0.0, calls=[])
+    found = report(0, [(T, error)], seconds=0.0, calls=[])
     assert found.failed == (Problem(T, "Throttled: t", attempts=4),)
 
 
 def test_times_are_those_of_the_calls() -> None:
-    found = report(100, {}, seconds=2.0, calls=[n / 100 for n in range(100, 0, -1)])
+    found = report(100, [], seconds=2.0, calls=[n / 100 for n in range(100, 0, -1)])
     assert (found.calls, found.p50, found.p95) == (100, 0.51, 0.96)
-    assert report(1, {}, seconds=0.0, calls=[0.25]).p95 == 0.25
-    assert report(1, {}, seconds=0.0, calls=[]).p50 is None
+    assert report(1, [], seconds=0.0, calls=[0.25]).p95 == 0.25
+    assert report(1, [], seconds=0.0, calls=[]).p50 is None
 
 
 def test_one_line_says_it_all() -> None:
@@ -75,6 +74,10 @@ def test_printed_it_is_a_short_table() -> None:
     assert len(lines) == 23
 
 
+def test_what_a_terminal_would_obey_is_not_printed() -> None:
+    assert printable("db$é 表 a b\t\x1b[2J\r\x9b\u202e.") == "db$é 表 a b\ufffd\ufffd[2J\ufffd\ufffd\ufffd."
+
+
 def test_a_notebook_gets_html_that_shows_text_as_text() -> None:
     problems = tuple(Problem(TableId([f"<b>{n}"]), "a & b") for n in range(21))
     html = Report(1, problems)._repr_html_()
@@ -85,11 +88,9 @@ def test_a_notebook_gets_html_that_shows_text_as_text() -> None:
 
 
 def test_one_error_stands_for_all() -> None:
-    errors: Mapping[Subject, LanceNamespaceError] = {
-        TableId([f"t{n}"]): TableNotFoundError(f"Table not found: t{n}") for n in range(7)
-    }
+    errors = [TableNotFoundError(f"Table not found: t{n}") for n in range(7)]
     error = one_error(errors, of=10)
     assert isinstance(error, TableNotFoundError)
     assert str(error).startswith("7 of 10 could not be resolved: Table not found: t0; ")
     assert str(error).endswith("Table not found: t4; and 2 more")
-    assert error.__cause__ is errors[TableId(["t0"])]
+    assert error.__cause__ is errors[0]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -18,12 +21,15 @@ from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DropTab
 from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
+    NamespaceNotFoundError,
     ServiceUnavailableError,
     TableNotFoundError,
 )
 
-from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, Policy, TableId
+from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, Policy, Table, TableId
 from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark.memory import Memory
+from lance_ns_async.spark.patterns import Wanted
 from lance_ns_async.spark.report import Subject
 from tests.fakes.iceberg import FakeIceberg
 
@@ -153,6 +159,18 @@ def test_what_matches_nothing_is_told(lake: Lake, resolver: LocationResolver) ->
     assert not found.report.failed
 
 
+def test_a_table_and_a_namespace_of_the_same_names_are_told_apart(lake: Lake, resolver: LocationResolver) -> None:
+    lake.write("db", "x")
+    found = resolver.prefetch([NamespaceId(["db", "x"]), TableId(["db", "x"])])
+    assert list(found) == ids("db$x")
+    assert found.report.line().startswith("resolved 1/2 ")
+    assert [type(problem.subject) for problem in found.report.problems] == [NamespaceId]
+    both = resolver.prefetch([NamespaceId(["db", "y"]), TableId(["db", "y"])])
+    assert [type(problem.subject) for problem in both.report.missing] == [NamespaceId, TableId]
+    with pytest.raises(NamespaceNotFoundError, match="2 of 2 could not be resolved"):
+        resolver.prefetch([NamespaceId(["db", "y"]), TableId(["db", "y"])], on_error="raise")
+
+
 def test_all_is_tried_before_anything_is_raised(lake: Lake, resolver: LocationResolver) -> None:
     lake.declare("db", "empty")
     lake.write("db", "t")
@@ -234,6 +252,36 @@ def test_a_resolver_may_remember_nothing_or_little(lake: Lake) -> None:
         small.prefetch(one, pin_versions=False)
     assert small.prefetch("db.t1", pin_versions=False).report.calls == 0
     assert small.prefetch("db.t0", pin_versions=False).report.calls == 1
+    none = LocationResolver(lake.namespace, remembers=0)
+    assert [none.prefetch("db.t0").report.calls for _ in range(2)] == [1, 1]
+
+
+def test_a_memory_is_shared_by_threads() -> None:
+    memory = Memory(ttl=60, limit=100)
+    tables = [Table(TableId(["db", f"t{n}"]), f"/lake/t{n}") for n in range(500)]
+    pattern = Wanted.read("db.t*")
+
+    def learn(start: int) -> None:
+        for n in range(start, start + 2000):
+            memory.learn(tables[n % len(tables)])
+
+    def forget(start: int) -> None:
+        for n in range(start, start + 2000):
+            memory.forget(pattern if n % 100 else None)
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(work, n * 100) for n, work in enumerate((learn, forget, learn, forget))]:
+            done.result()
+    for table in tables:
+        memory.learn(table)
+    assert [memory.get(table.id) is None for table in tables] == [True] * 400 + [False] * 100
+
+
+def test_a_pickled_resolver_remembers_nothing(server: FakeIceberg, remote: LocationResolver) -> None:
+    server.add_lance_tables(["db"], 1)
+    remote.prefetch("db.t0000", pin_versions=False)
+    with pickle.loads(pickle.dumps(remote)) as other:
+        assert [other.prefetch("db.t0000", pin_versions=False).report.calls > 0 for _ in range(2)] == [True, False]
 
 
 def test_calls_are_made_side_by_side(server: FakeIceberg, remote: LocationResolver) -> None:
@@ -435,6 +483,18 @@ def test_options_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=told):
         resolver.prefetch([], **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"ttl": -1.0}, "ttl -1"), ({"ttl": float("nan")}, "ttl nan"), ({"remembers": -1}, "remembers -1")],
+)
+def test_a_memory_that_cannot_be_is_refused(lake: Lake, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        LocationResolver(lake.namespace, **options)
+    if "ttl" in options:
+        with pytest.raises(InvalidInputError, match=told):
+            LocationResolver.connect("dir", lake.properties, **options)
 
 
 def test_other_namespaces_are_refused() -> None:

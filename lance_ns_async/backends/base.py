@@ -1,4 +1,4 @@
-"""What a backend is: one catalog's meaning, as nine duties and a record of what the catalog can do."""
+"""What a backend is: one catalog's meaning, as ten duties and a record of what the catalog can do."""
 
 from __future__ import annotations
 
@@ -84,6 +84,10 @@ class Backend(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Gives back what the backend holds; may be called twice."""
+
+    @abstractmethod
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        """Raises InvalidInputError for a declaration that the catalog would refuse for ever; costs no call."""
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         """A page of the Lance tables in `parent`, described; only where `listing_has_locations`."""

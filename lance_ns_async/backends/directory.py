@@ -24,7 +24,7 @@ from lance_namespace import (
     NamespaceExistsRequest,
     RegisterTableRequest,
 )
-from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
@@ -110,8 +110,9 @@ class DirectoryBackend(Backend):
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         def work() -> Page[Table]:
             names = self._names(parent)
-            known = self._known(parent)
-            return Page([known.get(name) or self._describe(parent.table(name)) for name in names])
+            known = self._known(parent) if parent else self._at_root(names)
+            found = (known.get(name) or self._if_there(parent.table(name)) for name in names)
+            return Page([table for table in found if table is not None])
 
         return await self._call(work, parent, "scan_tables")
 
@@ -119,24 +120,34 @@ class DirectoryBackend(Backend):
         return await self._call(partial(self._describe, id), id, "describe_table")
 
     async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+        self.check_declaration(id, location, properties)
+        declare = DeclareTableRequest(id=list(id), properties=dict(properties) or None)
+        register = location and RegisterTableRequest(id=list(id), location=self._inside(id, location))
+
+        def work() -> Table:
+            self._must_exist(id.parent)
+            if register:
+                self._directory.namespace.register_table(register)
+            else:
+                self._directory.namespace.declare_table(declare)
+            return self._describe(id)
+
+        return await self._call(work, id, "declare_table", safe=False)
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
         if properties and (location is not None or not id.parent):
             raise InvalidInputError(
                 f"table {id}: the directory catalog keeps properties only of tables that are in a namespace and "
                 "at their default location; leave the properties out"
             )
-
-        def work() -> Table:
-            self._must_exist(id.parent)
-            if location is None:
-                request = DeclareTableRequest(id=list(id), properties=dict(properties) or None)
-                self._directory.namespace.declare_table(request)
-            else:
-                inside = RegisterTableRequest(id=list(id), location=self._inside(id, location))
-                self._directory.namespace.register_table(inside)
-            return self._describe(id)
-
-        return await self._call(work, id, "declare_table", safe=False)
+        if location is not None and not id.parent:
+            raise InvalidInputError(
+                f"table {id}: at the root a table is what lies at {self._path}/{id.name}.lance; "
+                "register others in a namespace"
+            )
+        if location is not None:
+            self._inside(id, location)
 
     async def deregister_table(self, id: TableId) -> None:
         def work() -> None:
@@ -170,23 +181,39 @@ class DirectoryBackend(Backend):
 
     def _describe(self, id: TableId) -> Table:
         found = self._directory.namespace.describe_table(DescribeTableRequest(id=list(id)))
-        return Table(id, found.location, found.properties or {}, self._storage_options)
+        return self._table(id, found.location, found.properties or {})
+
+    def _if_there(self, id: TableId) -> Table | None:
+        """The table, unless it was dropped since it was listed."""
+        try:
+            return self._describe(id)
+        except TableNotFoundError:
+            return None
+
+    def _at_root(self, names: Sequence[str]) -> Mapping[str, Table]:
+        """The tables at the root, which are where their names say; the manifest does not know them."""
+        plain = (name for name in names if _PLAIN.fullmatch(name))
+        return {name: self._table(NamespaceId().table(name), f"{self._path}/{name}.lance", {}) for name in plain}
 
     def _known(self, parent: NamespaceId) -> Mapping[str, Table]:
-        """The tables of a namespace that the manifest describes fully; those at the root it does not know."""
-        if not parent:
-            return {}
+        """The tables of a namespace that the manifest describes fully."""
         prefix = f"{parent}{DELIMITER}"
         escaped = prefix.replace("'", "''")
         rows = self._directory.entries(f"object_type = 'table' AND starts_with(object_id, '{escaped}')")
-        base = self._path if "://" in self._path else f"file://{self._path}"
+        scheme, _, path = self._path.rpartition("://")
+        if not _PLAIN.fullmatch(path.replace("/", "_")):
+            return {}
+        base = f"{scheme or 'file'}://{path}"
         found: dict[str, Table] = {}
         for row in rows:
-            name, location = row["object_id"].removeprefix(prefix), row["location"]
-            if _PLAIN.fullmatch(name) and _PLAIN.fullmatch(self._path.replace("/", "_")):
+            name = row["object_id"].removeprefix(prefix)
+            if _PLAIN.fullmatch(name):
                 kept = json.loads(row["metadata"] or "{}")
-                found[name] = Table(parent.table(name), f"{base}/{location}", kept, self._storage_options)
+                found[name] = self._table(parent.table(name), f"{base}/{row['location']}", kept)
         return found
+
+    def _table(self, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
+        return Table(id, location, properties, self._storage_options)
 
     def _inside(self, id: TableId, location: str) -> str:
         """The location relative to the root, which is how pylance keeps it."""

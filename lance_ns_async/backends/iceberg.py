@@ -15,12 +15,14 @@ from uuid import uuid4
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
+    LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    UnsupportedOperationError,
 )
 from pydantic import SecretStr, model_validator
 
@@ -40,7 +42,7 @@ from lance_ns_async.backends.iceberg_wire import (
 )
 from lance_ns_async.backends.locations import default_location
 from lance_ns_async.concurrency import SingleFlight
-from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
+from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, Failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings, Url
@@ -54,6 +56,7 @@ ICEBERG_ERRORS: ErrorTable = {
     "NoSuchNamespaceException": NamespaceNotFoundError,
     "NoSuchTableException": TableNotFoundError,
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    406: UnsupportedOperationError,
     (404, "declare_table"): NamespaceNotFoundError,
     (409, "create_namespace"): NamespaceAlreadyExistsError,
     (409, "drop_namespace"): NamespaceNotEmptyError,
@@ -118,9 +121,7 @@ class IcebergBackend(Backend):
         else:
             id, secret = settings.client()
             uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
-            tokens = partial(
-                client_credentials, policy=caller.policy, uri=uri, client=id, secret=secret, scope=settings.scope
-            )
+            tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
             http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
         return cls(http, settings)
 
@@ -182,6 +183,7 @@ class IcebergBackend(Backend):
         return await self._load(id, "describe_table", partial(table, id, self._storage_options))
 
     async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+        self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
         wanted = (location or default_location(self._settings.root, id)).rstrip("/")
         uuid = str(uuid4())
@@ -195,6 +197,8 @@ class IcebergBackend(Backend):
                 decode=partial(table, id, self._storage_options),
             )
         except (ServiceUnavailableError, InternalError) as e:
+            if isinstance(e.__cause__, Failure) and e.__cause__.delivered is False:
+                raise
             declared = await self._settled(id, uuid, e)
         if declared.location.rstrip("/") != wanted:
             await self.deregister_table(id)
@@ -203,6 +207,13 @@ class IcebergBackend(Backend):
                 "give a location that it accepts"
             )
         return declared
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        if (managed_by := properties.get("managed_by", "storage").lower()) != "storage":
+            raise InvalidInputError(
+                f"table {id}: managed_by={managed_by!r} is not served; only 'storage' is, where Lance itself "
+                "commits versions"
+            )
 
     async def deregister_table(self, id: TableId) -> None:
         routes = self._routes or await self._config()
@@ -223,7 +234,8 @@ class IcebergBackend(Backend):
             "POST",
             f"{routes.prefix}/tables/rename",
             body={"source": identifier(id), "destination": identifier(to)},
-            subject=id,
+            # The source was just seen: what can be there already, or lack its namespace, is the destination.
+            subject=to,
             operation="rename_table",
             decode=nothing,
         )
@@ -266,18 +278,13 @@ class IcebergBackend(Backend):
         """The table, if the commit whose answer was lost made it; otherwise the error that fits what is there."""
         try:
             found = await self._load(id, "declare_table", table_uuid)
-        except (TableNotFoundError, NamespaceNotFoundError):
-            raise error from None
+        except LanceNamespaceError as e:
+            raise error from e
         if found != uuid:
             raise TableAlreadyExistsError(f"Table already exists: {id} (declare_table: made by another)") from error
         return await self.describe_table(id)
 
     def _declared_properties(self, id: TableId, given: Mapping[str, str]) -> dict[str, str]:
-        if (managed_by := given.get("managed_by", "storage").lower()) != "storage":
-            raise InvalidInputError(
-                f"table {id}: managed_by={managed_by!r} is not served; only 'storage' is, where Lance itself "
-                "commits versions"
-            )
         kept = {**given, "table_type": "lance", "managed_by": "storage"}
         if self._settings.metadata_path is not None:
             kept["write.metadata.path"] = default_location(self._settings.metadata_path, id)

@@ -81,26 +81,38 @@ def routes(body: Any) -> Routes:
 
 def namespace_names(body: Any) -> Page[str]:
     """The last level of each namespace listed."""
-    return Page([levels[-1] for levels in body["namespaces"]], body.get("next-page-token") or None)
+    return Page([text(levels[-1]) for levels in body["namespaces"]], body.get("next-page-token") or None)
 
 
 def table_names(body: Any) -> Page[str]:
     """The names of the tables listed, of whatever format."""
-    return Page([found["name"] for found in body["identifiers"]], body.get("next-page-token") or None)
+    return Page([text(found["name"]) for found in body["identifiers"]], body.get("next-page-token") or None)
 
 
 def properties_kept(body: Any) -> Mapping[str, str]:
     """The properties of a namespace."""
-    return dict(body.get("properties") or {})
+    return texts(body.get("properties") or {})
 
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
     """The Lance table of a load's answer."""
     metadata = body["metadata"]
-    kept = metadata.get("properties") or {}
+    kept = texts(metadata.get("properties") or {})
     if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
         raise NotALanceTableError(f"Invalid input: {id} is no Lance table, its table_type is {kind!r}")
-    return Table(id, metadata["location"], kept, storage_options)
+    return Table(id, text(metadata["location"]), kept, storage_options)
+
+
+def text(value: Any) -> str:
+    """The value, which must be a text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where a text is wanted")
+    return value
+
+
+def texts(values: Any) -> dict[str, str]:
+    """The values of a JSON object, which must all be texts."""
+    return {key: text(value) for key, value in values.items()}
 
 
 def table_uuid(body: Any) -> str:

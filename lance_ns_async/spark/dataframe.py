@@ -13,7 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.loop import BackgroundLoop
 from lance_ns_async.spark.locations import Location, Locations
 from lance_ns_async.spark.opening import open_tables
-from lance_ns_async.spark.plan import Entry, Plan, grouped
+from lance_ns_async.spark.plan import Entry, Plan
 from lance_ns_async.spark.reading import plans_reader
 from lance_ns_async.spark.report import one_error
 
@@ -84,8 +84,7 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> Data
     """The plan read by `mapInArrow`, for older Sparks; those want pandas for it. No filter gets past Spark."""
     from lance_ns_async.spark.types import arrow_schema
 
-    groups = grouped(plan.entries, plan.groups)
-    plans = [(n, Plan(group, 1, plan.table_column).encode()) for n, group in enumerate(groups)]
+    plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
     # By range, because any other way puts two plans into one task and none into another.
     tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
     return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
@@ -102,7 +101,7 @@ def _pinned(locations: Locations) -> Sequence[Location]:
     finally:
         loop.release()
     if opened.errors:
-        raise one_error(dict(opened.errors.items()), of=len(locations))
+        raise one_error(list(opened.errors.values()), of=len(locations))
     now = {table.id: Location.of(table, opened.details[table.id]) for table in tables}
     return [now.get(id, location) for id, location in locations.items()]
 

@@ -83,7 +83,12 @@ class Locations(Mapping[TableId, Location]):
         object.__setattr__(self, "_carries_secrets", _carries_secrets)
 
     def __getitem__(self, id: str | Iterable[str]) -> Location:
-        return self._by_id[table_id(id)]
+        try:
+            wanted = table_id(id)
+        except (InvalidInputError, TypeError) as e:
+            # What can be no id is not here either, so `in` and `get` answer for it.
+            raise KeyError(id) from e
+        return self._by_id[wanted]
 
     def __iter__(self) -> Iterator[TableId]:
         return iter(self._by_id)
@@ -121,23 +126,18 @@ class Locations(Mapping[TableId, Location]):
         *,
         push_filters: bool = False,
     ) -> DataFrame:
-        """All rows of all tables as one DataFrame, from one Python data source.
+        """All rows of all tables, at their pinned versions, as one DataFrame.
 
         `columns` are read and no others; Spark itself leaves out none, so name them. `partitions` is how many
         tasks read, None being 4 a core or one a fragment, whichever is fewer. `table_column` is a column with
         the table's id, its names joined by `$`; None or "" for none.
 
-        Versions are pinned: tables that are not pinned yet are opened for it. Raises InvalidInputError before
-        any job where the tables do not have the same columns or Spark has no type for one of them. Storage
-        options freeze with the DataFrame: once they expire, prefetch again and build a new one.
+        `push_filters` applies simple filters while reading. Only for a DataFrame that one query reads, and once:
+        a second reading could lack rows.
 
-        With `push_filters`, simple filters are applied while reading: on `table_column` they leave whole tables
-        out, on other columns rows, where Lance means exactly the same. That is for a DataFrame which one query
-        reads, and once. Spark 4.1 to 4.3 gives all queries of a DataFrame, and both sides of its union with
-        itself, the filters of whichever was planned last, and rows would be missing. Needs
-        `spark.sql.python.filterPushdown.enabled`; has no effect on older Sparks.
-
-        Below Spark 4.0 `mapInArrow` takes the data source's place, and wants pandas.
+        Tables that are not pinned yet are opened for it. Where the tables do not have the same columns, or Spark
+        has no type for one, it raises InvalidInputError before any job. Storage options freeze with the
+        DataFrame: once they expire, prefetch again and build a new one.
         """
         from lance_ns_async.spark.dataframe import dataframe
 

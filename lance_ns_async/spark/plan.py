@@ -52,6 +52,10 @@ class Plan:
     pushes_filters: bool = False
     """Whether Spark is asked for its filters."""
 
+    def split(self) -> list[Plan]:
+        """The plan as one a task, without filters."""
+        return [Plan(group, 1, self.table_column) for group in grouped(self.entries, self.groups)]
+
     def encode(self) -> str:
         """The plan as text; packed, because entries resemble each other and there may be many."""
         rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 
@@ -14,7 +15,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import NotALanceTableError
-from lance_ns_async.model import TableId
+from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.policy import Call, deadline
 from lance_ns_async.spark.locations import Location, Locations
 from lance_ns_async.spark.memory import Known, Memory
@@ -62,11 +63,11 @@ async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Lo
             await run.describe(steps)
             if ask.pin_versions:
                 await run.open(steps, None if until is None else until - monotonic())
-    run.judge_patterns()
+    errors = [*run.errors(), *run.unmatched()]
     locations = run.locations()
-    if run.errors and ask.on_error == "raise":
-        raise one_error(run.errors, of=len(locations) + len(run.errors))
-    return Locations(locations, report(len(locations), run.errors, seconds=monotonic() - started, calls=seconds))
+    if errors and ask.on_error == "raise":
+        raise one_error([error for _, error in errors], of=len(locations) + len(errors))
+    return Locations(locations, report(len(locations), errors, seconds=monotonic() - started, calls=seconds))
 
 
 class _Run:
@@ -78,9 +79,8 @@ class _Run:
         self._ask = ask
         self._found = found
         self.ids = list(dict.fromkeys([*ask.wanted.ids, *found.tables, *found.guesses]))
-        self.errors: dict[Subject, LanceNamespaceError] = {}
-        self.errors.update(found.errors.items())
-        self.errors.update(found.doubtful.items())
+        # Apart from those of namespaces: a table and a namespace of the same names are equal keys.
+        self._failed: dict[TableId, LanceNamespaceError] = dict(found.doubtful)
         self.known: dict[TableId, Known] = {}
         for id in self.ids:
             remembered = memory.get(id)
@@ -110,7 +110,7 @@ class _Run:
         named = frozenset(self._ask.wanted.ids)
         for id, error in outcome.errors.items():
             if id in named or id not in self._found.guesses or not _is_absence(error):
-                self.errors[id] = error
+                self._failed[id] = error
         if self._ask.pin_versions and outcome.errors:
             steps.settle(len(outcome.errors))
 
@@ -125,18 +125,23 @@ class _Run:
         )
         for id, details in opened.details.items():
             unopened[id].details = details
-        self.errors.update(opened.errors.items())
+        self._failed.update(opened.errors)
 
-    def judge_patterns(self) -> None:
-        """A pattern that matched nothing is a problem too, unless where it could match is one already."""
-        seen = [*self._found.doubtful, *(id for id in self.ids if id in self.known or id in self.errors)]
+    def errors(self) -> Iterator[tuple[NamespaceId | TableId, LanceNamespaceError]]:
+        """The namespaces that could not be looked into, then the tables that were not found or not read."""
+        yield from self._found.errors.items()
+        yield from self._failed.items()
+
+    def unmatched(self) -> Iterator[tuple[Subject, LanceNamespaceError]]:
+        """The patterns that matched nothing, except where a namespace they could match in is an error already."""
+        seen = [*self._found.doubtful, *(id for id in self.ids if id in self.known or id in self._failed)]
         for pattern in self._ask.wanted.patterns:
             blind = any(
                 pattern.concerns(at) and (at == pattern.start or not isinstance(error, NamespaceNotFoundError))
                 for at, error in self._found.errors.items()
             )
             if not blind and not any(map(pattern.matches, seen)):
-                self.errors[pattern.asked] = TableNotFoundError(f"Table not found: no table matches {pattern.asked}")
+                yield pattern.asked, TableNotFoundError(f"Table not found: no table matches {pattern.asked}")
 
     def locations(self) -> list[Location]:
         """What was found, in the order it was asked for."""
@@ -144,7 +149,7 @@ class _Run:
         return [
             Location.of(known.table, known.details if pinned else None)
             for id in self.ids
-            if (known := self.known.get(id)) is not None and id not in self.errors
+            if (known := self.known.get(id)) is not None and id not in self._failed
         ]
 
 

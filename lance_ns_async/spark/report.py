@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
@@ -75,7 +75,7 @@ class Report:
         for kind, problems in self._kinds():
             shown = problems[:SHOWN]
             width = min(max(len(str(problem.subject)) for problem in shown), 40)
-            lines += (f"  {kind:7}  {_plain(str(p.subject)):{width}}  {_plain(p.reason)}" for p in shown)
+            lines += (f"  {kind:7}  {printable(str(p.subject)):{width}}  {printable(p.reason)}" for p in shown)
             lines += _more(problems, f"  {kind:7}  ")
         return "\n".join(lines)
 
@@ -83,7 +83,7 @@ class Report:
         rows: list[str] = []
         for kind, problems in self._kinds():
             for p in problems[:SHOWN]:
-                cells = (kind, _plain(str(p.subject)), _plain(p.reason), str(p.attempts))
+                cells = (kind, printable(str(p.subject)), printable(p.reason), str(p.attempts))
                 rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
             rows += (f"<tr><td></td><td colspan='3'>{more}</td></tr>" for more in _more(problems, ""))
         if not rows:
@@ -98,13 +98,16 @@ class Report:
 
 
 def report(
-    found: int, errors: Mapping[Subject, LanceNamespaceError], *, seconds: float, calls: Sequence[float]
+    found: int, errors: Iterable[tuple[Subject, LanceNamespaceError]], *, seconds: float, calls: Sequence[float]
 ) -> Report:
-    """The report of a run: its errors sorted by class, its calls told by how many seconds each took."""
+    """The report of a run: its errors sorted by class, its calls told by how many seconds each took.
+
+    Errors are pairs: as keys, a table and a namespace of the same names would be one.
+    """
     missing: list[Problem] = []
     denied: list[Problem] = []
     failed: list[Problem] = []
-    for subject, error in errors.items():
+    for subject, error in errors:
         problem = Problem(subject, str(error), _attempts(error))
         match error:
             case TableNotFoundError() | NamespaceNotFoundError():
@@ -118,14 +121,19 @@ def report(
     return Report(found, tuple(missing), tuple(denied), tuple(failed), seconds, len(ranked), p50, p95)
 
 
-def one_error(errors: Mapping[Subject, LanceNamespaceError], *, of: int) -> LanceNamespaceError:
+def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespaceError:
     """One error that stands for all, of the class of the first, and tells the first few."""
-    few = list(errors.values())[:5]
+    few = errors[:5]
     told = "; ".join(map(str, few))
     more = f"; and {len(errors) - len(few)} more" if len(errors) > len(few) else ""
     raised = type(few[0])(f"{len(errors)} of {of} could not be resolved: {told}{more}")
     raised.__cause__ = few[0]
     return raised
+
+
+def printable(text: str) -> str:
+    """The text with a replacement character for each that would move a terminal's cursor or break a line."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _attempts(error: LanceNamespaceError) -> int:
@@ -142,8 +150,3 @@ def _more(problems: Sequence[Problem], indent: str) -> Iterable[str]:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
-
-
-def _plain(text: str) -> str:
-    """Without what would move a terminal's cursor or break a line."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -39,6 +39,7 @@ class LocationResolver:
                 f"LocationResolver({namespace!r}): wants a Namespace or an AsyncNamespace of lance_ns_async; "
                 "LocationResolver.connect makes one from a catalog's name and properties"
             )
+        _check(ttl, remembers)
         self._namespace = namespace
         self._owns = False
         self._memory = Memory(ttl=ttl, limit=remembers)
@@ -51,6 +52,8 @@ class LocationResolver:
 
         Unless `policy` or the properties say otherwise, 64 calls may be in flight.
         """
+        # Before there is a namespace that nobody would close.
+        _check(ttl)
         if policy is None and not any(_limits(key) for key in properties):
             properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
         resolver = cls(Namespace.connect(impl, properties, policy=policy), ttl=ttl)
@@ -98,8 +101,8 @@ class LocationResolver:
     ) -> Locations:
         """See `prefetch`.
 
-        Where the resolver has a sync Namespace, the work goes on in its background loop and is not stopped by
-        cancelling the wait for it.
+        Where the resolver has a sync Namespace, the work goes on in its background loop while a worker thread
+        waits for it; cancelling ends only your own wait, and `timeout` ends all three.
         """
         ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress)
         work = partial(prefetch, memory=self._memory, ask=ask)
@@ -138,6 +141,13 @@ class LocationResolver:
 
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
+
+
+def _check(ttl: float, remembers: int = 0) -> None:
+    if not ttl >= 0:
+        raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
+    if remembers < 0:
+        raise InvalidInputError(f"remembers {remembers}: it is a number of tables; 0 to remember nothing")
 
 
 def _limits(key: str) -> bool:

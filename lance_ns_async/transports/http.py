@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -15,12 +16,13 @@ from lance_namespace.errors import InvalidInputError, UnauthenticatedError
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
-from lance_ns_async.settings import HttpSettings
+from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.auth import Tokens
 from lance_ns_async.transports.wire import (
     AiohttpWire,
     EncodedRequest,
     ResponseTooLargeError,
+    WireClosedError,
     environment_proxy,
     tls_context,
 )
@@ -113,6 +115,8 @@ class HttpTransport:
         try:
             response = await self._wire.handle_async_request(request)
             await response.aread()
+        except WireClosedError as e:
+            raise InvalidInputError(str(e)) from e
         except httpx.UnsupportedProtocol as e:
             raise InvalidInputError(f"endpoint: {e}") from e
         except (httpx.ConnectError, httpx.ConnectTimeout) as e:
@@ -177,7 +181,7 @@ def open_http(
 ) -> HttpTransport:
     """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet."""
     endpoint = settings.endpoint.rstrip("/")
-    wire = _wire(settings, endpoint)
+    wire = _wire(settings)
     headers = httpx.Headers(
         {
             "accept": "application/json",
@@ -192,13 +196,8 @@ def open_http(
     return HttpTransport(wire, caller, base=endpoint + path, headers=headers, explain=explain, tokens=tokens(wire))
 
 
-def _wire(settings: HttpSettings, endpoint: str) -> AiohttpWire:
-    proxy = environment_proxy(endpoint) if settings.proxy is None else settings.proxy.get_secret_value()
-    if proxy is not None and proxy != "none" and not proxy.startswith(("http://", "https://")):
-        raise InvalidInputError(
-            f"{settings.backend} properties: proxy: the environment names one of the kind {proxy.split('://')[0]!r}; "
-            "set the property to an HTTP proxy or to none"
-        )
+def _wire(settings: HttpSettings) -> AiohttpWire:
+    _proxy(settings, settings.endpoint)
     try:
         tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key)
     except OSError as e:
@@ -207,9 +206,24 @@ def _wire(settings: HttpSettings, endpoint: str) -> AiohttpWire:
     return AiohttpWire(
         connect_timeout=settings.connect_timeout,
         tls=tls,
-        proxy=None if proxy == "none" else proxy,
+        proxy=partial(_proxy, settings),
         max_bytes=settings.max_response_bytes,
     )
+
+
+def _proxy(settings: HttpSettings, url: str) -> str | None:
+    """The proxy for a URL: the property's for all, or else what the environment says of it."""
+    if settings.proxy is not None:
+        told = settings.proxy.get_secret_value()
+        return None if told == "none" else told
+    found = environment_proxy(url)
+    if found is not None and not is_url(found):
+        # Not quoted: it may hold a password.
+        raise InvalidInputError(
+            f"{settings.backend} properties: proxy: what the environment names for {url} is no HTTP proxy; "
+            "set the property to one, or to none"
+        )
+    return found
 
 
 def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, str | None]:

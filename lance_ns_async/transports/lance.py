@@ -8,15 +8,25 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    ErrorCode,
+    InternalError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    from_error_code,
+)
 
-from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for
+from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, error_for
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller, remaining
 
 T = TypeVar("T")
 
-LANCE_ERRORS: ErrorTable = {**COMMON_ERRORS, **{cls.__name__: cls for cls in PHRASES}}
+LANCE_ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    **{cls.__name__: cls for cls in (type(from_error_code(code, "")) for code in ErrorCode)},
+}
 """pylance names its failures as the spec does; whatever else it raises is an InternalError."""
 
 
@@ -40,7 +50,9 @@ class LanceTransport:
                 name = type(e).__name__
                 raise Failure(name, message=_first_line(e), delivered=False, transient=True) from e
             except LanceNamespaceError as e:
-                raise Failure(_code(e), message=_first_line(e)) from e
+                # An error of the spec is an answer: nothing was done, unless it says that nobody knows.
+                done = None if isinstance(e, InternalError | ServiceUnavailableError) else False
+                raise Failure(_code(e), message=_first_line(e), delivered=done) from e
             except NotImplementedError as e:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
             except (OSError, ValueError, RuntimeError) as e:

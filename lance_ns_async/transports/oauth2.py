@@ -9,7 +9,7 @@ from lance_namespace.errors import UnauthenticatedError
 
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.policy import Caller, Policy
+from lance_ns_async.policy import Caller
 from lance_ns_async.transports.auth import RenewedTokens, Token
 from lance_ns_async.transports.http import HttpTransport
 
@@ -25,7 +25,7 @@ LIFETIME = 3600.0
 
 
 def client_credentials(
-    wire: httpx.AsyncBaseTransport, policy: Policy, *, uri: str, client: str, secret: str, scope: str
+    wire: httpx.AsyncBaseTransport, caller: Caller, *, uri: str, client: str, secret: str, scope: str
 ) -> RenewedTokens:
     """Tokens of the client-credentials grant, got from `uri`; an empty `client` sends the secret alone.
 
@@ -34,10 +34,10 @@ def client_credentials(
     form = {"grant_type": "client_credentials", "client_secret": secret, "scope": scope}
     if client:
         form["client_id"] = client
-    # With a caller of its own: what waits for a token then holds no slot that fetching it would need.
+    # With slots of its own: what waits for a token then holds none that fetching it would need.
     http = HttpTransport(
         wire,
-        Caller(policy, OAUTH2_ERRORS),
+        caller.beside(OAUTH2_ERRORS),
         base=uri,
         headers={"accept": "application/json"},
         explain=explain,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from functools import cached_property
+from collections.abc import Callable
+from functools import cache, cached_property
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -11,9 +12,19 @@ import aiohttp
 import httpx
 from yarl import URL
 
+ProxyOf = Callable[[str], str | None]
+"""Gives the proxy for an origin such as `https://host:443`; None for none."""
+
+_STEP = 4096
+"""Compressed bytes that are unpacked at once; they become at most some thousand times as many."""
+
 
 class ResponseTooLargeError(httpx.TransportError):
     """The answer is longer than the limit it is read with."""
+
+
+class WireClosedError(httpx.TransportError):
+    """The wire was closed before this request, or while it was to be sent again."""
 
 
 class EncodedRequest(httpx.Request):
@@ -44,28 +55,34 @@ class AiohttpWire(httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, *, connect_timeout: float, tls: ssl.SSLContext | None, proxy: str | None, max_bytes: int
+        self, *, connect_timeout: float, tls: ssl.SSLContext | None, proxy: ProxyOf | None, max_bytes: int
     ) -> None:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._tls = tls
-        self._proxy = proxy
+        self._proxy = cache(proxy or _direct)
         self._max_bytes = max_bytes
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The whole answer; raises httpx.ConnectError where the request certainly was not sent."""
         session = self._session or self._open()
+        text = request.text if isinstance(request, EncodedRequest) else str(request.url)
         try:
             async with session.request(
                 request.method,
                 # Encoded: otherwise yarl turns %2E into a dot and /%2E%2E/x into /x.
-                URL(request.text if isinstance(request, EncodedRequest) else str(request.url), encoded=True),
+                URL(text, encoded=True),
+                proxy=self._proxy("/".join(text.split("/", 3)[:3])),
                 headers=request.headers.multi_items(),
                 data=request.content or None,
                 allow_redirects=False,
             ) as answer:
                 body = await self._read(answer)
-                return httpx.Response(answer.status, headers=list(answer.raw_headers), content=body)
+                if "Content-Encoding" in answer.headers:
+                    body = self._unpacked(body, answer.headers["Content-Encoding"])
+                headers = [pair for pair in answer.raw_headers if pair[0].lower() != b"content-encoding"]
+                return httpx.Response(answer.status, headers=headers, content=body)
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
             raise httpx.ConnectError(_connect_message(e)) from e
         except aiohttp.ClientHttpProxyError as e:
@@ -78,12 +95,15 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             raise httpx.ReadError(f"the connection was lost: {' '.join(str(e).split()) or type(e).__name__}") from e
 
     async def aclose(self) -> None:
-        """Closes all connections; the next request would open new ones."""
+        """Closes all connections for good; may be called twice."""
+        self._closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise WireClosedError("the namespace was closed while it was asked; connect anew")
         # The caller's slots bound the connections; a second limit here would only queue unseen.
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
         self._session = aiohttp.ClientSession(
@@ -91,7 +111,6 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             timeout=self._timeout,
-            proxy=self._proxy,
             # aiohttp would say what it takes a body that is not there to be.
             skip_auto_headers=("Content-Type",),
         )
@@ -116,7 +135,20 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             else:
                 return b"".join(chunks)
         answer.close()
-        raise ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
+        raise self._too_large()
+
+    def _unpacked(self, packed: bytes, encoding: str) -> bytes:
+        """What was compressed although nobody asked for it, a step at a time: a little can become a lot."""
+        steps = (packed[i : i + _STEP] for i in range(0, len(packed), _STEP))
+        unpacked = bytearray()
+        for piece in httpx.Response(200, headers={"content-encoding": encoding}, content=steps).iter_bytes():
+            unpacked += piece
+            if len(unpacked) > self._max_bytes:
+                raise self._too_large()
+        return bytes(unpacked)
+
+    def _too_large(self) -> ResponseTooLargeError:
+        return ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
 
 
 def environment_proxy(url: str) -> str | None:
@@ -137,6 +169,10 @@ def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str 
     if client_cert is not None:
         context.load_cert_chain(client_cert, client_key)
     return context
+
+
+def _direct(origin: str) -> None:
+    """No proxy, wherever to."""
 
 
 def _connect_message(e: aiohttp.ClientError) -> str:

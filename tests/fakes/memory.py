@@ -163,6 +163,9 @@ class MemoryBackend(Backend):
 
         return await self._call("declare_table", id, work)
 
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        """Takes any."""
+
     async def deregister_table(self, id: TableId) -> None:
         await self._call("deregister_table", id, lambda: self.tables.pop(self._table(id).id))
 

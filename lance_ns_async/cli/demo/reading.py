@@ -100,6 +100,7 @@ def _run(spark: SparkSession, summary: DataFrame) -> Row:
             tracker = spark.sparkContext.statusTracker()
             stages.update(tracker.getActiveStageIds())
             known = [stage for stage in map(tracker.getStageInfo, stages) if stage is not None]
-            bar.reach(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+            if known:
+                bar.reach(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
         (row,) = job.result()
     return row
