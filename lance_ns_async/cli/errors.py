@@ -72,7 +72,13 @@ def exit_code(error: BaseException) -> Code | None:
 
 def say(message: str) -> None:
     """Writes one line to standard error, whatever the message looks like."""
-    print("lance-ns:", " ".join(message.split()), file=sys.stderr)
+    line = " ".join(message.split())
+    if not line.isprintable():
+        # Here, because most runs have nothing to say and should not wait for it.
+        from lance_ns_async.spark.report import printable
+
+        line = printable(line)
+    print("lance-ns:", line, file=sys.stderr)
 
 
 def told(error: BaseException) -> str:

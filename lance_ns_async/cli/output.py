@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.spark.report import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,8 +130,10 @@ def write_object(found: Row, format: ObjectFormat) -> None:
 
 def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     count = 0
+    # What a catalog names its tables may move a terminal's cursor; a pipe gets it as it is.
+    shown = printable if stream.isatty() else str
     for row in rows:
-        stream.write("\t".join(_text(row.get(column)) for column in columns) + "\n")
+        stream.write("\t".join(shown(_text(row.get(column))) for column in columns) + "\n")
         count += 1
     return count
 

@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace
 from lance_ns_async.spark import LocationResolver, Locations, Report
+from lance_ns_async.spark.dataframe import by_map_in_arrow
 from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.plan import Entry, Plan
 
@@ -122,6 +123,19 @@ def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, la
     assert len(tasks) == 8
     assert max(task["n"] for task in tasks) < 100_000
     assert frame.agg(f.count_distinct("id")).collect()[0][0] == 400_010
+
+
+def test_older_sparks_read_the_same_by_map_in_arrow(spark: SparkSession, many: Locations) -> None:
+    columns = ["x", "id", "_table"]
+    entries = [Entry(str(id), at.location, 1, 10, 1) for id, at in many.items()]
+    schema = many.dataframe(spark, ["x", "id"]).schema
+    frame = by_map_in_arrow(spark, Plan(entries, 8, "_table"), schema)
+    assert (frame.columns, partitions(frame)) == (columns, 8)
+    per_task = frame.groupBy(f.spark_partition_id()).count().collect()
+    assert [row["count"] for row in per_task] == [TABLES * 10 / 8] * 8
+    by_source = many.dataframe(spark, ["x", "id"])
+    assert sorted(frame.collect()) == sorted(by_source.collect())
+    assert frame.where("_table = 'db$t7' and id > 75").count() == 4
 
 
 def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:
