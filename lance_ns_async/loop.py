@@ -44,6 +44,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self._loop = _Loop() if hasattr(os, "register_at_fork") else asyncio.new_event_loop()
+        self._end = self._loop.create_future()
         self._thread = threading.Thread(target=self._main, name="lance-ns-async", daemon=True)
         self._leases = 0
         self._stopping = False
@@ -69,7 +70,7 @@ class BackgroundLoop:
             if _shared is self:
                 _shared = None
             self._stopping = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._end.set_result, None)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` gives, run on the loop while this thread waits; interrupting the wait cancels it."""
@@ -102,7 +103,7 @@ class BackgroundLoop:
         # At the end of the interpreter the loop's thread stands still, perhaps with the lock.
         if not sys.is_finalizing():
             with _lock:
-                # What is scheduled before the stop is finished or cancelled; what came after would wait for ever.
+                # What is scheduled before the end is finished or cancelled; what came after would wait for ever.
                 if not self._stopping:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
@@ -111,10 +112,10 @@ class BackgroundLoop:
     def _main(self) -> None:
         # Whoever still waits for a task is told when the runner cancels it.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            while not self._stopping:
-                # Meant for whoever waits for the task that raised it, and told to them.
+            while not self._end.done():
+                # Whoever waits for the task that raised it is told; the loop has others to serve.
                 with suppress(SystemExit, KeyboardInterrupt):
-                    runner.get_loop().run_forever()
+                    runner.get_loop().run_until_complete(self._end)
 
     def _abandon(self) -> None:
         self._stopping = True

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.spark.report import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,6 +128,9 @@ def write_object(found: Row, format: ObjectFormat) -> None:
 
 
 def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+    # Here, because `--help` should not wait for it.
+    from lance_ns_async.spark.report import printable
+
     count = 0
     # What a catalog names its tables may move a terminal's cursor; a pipe gets it as it is.
     shown = printable if stream.isatty() else str
