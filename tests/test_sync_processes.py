@@ -26,7 +26,8 @@ def server() -> Iterator[FakeIceberg]:
 
 def run(script: str, *arguments: str, told: bytes = b"") -> tuple[str, str]:
     """What a process of its own prints, and what it complains of."""
-    command = [sys.executable, "-W", "error", "-c", inspect.cleandoc(script), *arguments]
+    # Unbuffered, or a forked child would print what its parent had not printed yet.
+    command = [sys.executable, "-u", "-W", "error", "-c", inspect.cleandoc(script), *arguments]
     done = subprocess.run(command, input=told, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip(), done.stderr.decode()
