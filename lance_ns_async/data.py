@@ -22,6 +22,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.concurrency import each
+from lance_ns_async.errors import without_source
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import remaining
 
@@ -165,7 +166,7 @@ async def _in_thread(table: Table, work: Callable[[], T]) -> T:
 
 
 def _error(table: Table, e: BaseException) -> LanceNamespaceError:
-    text = str(e)
+    text = without_source(str(e))
     for pattern, cls in _FAULTS:
         if pattern.search(text):
             prefix = "Table not found" if cls is TableNotFoundError else "Cannot open"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from lance_namespace.errors import (
@@ -143,6 +144,11 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     missing = NamespaceId(subject[:-1]) if cls is NamespaceNotFoundError and subject.kind == "table" else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
     return cls(f"{PHRASES.get(cls, cls.__name__)}: {_named(missing)} ({operation}: {failure.message}{attempts})")
+
+
+def without_source(text: str) -> str:
+    """What pylance says, without where in its own source it says so."""
+    return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
 
 
 def _named(subject: Id) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +22,14 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def coerced(model: type[M], request: object) -> M:
-    """The request as its model: Lance's Rust side sends dicts, Python callers send models."""
+    """The request as its model: Lance's Rust side sends dicts, Python callers send models.
+
+    A plain dict was written by hand, so what is unknown in it is a slip; Lance's own may be newer than we are.
+    """
+    if type(request) is dict and (unknown := [key for key in request if key not in _names(model)]):
+        near = get_close_matches(str(unknown[0]), _names(model), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_names(model))}"
+        raise InvalidInputError(f"{model.__name__}: {unknown[0]}: unknown, {hint}")
     try:
         found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated, on every model, in no base class
     except ValidationError as e:
@@ -30,6 +38,10 @@ def coerced(model: type[M], request: object) -> M:
     if found is None:
         raise InvalidInputError(f"{model.__name__}: the request is None")
     return found
+
+
+def _names(model: type[BaseModel]) -> Collection[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def table_id(names: Iterable[str] | None, can: Capabilities) -> TableId:
@@ -44,7 +56,7 @@ def check_depth(id: TableId, can: Capabilities) -> None:
     depth = len(id) - 1
     if depth < can.min_depth or (can.max_depth is not None and depth > can.max_depth):
         if can.max_depth is None:
-            wanted = f"at least {can.min_depth}"
+            wanted = f"{can.min_depth} or more"
         elif can.min_depth == can.max_depth:
             wanted = f"exactly {can.min_depth}"
         else:

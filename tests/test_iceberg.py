@@ -406,7 +406,10 @@ async def test_an_address_without_a_catalog_is_no_missing_table() -> None:
     with FakeIceberg() as server:
         server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="get_config: HTTP 404"):
+            with pytest.raises(
+                InvalidInputError,
+                match=r"get_config: HTTP 404: no such page \(http://.*/v1/config\); is the endpoint right",
+            ):
                 await ns.exists(["a", "t"])
             with pytest.raises(InvalidInputError, match="get_config"):
                 await ns.drop_namespace(DropNamespaceRequest(id=["a"], mode="skip"))
@@ -479,3 +482,16 @@ async def test_tables_with_data_are_told_by_one_load_each(tmp_path: Path) -> Non
             page = await ns.list_tables(ListTablesRequest(id=["b"], include_declared=False))
             assert page.tables == ["full"]
         assert sum("snapshots=refs" in path for path in paths(server)) == 2
+
+
+async def test_a_slip_in_a_request_is_told_but_not_in_one_from_rust() -> None:
+    class FromRust(dict[str, object]):
+        """Lance's own may hold fields that we do not know yet."""
+
+    with FakeIceberg() as server:
+        server.add_table(("a",), "t")
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="ListTablesRequest: limt: unknown, did you mean limit"):
+                await ns.list_tables({"id": ["a"], "limt": 5})  # type: ignore[arg-type]
+            found = await ns.list_tables(FromRust(id=["a"], newer=5))  # type: ignore[arg-type]
+            assert found.tables == ["t"]

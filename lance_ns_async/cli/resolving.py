@@ -32,7 +32,11 @@ def asked(given: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
 
 def format_for(wanted: Format | None, file: Path | None) -> Format:
     """How to write: as wanted, else as the file's name says, else as a table."""
-    return wanted or _SUFFIXES.get(file.suffix.lower() if file else "", Format.TABLE)
+    if wanted is not None or file is None or not file.suffix:
+        return wanted or Format.TABLE
+    if (found := _SUFFIXES.get(file.suffix.lower())) is None:
+        raise Misuse(f"{file}: no known format; name it {', '.join(_SUFFIXES)}, or say which with --output")
+    return found
 
 
 def write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:

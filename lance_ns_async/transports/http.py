@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
 """From the JSON body of an error: codes more specific than the status, and the server's message."""
+
+_NOT_HERE = (404, 405, 501)
+"""Statuses with which a server that is no catalog answers."""
 
 _SHOWN = 200
 """How many characters of an answer nobody understands are shown."""
@@ -111,7 +115,7 @@ class HttpTransport:
         """Closes the wire; may be called twice."""
         await self._wire.aclose()
 
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
+    async def _answer(self, request: EncodedRequest) -> httpx.Response:
         try:
             response = await self._wire.handle_async_request(request)
             await response.aread()
@@ -131,7 +135,7 @@ class HttpTransport:
             raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
         if response.is_success:
             return response
-        raise self._failure(response)
+        raise self._failure(response, request.text)
 
     def _decoded(self, response: httpx.Response, decode: Callable[[Any], T]) -> T:
         content = response.content
@@ -147,9 +151,9 @@ class HttpTransport:
             message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
             raise Failure("unreadable", message=message, delivered=True) from e
 
-    def _failure(self, response: httpx.Response) -> Failure:
+    def _failure(self, response: httpx.Response, url: str) -> Failure:
         status = response.status_code
-        codes, message = self._explained(response)
+        codes, message = self._explained(response, url)
         if response.is_redirect:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
         return Failure(
@@ -161,14 +165,18 @@ class HttpTransport:
             delivered=False if 400 <= status < 500 and status != httpx.codes.REQUEST_TIMEOUT else None,
         )
 
-    def _explained(self, response: httpx.Response) -> tuple[tuple[Code, ...], str]:
+    def _explained(self, response: httpx.Response, url: str) -> tuple[tuple[Code, ...], str]:
         try:
             codes, message = self._explain(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
             return codes, message
         except (ValueError, LookupError, TypeError, AttributeError):
-            return (), _shown(response) or response.reason_phrase
+            told = _shown(response) or response.reason_phrase
+            if response.status_code in _NOT_HERE:
+                # A catalog would have said it in its own form, so perhaps there is none.
+                told = f"{told} ({url.partition('?')[0]}); is the endpoint right?"
+            return (), told
 
 
 def open_http(
@@ -254,5 +262,7 @@ def _outline(body: Any) -> str:
 
 
 def _shown(response: httpx.Response) -> str:
-    text = response.content[: 4 * _SHOWN].decode("utf-8", "replace")
-    return " ".join(text[:_SHOWN].split())
+    text = response.content[: 16 * _SHOWN].decode("utf-8", "replace")
+    if "<html" in text[: 4 * _SHOWN].lower():
+        text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
+    return " ".join(text.split())[:_SHOWN]

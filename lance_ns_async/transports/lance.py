@@ -17,7 +17,7 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, error_for
+from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, error_for, without_source
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller, remaining
 
@@ -87,8 +87,7 @@ def _code(e: BaseException) -> str:
 
 
 def _first_line(e: BaseException) -> str:
-    # What follows is where in pylance's own source the error was made.
-    return str(e).split(", /", 1)[0].split("\n", 1)[0]
+    return without_source(str(e)).split("\n", 1)[0]
 
 
 class Directory:
