@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -90,7 +91,7 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, ABC):
     """What every backend can be told. Properties are spelled like the fields, `-` and `.` count as `_`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -142,9 +143,9 @@ class Settings(BaseModel):
         """What Lance is to be given to reach the storage; None where nothing was configured."""
         return {key: value.get_secret_value() for key, value in self.storage.items()} or None
 
+    @abstractmethod
     def identity(self) -> str:
         """Tells the catalog and the principal apart from others, without a secret in it."""
-        raise NotImplementedError
 
     @classmethod
     def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
