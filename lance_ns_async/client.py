@@ -234,7 +234,7 @@ class AsyncNamespace:
         id = self._table(request.id)
         with self._operation():
             table = await self._backend.declare_table(id, request.location, request.properties or {})
-        return messages.declared(table)
+        return messages.registration(table)
 
     async def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
         """Registers a table whose data is at `location`; mode Overwrite replaces a registration, not its data."""
@@ -247,7 +247,7 @@ class AsyncNamespace:
                 table = await derived.replace_table(self._backend, id, request.location, given)
             else:
                 table = await self._backend.declare_table(id, request.location, given)
-        answer = messages.declared(table)
+        answer = messages.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 
     async def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
@@ -255,7 +255,7 @@ class AsyncNamespace:
         request = messages.coerced(DeregisterTableRequest, request)
         with self._operation():
             table = await derived.deregister(self._backend, self._table(request.id))
-        answer = messages.declared(table)
+        answer = messages.registration(table)
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def drop_table(self, request: DropTableRequest) -> DropTableResponse:
@@ -267,7 +267,7 @@ class AsyncNamespace:
                 await data.drop(table)
             except LanceNamespaceError as e:
                 raise type(e)(f"{e}; the table is no longer registered, its data at {table.location} is left") from e
-        answer = messages.declared(table)
+        answer = messages.registration(table)
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:

@@ -44,7 +44,7 @@ async def replace_namespace(backend: Backend, id: NamespaceId, given: Mapping[st
     try:
         return await backend.create_namespace(id, given)
     except LanceNamespaceError as e:
-        await _undo(backend.create_namespace(id, old), e, f"namespace {id} is dropped; its properties were {dict(old)}")
+        await _undo(backend.create_namespace(id, old), e, f"namespace {id} had the properties {dict(old)}")
         raise
 
 
@@ -59,17 +59,17 @@ async def replace_table(backend: Backend, id: TableId, location: str, given: Map
         return await backend.declare_table(id, location, given)
     except LanceNamespaceError as e:
         undo = backend.declare_table(id, old.location, old.properties or {})
-        await _undo(undo, e, f"table {id} is no longer registered; its data is at {old.location}")
+        await _undo(undo, e, f"table {id} was registered at {old.location}")
         raise
 
 
-async def _undo(work: Awaitable[object], error: LanceNamespaceError, loss: str) -> None:
-    """Puts right what failed, whatever time is left; where that fails too, the error says what is lost."""
+async def _undo(work: Awaitable[object], error: LanceNamespaceError, before: str) -> None:
+    """Puts right what failed, whatever time is left; where that fails too, the error says what was before."""
     with anyio.CancelScope(shield=True), anew(UNDO_SECONDS):
         try:
             await work
         except LanceNamespaceError as e:
-            error.add_note(f"and it could not be undone ({e}): {loss}")
+            error.add_note(f"and what was before could not be put back ({e}): {before}")
 
 
 async def deregister(backend: Backend, id: TableId) -> Table:

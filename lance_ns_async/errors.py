@@ -141,9 +141,9 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     """The error users see, which names its subject in the words other Lance tools look for."""
     cls = error_class(failure, subject, operation, table)
     # A table's call can find that the namespace above it is missing.
-    missing = NamespaceId(subject[:-1]) if cls is NamespaceNotFoundError and subject.kind == "table" else subject
+    named = NamespaceId(subject[:-1]) if cls is NamespaceNotFoundError and subject.kind == "table" else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
-    return cls(f"{PHRASES.get(cls, cls.__name__)}: {_named(missing)} ({operation}: {failure.message}{attempts})")
+    return cls(f"{PHRASES.get(cls, cls.__name__)}: {_on_one_line(named)} ({operation}: {failure.message}{attempts})")
 
 
 def without_source(text: str) -> str:
@@ -151,7 +151,7 @@ def without_source(text: str) -> str:
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
 
 
-def _named(subject: Id) -> str:
+def _on_one_line(subject: Id) -> str:
     """The subject on one line; calls that are about no object in particular are about the root."""
     text = str(subject) if subject else "the catalog"
     return text if text.isprintable() else text.encode("unicode_escape").decode()

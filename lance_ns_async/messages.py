@@ -112,8 +112,8 @@ def detailed(response: DescribeTableResponse, id: TableId, details: Details) -> 
     return response
 
 
-def declared(table: Table) -> DeclareTableResponse:
-    """The answer to a declare."""
+def registration(table: Table) -> DeclareTableResponse:
+    """What the catalog holds of a table: the answer to a declare, and part of others."""
     return DeclareTableResponse(
         location=table.location,
         storage_options=_strings(table.storage_options),

@@ -197,12 +197,12 @@ class DirectoryBackend(Backend):
 
     def _known(self, parent: NamespaceId) -> Mapping[str, Table]:
         """The tables of a namespace that the manifest describes fully."""
-        prefix = f"{parent}{DELIMITER}"
-        escaped = prefix.replace("'", "''")
-        rows = self._directory.entries(f"object_type = 'table' AND starts_with(object_id, '{escaped}')")
         scheme, _, path = self._path.rpartition("://")
         if not _PLAIN.fullmatch(path.replace("/", "_")):
             return {}
+        prefix = f"{parent}{DELIMITER}"
+        escaped = prefix.replace("'", "''")
+        rows = self._directory.entries(f"object_type = 'table' AND starts_with(object_id, '{escaped}')")
         base = f"{scheme or 'file'}://{path}"
         found: dict[str, Table] = {}
         for row in rows:
