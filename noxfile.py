@@ -42,6 +42,15 @@ def interpreters() -> list[str]:
 
 PYTHONS = interpreters()
 
+DEMO_NAMESPACES = {
+    "glue": "demo",
+    "hive3": "lake.demo",
+    "iceberg": "demo",
+    "polaris": "lake.demo",
+    "unity": "lake.demo",
+}
+"""Where the demo's tables go in each catalog that is a server; some have a level above those that hold tables."""
+
 
 def install(session: nox.Session, *requirements: str) -> None:
     """Installs into the session's own environment, blind to whatever path nox itself was started with."""
@@ -84,15 +93,24 @@ def integration(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Makes a catalog of tables, resolves it and reads it by one Spark job: `-- --catalog iceberg --tables 1000`."""
+    """Makes a catalog of tables, resolves it and reads it by one Spark job: `-- --catalog iceberg --tables 1000`.
+
+    The catalog's server is started for it, unless `--endpoint URL` names one that runs.
+    """
     parser = argparse.ArgumentParser(prog="nox -s demo --")
-    parser.add_argument("--catalog", default="dir", choices=["dir", "iceberg"])
+    parser.add_argument("--catalog", default="dir", choices=["dir", *DEMO_NAMESPACES])
+    parser.add_argument("--endpoint", metavar="URL", help="a catalog that runs already")
     options, passed = parser.parse_known_args(session.posargs)
-    install(session, "-e", ".[cli]", *group("demo"))
+    install(session, "-e", ".[cli,glue]" if options.catalog == "glue" else ".[cli]", *group("demo"))
     if options.catalog == "dir":
         session.run("lance-ns", "demo", *passed)
+        return
+    command = ["lance-ns", "demo", "--namespace", DEMO_NAMESPACES[options.catalog], *passed]
+    if options.endpoint:
+        address = "uri" if options.catalog == "hive3" else "endpoint"
+        session.run(*command, "--impl", options.catalog, "--property", f"{address}={options.endpoint}")
     else:
-        session.run("python", "-m", "tests.servers", options.catalog, "--run", "lance-ns", "demo", *passed)
+        session.run("python", "-m", "tests.servers", options.catalog, "--run", *command)
 
 
 @nox.session

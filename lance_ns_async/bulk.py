@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import ceil
 from typing import TypeAlias
 
 from lance_namespace.errors import (
@@ -52,9 +51,6 @@ Step: TypeAlias = One | Batch | Scan
 Progress = Callable[[int], None]
 """Is told how many more ids are settled."""
 
-SCAN_FROM = 3
-"""Fewest names of a namespace for which reading its listing is tried."""
-
 _OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError)
 """What, if it befalls a shared answer, befalls each of its tables; with any other each may still fare better."""
 
@@ -89,11 +85,11 @@ def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
         by_parent[id.parent][id.name] = None
     for parent, found in by_parent.items():
         names = list(found)
-        if capabilities.listing_has_locations and len(names) >= SCAN_FROM:
-            yield Scan(parent, names)
-        elif capabilities.describe_batch > 1 and len(names) > 1:
+        if capabilities.describe_batch and len(names) >= capabilities.batch_from:
             for start in range(0, len(names), capabilities.describe_batch):
                 yield Batch(parent, names[start : start + capabilities.describe_batch])
+        elif capabilities.listing_has_locations and len(names) > 2 * capabilities.page_worth:
+            yield Scan(parent, names)
         else:
             yield from (One(parent.table(name)) for name in names)
 
@@ -103,11 +99,10 @@ async def describe_tables(
 ) -> Described:
     """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had."""
     run = _Run(backend, progress)
-    scanning = backend.capabilities
-    batching = replace(scanning, listing_has_locations=False)
+    sharing = backend.capabilities
     # What no shared answer gave is asked for by name, so that missing and denied stay apart.
-    naming = replace(batching, describe_batch=0)
-    for can in dict.fromkeys((scanning, batching, naming)):
+    naming = replace(sharing, listing_has_locations=False, describe_batch=0)
+    for can in (sharing, naming):
         await each(run.step, plan(ids, can), max_in_flight=max_in_flight)
         ids, run.unseen = run.unseen, []
     return Described(run.tables, run.errors)
@@ -159,15 +154,15 @@ class _Run:
         self.tables.update((parent.table(name), found[name]) for name in names if name in found)
 
     async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
-        """Stops when all names are found, or when the rest costs no more without it than was paid."""
-        missing = set(names)
-        pages = 0
+        """Stops when all names are found, or when pages have given less than describes side by side would have."""
+        can = self._backend.capabilities
+        missing = {name.lower() if can.folds_case else name: parent.table(name) for name in names}
+        worth = 0
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as listing:
             async for _, page in listing:
-                pages += 1
+                worth += can.page_worth
                 for table in page.items:
-                    if table.id.name in missing:
-                        missing.discard(table.id.name)
-                        self.tables[table.id] = table
-                if pages >= ceil(len(missing) / max(self._backend.capabilities.describe_batch, 1)):
+                    if (id := missing.pop(table.id.name, None)) is not None:
+                        self.tables[id] = replace(table, id=id) if can.folds_case else table
+                if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break

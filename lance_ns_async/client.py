@@ -10,6 +10,7 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
 from lance_namespace import (
     CreateNamespaceRequest,
     CreateNamespaceResponse,
@@ -75,7 +76,7 @@ class AsyncNamespace:
 
     @classmethod
     def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> AsyncNamespace:
-        """The namespace of a catalog: `impl` is `"dir"` or `"iceberg"`, `properties` are the backend's.
+        """The namespace of a catalog: `impl` is one of `lance_ns_async.registry.BACKENDS`, `properties` are its own.
 
         Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
         with the server by the first operation. `policy` takes the place of all limits in the properties.
@@ -119,9 +120,11 @@ class AsyncNamespace:
 
         with self._operation():
             if self._is_deepest(parent):
+                await derived.describe_namespace(self._backend, parent)
                 return ListNamespacesResponse(namespaces=[])
             page = await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)
-        return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
+        names = [self._backend.listed_name(parent.child(name)) for name in page.items]
+        return ListNamespacesResponse(namespaces=names, page_token=page.token)
 
     async def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
         """The properties of a namespace; the root has none, and costs no call."""
@@ -186,6 +189,7 @@ class AsyncNamespace:
         lister = self._lister()
         with self._operation():
             if len(parent) < self._backend.capabilities.min_depth:
+                await derived.describe_namespace(self._backend, parent)
                 return ListTablesResponse(tables=[])
             if request.include_declared is False:
                 page = await self._written(lister, parent, request)
@@ -206,12 +210,14 @@ class AsyncNamespace:
     async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
         """Where a table is and how to read it; costs one call.
 
-        A version, tag or branch, `load_detailed_metadata` and `check_declared` cost an open of the dataset.
+        With `vend_credentials` the storage options hold the credentials that the catalog gives out, if it does;
+        some catalogs need a second call for them. A version, tag or branch, `load_detailed_metadata` and
+        `check_declared` cost an open of the dataset.
         """
         request = messages.coerced(DescribeTableRequest, request)
         snapshot = data.Snapshot(request.version, request.tag, request.branch)
         with self._operation():
-            table = await self._backend.describe_table(self._table(request.id))
+            table = await self._backend.describe_table(self._table(request.id), vend=bool(request.vend_credentials))
             if request.load_detailed_metadata or snapshot != data.LATEST:
                 found = await data.details(table, snapshot)
                 response = messages.described(table, with_uri=request.with_table_uri, declared=False)
@@ -228,12 +234,17 @@ class AsyncNamespace:
                 await data.details(table, data.Snapshot(request.version))
         return TableExistsResponse()
 
-    async def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
-        """Registers a table that has no data yet, at `location` or at the catalog's default place."""
+    async def declare_table(
+        self, request: DeclareTableRequest, *, schema: pa.Schema | None = None
+    ) -> DeclareTableResponse:
+        """Registers a table that has no data yet, at `location` or at the catalog's default place.
+
+        A `schema` is kept where the catalog keeps columns, which is Unity Catalog, and of no use elsewhere.
+        """
         request = messages.coerced(DeclareTableRequest, request)
         id = self._table(request.id)
         with self._operation():
-            table = await self._backend.declare_table(id, request.location, request.properties or {})
+            table = await self._backend.declare_table(id, request.location, request.properties or {}, schema)
         return messages.registration(table)
 
     async def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lance_namespace import DeclareTableResponse, DescribeTableResponse
 from lance_namespace.errors import InvalidInputError
@@ -17,6 +17,9 @@ from pydantic import BaseModel, ValidationError
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.data import Details, schema_json
 from lance_ns_async.model import NamespaceId, Table, TableId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -96,6 +99,7 @@ def described(table: Table, *, with_uri: bool | None, declared: bool | None) -> 
         managed_versioning=table.managed_versioning,
         version=table.version,
         is_only_declared=declared,
+        var_schema=None if table.schema is None else _json_schema(table.schema),
     )
 
 
@@ -105,7 +109,7 @@ def detailed(response: DescribeTableResponse, id: TableId, details: Details) -> 
     response.table = id.name
     response.namespace = list(id.parent)
     response.version = details.version
-    response.var_schema = JsonArrowSchema.from_dict(schema_json(details.schema))
+    response.var_schema = _json_schema(details.schema)
     response.stats = TableBasicStats(num_deleted_rows=details.deleted_rows, num_fragments=details.fragments)
     response.metadata = metadata
     response.is_only_declared = False
@@ -125,6 +129,11 @@ def registration(table: Table) -> DeclareTableResponse:
 def uri(location: str) -> str:
     """The location as a complete URI."""
     return location if "://" in location else Path(location).absolute().as_uri()
+
+
+def _json_schema(schema: pa.Schema) -> JsonArrowSchema | None:
+    found: JsonArrowSchema | None = JsonArrowSchema.from_dict(schema_json(schema))
+    return found
 
 
 def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:

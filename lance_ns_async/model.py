@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 from lance_namespace.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DELIMITER = "$"
 """Joins the names of an id where it is written as one string, as the Lance Namespace spec does."""
@@ -110,6 +113,8 @@ class Table:
     """Whether the catalog, not the storage, commits the table's versions."""
     version: int | None = None
     """The current version, where the catalog itself manages versions."""
+    schema: pa.Schema | None = None
+    """The columns as the catalog keeps them; None where it keeps none."""
 
 
 @dataclass(frozen=True, slots=True)

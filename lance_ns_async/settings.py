@@ -100,6 +100,8 @@ class Settings(BaseModel, ABC):
     """The name properties may be prefixed with, as in `iceberg.endpoint`."""
     prefixes: ClassVar[tuple[str, ...]] = ("storage",)
     """Fields that gather all properties beginning with their name and a dot."""
+    in_millis: ClassVar[tuple[str, ...]] = ()
+    """Times that may also be given in milliseconds, with `_millis` added to the name, as other clients spell them."""
 
     max_retries: int = Field(default=_USUAL.max_retries, ge=0)
     max_in_flight: int = Field(default=_USUAL.max_in_flight, ge=1)
@@ -154,6 +156,8 @@ class Settings(BaseModel, ABC):
         problems: list[str] = []
         for key, value in properties.items():
             own = key.removeprefix(f"{cls.backend}.")
+            if (time := _folded(own).removesuffix("_millis")) in cls.in_millis and time != _folded(own):
+                own, value = time, f"{value}ms"
             prefix, _, rest = own.partition(".")
             if prefix in cls.prefixes and rest:
                 values[prefix][rest] = value
@@ -180,6 +184,7 @@ class HttpSettings(Settings):
     """What every backend that speaks HTTP can be told besides."""
 
     prefixes = ("storage", "header")
+    in_millis = ("connect_timeout", "read_timeout")
 
     endpoint: Endpoint
     """Where the catalog is, e.g. `https://catalog.example.com`."""

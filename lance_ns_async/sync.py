@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
+import pyarrow as pa
 from lance_namespace import (
     CreateNamespaceRequest,
     CreateNamespaceResponse,
@@ -158,9 +159,9 @@ class Namespace(LanceNamespace):
         """See `AsyncNamespace.table_exists`."""
         return self._call(AsyncNamespace.table_exists, request)
 
-    def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
+    def declare_table(self, request: DeclareTableRequest, *, schema: pa.Schema | None = None) -> DeclareTableResponse:
         """See `AsyncNamespace.declare_table`."""
-        return self._call(AsyncNamespace.declare_table, request)
+        return self._call(AsyncNamespace.declare_table, request, schema=schema)
 
     def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
         """See `AsyncNamespace.register_table`."""
@@ -279,6 +280,30 @@ class IcebergNamespace(_Named):
     """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and more."""
 
     impl = "iceberg"
+
+
+class Hive3Namespace(_Named):
+    """A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and more."""
+
+    impl = "hive3"
+
+
+class GlueNamespace(_Named):
+    """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and more."""
+
+    impl = "glue"
+
+
+class PolarisNamespace(_Named):
+    """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and more."""
+
+    impl = "polaris"
+
+
+class UnityNamespace(_Named):
+    """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and more."""
+
+    impl = "unity"
 
 
 def _unpickled(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:

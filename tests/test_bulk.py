@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.bulk import SCAN_FROM, Batch, Described, One, Scan, Step, describe_tables, plan
+from lance_ns_async.bulk import Batch, Described, One, Scan, Step, describe_tables, plan
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
@@ -39,8 +40,10 @@ ABILITIES = st.builds(
     st.none(),
     paginates=st.just(True),
     listing_has_locations=st.booleans(),
-    # With batches of two, rounding up can make all three ways in turn cost one call more than twice the cheapest.
-    describe_batch=st.sampled_from([0, 1, 3, 4, 7]),
+    page_worth=st.integers(1, 3),
+    describe_batch=st.sampled_from([0, 0, 1, 3, 4, 7]),
+    batch_from=st.integers(1, 4),
+    folds_case=st.booleans(),
 )
 SIZES: st.SearchStrategy[Size] = st.builds(
     lambda sizes, last: fixed(*sizes, last), st.lists(st.integers(0, 4)), st.integers(1, 5)
@@ -71,11 +74,12 @@ def test_a_plan_has_each_id_once_and_asks_for_no_more_than_the_catalog_can(
             case Batch(_, names):
                 assert can.describe_batch >= len(names) > 0
             case Scan(_, names):
-                assert can.listing_has_locations and len(names) >= SCAN_FROM
+                assert can.listing_has_locations and len(names) > 2 * can.page_worth
+                assert not can.describe_batch or len(names) < can.batch_from
             case One(id):
-                alone = [other for other in set(ids) if other.parent == id.parent]
-                assert can.describe_batch < 2 or len(alone) == 1
-                assert not can.listing_has_locations or len(alone) < SCAN_FROM
+                beside = [other for other in set(ids) if other.parent == id.parent]
+                assert not can.describe_batch or len(beside) < can.batch_from
+                assert not can.listing_has_locations or len(beside) <= 2 * can.page_worth
     scanned = [step.parent for step in steps if isinstance(step, Scan)]
     assert len(scanned) == len(set(scanned))
 
@@ -91,7 +95,15 @@ def test_a_plan_in_literals() -> None:
     x, y = NamespaceId(["x"]), NamespaceId(["y"])
     ids = [x.table("a"), y.table("a"), x.table("b"), x.table("c"), x.table("a"), TableId(["r"]), y.table("b")]
     both = Capabilities(0, None, listing_has_locations=True, describe_batch=2)
-    assert list(plan(ids, both)) == [Scan(x, ["a", "b", "c"]), Batch(y, ["a", "b"]), One(TableId(["r"]))]
+    assert list(plan(ids, both)) == list(plan(ids, Capabilities(0, None, describe_batch=2)))
+    from_three = replace(both, batch_from=3)
+    assert list(plan(ids, from_three)) == [
+        Batch(x, ["a", "b"]),
+        Batch(x, ["c"]),
+        One(y.table("a")),
+        One(y.table("b")),
+        One(TableId(["r"])),
+    ]
     batches = Capabilities(0, None, describe_batch=2)
     assert list(plan(ids, batches)) == [
         Batch(x, ["a", "b"]),
@@ -144,7 +156,7 @@ def outcome(described: Described) -> Mapping[TableId, Table | type[LanceNamespac
 
 
 async def cheaper(backend: MemoryBackend, parent: NamespaceId, names: set[str]) -> int:
-    """Calls that the cheapest way takes which a plan could have known to be right."""
+    """Calls that the cheaper way takes of those a plan weighs; a page counts as much as it is worth."""
     can = backend.capabilities
     shared = {id.name for id in backend.tables if id.parent == parent and id not in backend.unlisted}
     ways = [len(names)]
@@ -152,12 +164,12 @@ async def cheaper(backend: MemoryBackend, parent: NamespaceId, names: set[str]) 
         return 1
     if can.describe_batch:
         ways.append(math.ceil(len(names) / can.describe_batch) + len(names - shared))
-    if can.listing_has_locations:
+    elif can.listing_has_locations:
         pages, token, left = 0, None, set(names)
         while left and (pages == 0 or token is not None):
             page = await backend.scan_tables(parent, token)
             pages, token, left = pages + 1, page.token, left - {table.id.name for table in page.items}
-        ways.append(pages + len(left))
+        ways.append(pages * can.page_worth + len(left))
     backend.calls.clear()
     return min(ways)
 
@@ -169,14 +181,19 @@ async def test_the_outcome_is_what_asking_for_each_gives_at_twice_the_price_of_t
     backend = planted(fates, can, size)
     wanted = await singly(backend, ids)
     parents = {id.parent: {other.name for other in ids if other.parent == id.parent} for id in ids}
-    bounds = {parent: 2 * await cheaper(backend, parent, names) for parent, names in parents.items()}
+    bounds = {
+        parent: 2 * await cheaper(backend, parent, names) + can.page_worth - 1 for parent, names in parents.items()
+    }
     backend.most_in_flight = 0
     settled: list[int] = []
     described = await describe_tables(backend, ids, max_in_flight=workers, progress=settled.append)
     assert outcome(described) == wanted and len(described) == len(set(ids))
     assert sum(settled) == len(set(ids)) and all(n > 0 for n in settled)
     assert backend.most_in_flight <= workers
-    paid = Counter(NamespaceId(subject[:-1]) if subject.kind == "table" else subject for _, subject in backend.calls)
+    paid: Counter[Id] = Counter()
+    for operation, subject in backend.calls:
+        parent = NamespaceId(subject[:-1]) if subject.kind == "table" else subject
+        paid[parent] += can.page_worth if operation == "scan_tables" else 1
     for parent, bound in bounds.items():
         if not parent or parent in backend.namespaces:
             assert paid[NamespaceId(parent)] <= bound
@@ -235,6 +252,26 @@ async def test_what_a_scan_found_before_it_failed_is_kept() -> None:
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2)
     assert set(described.tables) == set(tables("a", "b"))
     assert described.errors == dict.fromkeys(tables("c", "d", "e", "f"), error)
+
+
+async def test_a_scan_goes_on_while_its_pages_give_more_than_describes_would() -> None:
+    names = [f"t{number}" for number in range(40)]
+    can = Capabilities(0, None, paginates=True, listing_has_locations=True, page_worth=5)
+    dense = planted(dict.fromkeys(tables(*names), "lance"), can, fixed(8))
+    await describe_tables(dense, tables(*names), max_in_flight=4)
+    assert Counter(operation for operation, _ in dense.calls) == {"scan_tables": 5}
+    sparse = planted(dict.fromkeys(tables(*names), "lance"), can, fixed(2))
+    wanted = tables(*names[::2])
+    assert set((await describe_tables(sparse, wanted, max_in_flight=4)).tables) == set(wanted)
+    assert Counter(operation for operation, _ in sparse.calls) == {"scan_tables": 4, "describe_table": 16}
+
+
+async def test_where_case_is_folded_a_scan_finds_the_names_as_they_were_asked() -> None:
+    can = Capabilities(0, None, listing_has_locations=True, folds_case=True)
+    backend = planted(dict.fromkeys(tables(*"abcd"), "lance"), can, as_asked)
+    described = await describe_tables(backend, tables("A", "b", "C"), max_in_flight=1)
+    assert {id: table.id for id, table in described.tables.items()} == {id: id for id in tables("A", "b", "C")}
+    assert backend.calls == [("scan_tables", DB)]
 
 
 async def test_a_missing_namespace_costs_one_shared_call() -> None:

@@ -51,6 +51,15 @@ def test_a_bare_number_means_seconds_or_milliseconds(text: str, seconds: float) 
     assert parsed({"read_timeout": text}).read_timeout == pytest.approx(seconds / 1000 if bare else seconds)
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("1500", 1.5), ("0.5", 0.0005)])
+@pytest.mark.parametrize("key", ["read_timeout_millis", "iceberg.read-timeout-millis"])
+def test_a_time_may_say_that_it_is_in_milliseconds(key: str, text: str, seconds: float) -> None:
+    assert parsed({key: text}).read_timeout == pytest.approx(seconds)
+    with pytest.raises(InvalidInputError, match="given twice with different values"):
+        parsed({key: text, "read_timeout": "7s"})
+    assert "operation_timeout_millis: unknown" in refused({"endpoint": URL, "operation_timeout_millis": "1"})
+
+
 @given(
     number=st.integers(1, 10**6) | st.decimals("0.001", "1000", places=3),
     unit=st.sampled_from([("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,16 @@ class Capabilities:
     """Whether `list_tables` gives Lance tables alone; if not, each name is described to find out."""
     listing_has_locations: bool = False
     """Whether `scan_tables` gives a page of tables, locations included, for the price of a listing."""
+    page_worth: int = 1
+    """Describes, made side by side, that take as long as one of those pages, which come one after another."""
     describe_batch: int = 0
     """Names one `describe_tables` call may take; 0 where there is no such call."""
+    batch_from: int = 2
+    """Fewest names of a namespace for which such a call is better than describing each."""
     cascades: bool = False
     """Whether `drop_namespace` can drop what is inside, too."""
+    folds_case: bool = False
+    """Whether names are kept, and compared, in lower case."""
 
 
 class Backend(ABC):
@@ -38,7 +47,8 @@ class Backend(ABC):
 
     settings: ClassVar[type[Settings]]
     errors: ClassVar[ErrorTable]
-    capabilities: ClassVar[Capabilities]
+    capabilities: Capabilities
+    """Of the class, or of an instance where settings or the server decide."""
 
     @classmethod
     @abstractmethod
@@ -66,12 +76,20 @@ class Backend(ABC):
         """A page of the names of the tables in `parent`; see `Capabilities.lists_only_lance`."""
 
     @abstractmethod
-    async def describe_table(self, id: TableId) -> Table:
-        """The table; raises NotALanceTableError where the catalog has one of another format."""
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        """The table; raises NotALanceTableError where the catalog has one of another format.
+
+        With `vend` its storage options hold the credentials that the catalog gives out for it, if it does.
+        """
 
     @abstractmethod
-    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
-        """Registers a table that must not exist yet; without `location` the catalog's default place is taken."""
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table that must not exist yet; without `location` the catalog's default place is taken.
+
+        A `schema` is kept where the catalog keeps columns, and of no use elsewhere.
+        """
 
     @abstractmethod
     async def deregister_table(self, id: TableId) -> None:
@@ -89,10 +107,14 @@ class Backend(ABC):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         """Raises InvalidInputError for a declaration that the catalog would refuse for ever; costs no call."""
 
+    def listed_name(self, id: NamespaceId) -> str:
+        """How a listing after the spec spells a namespace below the one that was listed."""
+        return id.name
+
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         """A page of the Lance tables in `parent`, described; only where `listing_has_locations`."""
         raise AssertionError(f"{type(self).__name__} declares no listing with locations")
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
-        """Those of the named tables that were found, by name, in one call; only where `describe_batch`."""
+        """Those of the named tables that were found, by the names as given; only where `describe_batch`."""
         raise AssertionError(f"{type(self).__name__} declares no batch describe")

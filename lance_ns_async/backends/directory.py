@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os.path import abspath, expanduser
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lance_namespace import (
     CreateNamespaceRequest,
@@ -31,6 +31,9 @@ from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableI
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
 from lance_ns_async.transports.lance import LANCE_ERRORS, Directory, LanceTransport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -116,10 +119,12 @@ class DirectoryBackend(Backend):
 
         return await self._call(work, parent, "scan_tables")
 
-    async def describe_table(self, id: TableId) -> Table:
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         return await self._call(partial(self._describe, id), id, "describe_table")
 
-    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
         self.check_declaration(id, location, properties)
         declare = DeclareTableRequest(id=list(id), properties=dict(properties) or None)
         register = location and RegisterTableRequest(id=list(id), location=self._inside(id, location))

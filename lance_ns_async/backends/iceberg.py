@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
-    LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
-    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
-from pydantic import SecretStr, model_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.iceberg_wire import (
@@ -38,16 +34,20 @@ from lance_ns_async.backends.iceberg_wire import (
     routes,
     table,
     table_names,
-    table_uuid,
+    table_of_uuid,
 )
 from lance_ns_async.backends.locations import default_location
+from lance_ns_async.backends.settling import settled
 from lance_ns_async.concurrency import SingleFlight
-from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, Failure
+from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
-from lance_ns_async.settings import HttpSettings, Url
+from lance_ns_async.settings import Url
 from lance_ns_async.transports.http import HttpTransport, open_http
-from lance_ns_async.transports.oauth2 import client_credentials
+from lance_ns_async.transports.oauth2 import OAuth2Settings, client_credentials
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -65,38 +65,23 @@ ICEBERG_ERRORS: ErrorTable = {
 }
 
 
-class IcebergSettings(HttpSettings):
+class IcebergSettings(OAuth2Settings):
     """Properties of an Iceberg REST catalog; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
 
     backend = "iceberg"
 
     warehouse: str | None = None
     """Sent to `/v1/config`, which answers with the prefix of all paths; not a level of ids."""
-    credential: SecretStr | None = None
-    """`client_id:client_secret` for OAuth2 client credentials; without a colon the secret alone."""
     oauth2_server_uri: Url | None = None
     """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
-    scope: str = "catalog"
     root: str | None = None
     """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
     metadata_path: str | None = None
     """Where the server is to keep its own metadata files; None means inside each table's location."""
 
-    @model_validator(mode="after")
-    def _one_way_in(self) -> Self:
-        if self.auth_token is not None and self.credential is not None:
-            raise ValueError("auth_token and credential: give one of them, a token or what gets one")
-        return self
-
     def identity(self) -> str:
         """Endpoint, warehouse and client id."""
         return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))
-
-    def client(self) -> tuple[str, str]:
-        """The client's id, which may be empty, and its secret."""
-        told = self.credential.get_secret_value() if self.credential else ""
-        id, colon, secret = told.partition(":")
-        return (id, secret) if colon else ("", told)
 
 
 class IcebergBackend(Backend):
@@ -179,27 +164,30 @@ class IcebergBackend(Backend):
         )
         return await self._checked(page, parent, "list_tables")
 
-    async def describe_table(self, id: TableId) -> Table:
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         return await self._load(id, "describe_table", partial(table, id, self._storage_options))
 
-    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
         wanted = (location or default_location(self._settings.root, id)).rstrip("/")
         uuid = str(uuid4())
-        try:
-            declared = await self._http.request(
+        body = declaration(id, uuid, wanted, self._declared_properties(id, properties))
+        declared = await settled(
+            id,
+            partial(
+                self._http.request,
                 "POST",
                 routes.table(id),
-                body=declaration(id, uuid, wanted, self._declared_properties(id, properties)),
+                body=body,
                 subject=id,
                 operation="declare_table",
                 decode=partial(table, id, self._storage_options),
-            )
-        except (ServiceUnavailableError, InternalError) as e:
-            if isinstance(e.__cause__, Failure) and e.__cause__.delivered is False:
-                raise
-            declared = await self._settled(id, uuid, e)
+            ),
+            partial(self._load, id, "declare_table", partial(table_of_uuid, id, self._storage_options, uuid)),
+        )
         if declared.location.rstrip("/") != wanted:
             await self.deregister_table(id)
             raise InvalidInputError(
@@ -273,16 +261,6 @@ class IcebergBackend(Backend):
     async def _must_exist(self, id: NamespaceId, operation: str) -> None:
         routes = self._routes or await self._config()
         await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=nothing)
-
-    async def _settled(self, id: TableId, uuid: str, error: ServiceUnavailableError | InternalError) -> Table:
-        """The table, if the commit whose answer was lost made it; otherwise the error that fits what is there."""
-        try:
-            found = await self._load(id, "declare_table", table_uuid)
-        except LanceNamespaceError as e:
-            raise error from e
-        if found != uuid:
-            raise TableAlreadyExistsError(f"Table already exists: {id} (declare_table: made by another)") from error
-        return await self.describe_table(id)
 
     def _declared_properties(self, id: TableId, given: Mapping[str, str]) -> dict[str, str]:
         kept = {**given, "table_type": "lance", "managed_by": "storage"}

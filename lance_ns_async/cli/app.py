@@ -143,7 +143,12 @@ def resolve(
 def demo(
     count: Annotated[int, typer.Option("--tables", min=1, help="How many tables.")] = 1000,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Rows in each.")] = 300,
-    namespace: Annotated[str, typer.Option("--namespace", help="Where they go; made if missing.")] = "demo",
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", help="Where they go; made if missing. Some catalogs want two levels, as in lake.demo."
+        ),
+    ] = "demo",
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Where the embedded catalog is; else the user's cache.")
     ] = None,

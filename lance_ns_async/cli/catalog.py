@@ -21,7 +21,13 @@ _PROPERTY = "LANCE_NS_PROPERTY_"
 
 Impl = Annotated[
     str | None,
-    typer.Option("--impl", "-i", metavar="NAME", help="The catalog's kind: dir, iceberg.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--impl",
+        "-i",
+        metavar="NAME",
+        help="The catalog's kind: dir, hive3, glue, iceberg, ...",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Properties = Annotated[
     list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -42,7 +42,7 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
 
 @dataclass(frozen=True)
 class Home:
-    """A namespace that no other test uses."""
+    """A namespace for tables that no other test uses."""
 
     id: NamespaceId
 
@@ -52,8 +52,26 @@ class Home:
     def tables(self, *names: str) -> list[TableId]:
         return [self.id.table(name) for name in names]
 
-    def child(self, *names: str) -> list[str]:
-        return [*self.id, *names]
+
+@dataclass(frozen=True)
+class Room:
+    """A place for namespaces that no other test uses: inside the home, or beside it where homes hold none."""
+
+    parent: NamespaceId
+    prefix: str
+    joins: str | None
+
+    def id(self, name: str, *below: str) -> NamespaceId:
+        return NamespaceId(self.child(name, *below))
+
+    def child(self, name: str, *below: str) -> list[str]:
+        return [*self.parent, self.prefix + name, *below]
+
+    def names(self, listed: Iterable[str]) -> list[str]:
+        """What stands in the room among the names listed in its parent, as `child` takes them."""
+        qualified = f"{self.joins.join(self.parent)}{self.joins}" if self.joins and self.parent else ""
+        found = [name.removeprefix(qualified) for name in listed if name.startswith(qualified)]
+        return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
 
 
 @pytest.fixture(scope="session", params=PARAMS)
@@ -74,7 +92,26 @@ async def ns(request: pytest.FixtureRequest, site: Site) -> AsyncIterator[AsyncN
 
 
 @pytest.fixture
-async def home(ns: AsyncNamespace) -> Home:
-    id = NamespaceId([f"home{next(_numbers)}"])
+async def home(ns: AsyncNamespace, site: Site) -> Home:
+    id = site.above.child(f"home{next(_numbers):03}")
     await ns.create_namespace(CreateNamespaceRequest(id=list(id)))
     return Home(id)
+
+
+@pytest.fixture
+def room(site: Site, home: Home) -> Room:
+    return Room(home.id, "", site.joins) if site.nests else Room(site.above, f"{home.id.name}_", site.joins)
+
+
+@pytest.fixture
+def nested(site: Site) -> None:
+    """For what only catalogs have whose namespaces hold tables and namespaces alike."""
+    if not site.nests:
+        pytest.skip("its namespaces hold tables alone")
+
+
+@pytest.fixture
+def cascading(site: Site) -> None:
+    """For what only catalogs have that drop what is inside, too."""
+    if not site.can.cascades:
+        pytest.skip("it drops empty namespaces alone")

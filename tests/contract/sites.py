@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import pytest
 
-from lance_ns_async import TableId
+from lance_ns_async import NamespaceId, TableId
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.registry import load
 from tests.fakes.iceberg import FakeIceberg
 from tests.servers.iceberg_rest import iceberg_rest
 
@@ -24,6 +26,17 @@ class Site:
     plant_other: Callable[[TableId], None] | None = None
     """Puts a table of another format into the catalog; None where it can hold none."""
     renames: bool = False
+    above: NamespaceId = field(default_factory=NamespaceId)
+    """Where namespaces that hold tables can be made."""
+    nests: bool = True
+    """Whether those hold namespaces, too."""
+    joins: str | None = None
+    """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
+
+    @property
+    def can(self) -> Capabilities:
+        """What the backend says it can do."""
+        return load(self.impl).capabilities
 
 
 @contextmanager

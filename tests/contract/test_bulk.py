@@ -6,9 +6,8 @@ import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
-from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.registry import load
-from tests.contract.conftest import Home
+from lance_ns_async import AsyncNamespace
+from tests.contract.conftest import Home, Room
 from tests.contract.sites import Site
 
 
@@ -24,11 +23,11 @@ async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: 
         assert (table.id, table.location, table.properties) == (id, alone.location, alone.properties)
 
 
-async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home) -> None:
+async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home, room: Room) -> None:
     ids = home.tables("a", "b", "c")
     for id in ids:
         await ns.declare_table(DeclareTableRequest(id=list(id)))
-    missing = [*home.tables("x", "y"), TableId(home.child("none", "t"))]
+    missing = [*home.tables("x", "y"), room.id("none").table("t")]
     settled: list[int] = []
     described = await ns.describe_tables([*ids, *missing, *ids], progress=settled.append)
     assert set(described.tables) == set(ids) and set(described.errors) == set(missing)
@@ -49,7 +48,7 @@ async def test_nothing_asked_is_nothing_described(ns: AsyncNamespace) -> None:
 
 
 async def test_an_id_too_short_for_the_catalog_is_refused(ns: AsyncNamespace, site: Site) -> None:
-    can = load(site.impl).capabilities
+    can = site.can
     if can.min_depth == 0:
         return
     short = ["t"] * can.min_depth

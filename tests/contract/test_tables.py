@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -28,7 +29,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.contract.conftest import Home
+from tests.contract.conftest import Home, Room
 from tests.contract.sites import Site
 
 ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "x" * 200]
@@ -44,7 +45,8 @@ async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, hom
     assert declared.properties is not None and declared.properties["k"] == "v"
     assert found.properties is not None and found.properties["k"] == "v"
     assert found.managed_versioning is False and declared.managed_versioning is False
-    assert found.storage_options is None and found.is_only_declared is None
+    assert found.storage_options in (None, {"k": "v"})  # some catalogs say how to read a table in its properties
+    assert found.is_only_declared is None
 
 
 async def test_a_request_may_be_a_dict(ns: AsyncNamespace, home: Home) -> None:
@@ -82,12 +84,12 @@ async def test_of_simultaneous_declares_one_wins(ns: AsyncNamespace, home: Home)
     assert outcomes.count(TableAlreadyExistsError) == 7
 
 
-async def test_declaring_needs_the_namespace(ns: AsyncNamespace, home: Home) -> None:
-    with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {home.id}\$none"):
-        await ns.declare_table(DeclareTableRequest(id=home.child("none", "t")))
+async def test_declaring_needs_the_namespace(ns: AsyncNamespace, room: Room) -> None:
+    with pytest.raises(NamespaceNotFoundError, match=f"^Namespace not found: {re.escape(str(room.id('none')))} "):
+        await ns.declare_table(DeclareTableRequest(id=room.child("none", "t")))
 
 
-async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, home: Home) -> None:
+async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, home: Home, room: Room) -> None:
     missing = home.table("none")
     with pytest.raises(TableNotFoundError, match=rf"^Table not found: {home.id}\$none"):
         await ns.describe_table(DescribeTableRequest(id=missing))
@@ -98,7 +100,7 @@ async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, h
     with pytest.raises(TableNotFoundError):
         await ns.drop_table(DropTableRequest(id=missing))
     assert not await ns.exists(missing)
-    assert not await ns.exists(home.child("none", "t"))
+    assert not await ns.exists(room.child("none", "t"))
 
 
 async def test_exists_answers_for_one_that_is_there(ns: AsyncNamespace, home: Home) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import (
     LanceNamespaceError,
@@ -21,6 +21,9 @@ from lance_ns_async.errors import COMMON_ERRORS, NotALanceTableError
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ class MemoryBackend(Backend):
 
     settings = Settings
     errors = COMMON_ERRORS
-    capabilities: ClassVar[Capabilities] = Capabilities(min_depth=0, max_depth=None)
+    capabilities = Capabilities(min_depth=0, max_depth=None)
 
     def __init__(self, size: Size = as_asked) -> None:
         self.size = size
@@ -141,7 +144,7 @@ class MemoryBackend(Backend):
 
         return await self._call("scan_tables", parent, work)
 
-    async def describe_table(self, id: TableId) -> Table:
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         return await self._call("describe_table", id, lambda: self._table(id))
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
@@ -153,7 +156,9 @@ class MemoryBackend(Backend):
 
         return await self._call("describe_tables", parent, work)
 
-    async def declare_table(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
         def work() -> Table:
             self._namespace(id.parent)
             if id in self.tables or id in self.others:

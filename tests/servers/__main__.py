@@ -1,6 +1,6 @@
 """Runs one of the real catalog servers, for as long as standard input is open or a command takes.
 
-`python -m tests.servers iceberg` prints its endpoint; `python -m tests.servers iceberg --run lance-ns ls` runs
+`python -m tests.servers iceberg` prints how to connect; `python -m tests.servers iceberg --run lance-ns ls` runs
 a command that finds the catalog in its environment, and keeps what it made for the next time.
 """
 
@@ -25,10 +25,14 @@ from tests.servers.iceberg_rest import iceberg_rest
 class Server(Protocol):
     """What every server tells of itself."""
 
-    endpoint: str
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What `connect` needs to know of it."""
+        ...
 
 
 SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[Server]]] = {"iceberg": iceberg_rest}
+"""By the name of the backend that speaks to them."""
 
 
 def main() -> int:
@@ -47,7 +51,8 @@ def main() -> int:
                 return subprocess.run(
                     chosen.run, env=_environment(chosen.server, server, directory), check=False
                 ).returncode
-            print(f"endpoint={server.endpoint}", flush=True)
+            for name, value in server.properties.items():
+                print(f"{name}={value}", flush=True)
             sys.stdin.read()
     except KeyboardInterrupt:
         return 130
@@ -67,8 +72,8 @@ def _environment(impl: str, server: Server, directory: Path) -> Mapping[str, str
     return {
         **os.environ,
         "LANCE_NS_IMPL": impl,
-        "LANCE_NS_PROPERTY_ENDPOINT": server.endpoint,
-        "LANCE_NS_PROPERTY_ROOT": str(directory / "tables"),
+        "LANCE_NS_PROPERTY_ROOT": (directory / "tables").as_uri(),
+        **{f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in server.properties.items()},
     }
 
 

@@ -103,8 +103,12 @@ async def _drop(namespace: AsyncNamespace, parent: NamespaceId, bar: Bar) -> Non
 async def _make_namespaces(namespace: AsyncNamespace, id: NamespaceId) -> None:
     from lance_namespace import CreateNamespaceRequest
 
+    from lance_ns_async.model import NamespaceId
+
     for depth in range(1, len(id) + 1):
-        await namespace.create_namespace(CreateNamespaceRequest(id=list(id[:depth]), mode="ExistOk"))
+        # What is there may be of a kind that this catalog lets nobody make.
+        if not await namespace.exists(NamespaceId(id[:depth])):
+            await namespace.create_namespace(CreateNamespaceRequest(id=list(id[:depth]), mode="ExistOk"))
 
 
 async def _declare(namespace: AsyncNamespace, id: TableId) -> tuple[str, Mapping[str, str] | None]:
