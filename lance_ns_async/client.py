@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import hmac
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing
-from hashlib import sha256
-from types import TracebackType
-from typing import Self
+from collections.abc import Sequence
 
 import pyarrow as pa
 from lance_namespace import (
@@ -44,71 +39,24 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
-    TableNotFoundError,
 )
 
-from lance_ns_async import bulk, data, derived, messages, registry
-from lance_ns_async.backends.base import Backend
-from lance_ns_async.bulk import Described
-from lance_ns_async.listing import Listed, Lister, Wanted
-from lance_ns_async.model import NamespaceId, Page, TableId
+from lance_ns_async import data, derived, messages
+from lance_ns_async.listing import Lister
+from lance_ns_async.many import ManyTables
+from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.paging import keep_all, take
-from lance_ns_async.policy import Caller, Observer, Policy, deadline
-from lance_ns_async.settings import Settings
-from lance_ns_async.tree import Tree
 
 _SECRET_DIGEST_KEY = os.urandom(16)
 
 
-class AsyncNamespace:
+class AsyncNamespace(ManyTables):
     """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
 
     Every operation takes and gives the models of the Lance Namespace spec and raises
     `lance_namespace.errors`; a request may also be a dict of the same form. Operations the spec has but
     this class has not are unsupported. Spec: https://lance.org/format/namespace/operations.
     """
-
-    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
-        self._backend = backend
-        self._caller = caller
-        self._namespace_id = namespace_id
-        self._closed = False
-
-    @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> AsyncNamespace:
-        """The namespace of a catalog: `impl` is one of `lance_ns_async.registry.BACKENDS`, `properties` are its own.
-
-        Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
-        with the server by the first operation. `policy` takes the place of all limits in the properties.
-        """
-        backend_class = registry.load(impl)
-        settings = backend_class.settings.parse(properties)
-        caller = Caller(policy or settings.policy(), backend_class.errors)
-        return cls(backend_class.open(settings, caller), caller, _namespace_id(impl, settings, properties))
-
-    def namespace_id(self) -> str:
-        """Equal for equal properties within a process; names the catalog and holds no secret."""
-        return self._namespace_id
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._namespace_id})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Gives back connections and threads; may be called twice."""
-        self._closed = True
-        await self._backend.aclose()
-
-    def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """While the context is open, `observer` is told of every remote call as it ends."""
-        return self._caller.observe(observer)
 
     async def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
         """The names of the namespaces directly below one; costs a call a page of the catalog's."""
@@ -291,91 +239,6 @@ class AsyncNamespace:
             await self._backend.rename_table(id, to)
         return RenameTableResponse()
 
-    async def describe_tables(
-        self,
-        ids: Iterable[Iterable[str]],
-        *,
-        max_in_flight: int | None = None,
-        timeout: float | None = None,
-        progress: bulk.Progress | None = None,
-    ) -> Described:
-        """Describes many tables side by side, each once; a table that fails is in `errors` and spoils no other.
-
-        At most `max_in_flight` calls are under way, and never more than the policy allows. `timeout` bounds
-        the whole in seconds: what is not described by then fails with ServiceUnavailableError. `progress` is
-        told how many more ids are settled.
-        """
-        checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
-        for id in checked:
-            messages.check_depth(id, self._backend.capabilities)
-        with self._within(timeout):
-            return await bulk.describe_tables(
-                self._backend, checked, max_in_flight=self._workers(max_in_flight), progress=progress
-            )
-
-    async def list_many(
-        self,
-        namespaces: Iterable[Iterable[str]],
-        *,
-        wanted: Wanted | None = None,
-        max_in_flight: int | None = None,
-        timeout: float | None = None,
-    ) -> Listed:
-        """Lists the Lance tables of many namespaces side by side; one that fails is in `errors`.
-
-        With `wanted` only the tables for which it is true, which saves describing the others where a catalog
-        mixes other formats in. A table that fails there is in `doubtful`, and spoils no other either.
-        """
-        checked = [self._namespace(id) for id in namespaces]
-        with self._within(timeout):
-            workers = self._workers(max_in_flight)
-            return await Lister(self._backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(checked)
-
-    async def iter_tables(
-        self, namespace: Iterable[str] = (), *, recursive: bool = False
-    ) -> AsyncGenerator[TableId, None]:
-        """The Lance tables of a namespace, and with `recursive` of all below it, walked side by side.
-
-        Holds a round of pages at most. In no order between namespaces.
-        """
-        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
-            async for group in groups:
-                for id in group:
-                    yield id
-
-    async def iter_namespaces(
-        self, namespace: Iterable[str] = (), *, recursive: bool = False
-    ) -> AsyncGenerator[NamespaceId, None]:
-        """The namespaces below one, parents before their children; with `recursive` at every depth."""
-        async with aclosing(self.namespace_groups(namespace, recursive=recursive)) as groups:
-            async for group in groups:
-                for id in group:
-                    yield id
-
-    def table_groups(
-        self, namespace: Iterable[str] = (), *, recursive: bool = False
-    ) -> AsyncGenerator[Sequence[TableId], None]:
-        """What `iter_tables` gives, in the groups it arrives in."""
-        return self._tree(namespace).tables(recursive=recursive)
-
-    def namespace_groups(
-        self, namespace: Iterable[str] = (), *, recursive: bool = False
-    ) -> AsyncGenerator[Sequence[NamespaceId], None]:
-        """What `iter_namespaces` gives, in the groups it arrives in."""
-        return self._tree(namespace).namespaces(recursive=recursive)
-
-    async def exists(self, id: Iterable[str]) -> bool:
-        """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId."""
-        with self._operation():
-            try:
-                if isinstance(id, NamespaceId):
-                    await derived.describe_namespace(self._backend, self._namespace(id))
-                else:
-                    await self._backend.describe_table(self._table(id))
-            except (NamespaceNotFoundError, TableNotFoundError):
-                return False
-        return True
-
     async def _written(self, lister: Lister, parent: NamespaceId, request: ListTablesRequest) -> Page[str]:
         async def keep(names: Sequence[str]) -> Sequence[str]:
             written = await data.written(await lister.tables(parent, names))
@@ -386,45 +249,6 @@ class AsyncNamespace:
 
         return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
 
-    def _operation(self) -> AbstractContextManager[None]:
-        return self._within(self._caller.policy.operation_timeout)
-
-    def _within(self, seconds: float | None) -> AbstractContextManager[None]:
-        if seconds is not None and not seconds > 0:
-            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
-        self._check_open()
-        return deadline(seconds)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
-
-    def _lister(self) -> Lister:
-        return Lister(self._backend, max_in_flight=self._workers(None))
-
-    def _tree(self, start: Iterable[str] | None) -> Tree:
-        self._check_open()
-        return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
-
-    def _workers(self, max_in_flight: int | None) -> int:
-        if max_in_flight is not None and max_in_flight < 1:
-            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
-        allowed = self._caller.policy.max_in_flight
-        return allowed if max_in_flight is None else min(max_in_flight, allowed)
-
-    def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
-        return messages.namespace_id(names, self._backend.capabilities)
-
-    def _table(self, names: Iterable[str] | None) -> TableId:
-        return messages.table_id(names, self._backend.capabilities)
-
     def _is_deepest(self, id: NamespaceId) -> bool:
         deepest = self._backend.capabilities.max_depth
         return deepest is not None and len(id) >= deepest
-
-
-def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
-    # Keyed with what no other process knows: it tells principals apart and gives no secret away.
-    told = repr(sorted(properties.items())).encode()
-    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
-    return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"

@@ -1,0 +1,103 @@
+"""Many tables at once: described, listed and walked side by side."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+
+from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
+
+from lance_ns_async import bulk, derived, messages
+from lance_ns_async.bulk import Described
+from lance_ns_async.listing import Listed, Lister, Wanted
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.session import Session
+
+
+class ManyTables(Session):
+    """The calls that the spec has no word for, and that thousands of tables want."""
+
+    async def describe_tables(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: bulk.Progress | None = None,
+    ) -> Described:
+        """Describes many tables side by side, each once; a table that fails is in `errors` and spoils no other.
+
+        At most `max_in_flight` calls are under way, and never more than the policy allows. `timeout` bounds
+        the whole in seconds: what is not described by then fails with ServiceUnavailableError. `progress` is
+        told how many more ids are settled.
+        """
+        checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
+        for id in checked:
+            messages.check_depth(id, self._backend.capabilities)
+        with self._within(timeout):
+            return await bulk.describe_tables(
+                self._backend, checked, max_in_flight=self._workers(max_in_flight), progress=progress
+            )
+
+    async def list_many(
+        self,
+        namespaces: Iterable[Iterable[str]],
+        *,
+        wanted: Wanted | None = None,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> Listed:
+        """Lists the Lance tables of many namespaces side by side; one that fails is in `errors`.
+
+        With `wanted` only the tables for which it is true, which saves describing the others where a catalog
+        mixes other formats in. A table that fails there is in `doubtful`, and spoils no other either.
+        """
+        checked = [self._namespace(id) for id in namespaces]
+        with self._within(timeout):
+            workers = self._workers(max_in_flight)
+            return await Lister(self._backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(checked)
+
+    async def iter_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[TableId, None]:
+        """The Lance tables of a namespace, and with `recursive` of all below it, walked side by side.
+
+        Holds a round of pages at most. In no order between namespaces.
+        """
+        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                for id in group:
+                    yield id
+
+    async def iter_namespaces(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[NamespaceId, None]:
+        """The namespaces below one, parents before their children; with `recursive` at every depth."""
+        async with aclosing(self.namespace_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                for id in group:
+                    yield id
+
+    def table_groups(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[Sequence[TableId], None]:
+        """What `iter_tables` gives, in the groups it arrives in."""
+        return self._tree(namespace).tables(recursive=recursive)
+
+    def namespace_groups(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[Sequence[NamespaceId], None]:
+        """What `iter_namespaces` gives, in the groups it arrives in."""
+        return self._tree(namespace).namespaces(recursive=recursive)
+
+    async def exists(self, id: Iterable[str]) -> bool:
+        """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId."""
+        with self._operation():
+            try:
+                if isinstance(id, NamespaceId):
+                    await derived.describe_namespace(self._backend, self._namespace(id))
+                else:
+                    await self._backend.describe_table(self._table(id))
+            except (NamespaceNotFoundError, TableNotFoundError):
+                return False
+        return True

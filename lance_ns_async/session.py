@@ -1,0 +1,108 @@
+"""An open catalog: its backend, its limits, and whether it may still be used."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from hashlib import sha256
+from types import TracebackType
+from typing import Self
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import messages, registry
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.listing import Lister
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.policy import Caller, Observer, Policy, deadline
+from lance_ns_async.settings import Settings
+from lance_ns_async.tree import Tree
+
+_SECRET_DIGEST_KEY = os.urandom(16)
+
+
+class Session:
+    """What every operation of a namespace stands on: a backend, and the policy its calls obey."""
+
+    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
+        self._backend = backend
+        self._caller = caller
+        self._namespace_id = namespace_id
+        self._closed = False
+
+    @classmethod
+    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+        """The namespace of a catalog: `impl` is one of `lance_ns_async.registry.BACKENDS`, `properties` are its own.
+
+        Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
+        with the server by the first operation. `policy` takes the place of all limits in the properties.
+        """
+        backend_class = registry.load(impl)
+        settings = backend_class.settings.parse(properties)
+        caller = Caller(policy or settings.policy(), backend_class.errors)
+        return cls(backend_class.open(settings, caller), caller, _namespace_id(impl, settings, properties))
+
+    def namespace_id(self) -> str:
+        """Equal for equal properties within a process; names the catalog and holds no secret."""
+        return self._namespace_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._namespace_id})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Gives back connections and threads; may be called twice."""
+        self._closed = True
+        await self._backend.aclose()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """While the context is open, `observer` is told of every remote call as it ends."""
+        return self._caller.observe(observer)
+
+    def _operation(self) -> AbstractContextManager[None]:
+        return self._within(self._caller.policy.operation_timeout)
+
+    def _within(self, seconds: float | None) -> AbstractContextManager[None]:
+        if seconds is not None and not seconds > 0:
+            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
+        self._check_open()
+        return deadline(seconds)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+
+    def _lister(self) -> Lister:
+        return Lister(self._backend, max_in_flight=self._workers(None))
+
+    def _tree(self, start: Iterable[str] | None) -> Tree:
+        self._check_open()
+        return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
+
+    def _workers(self, max_in_flight: int | None) -> int:
+        if max_in_flight is not None and max_in_flight < 1:
+            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
+        allowed = self._caller.policy.max_in_flight
+        return allowed if max_in_flight is None else min(max_in_flight, allowed)
+
+    def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
+        return messages.namespace_id(names, self._backend.capabilities)
+
+    def _table(self, names: Iterable[str] | None) -> TableId:
+        return messages.table_id(names, self._backend.capabilities)
+
+
+def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
+    # Keyed with what no other process knows: it tells principals apart and gives no secret away.
+    told = repr(sorted(properties.items())).encode()
+    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
+    return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"
