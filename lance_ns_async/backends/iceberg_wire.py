@@ -115,9 +115,9 @@ def texts(values: Any) -> dict[str, str]:
     return {key: text(value) for key, value in values.items()}
 
 
-def table_uuid(body: Any) -> str:
-    """What tells this table from another of the same name."""
-    return str(body["metadata"]["table-uuid"])
+def table_of_uuid(id: TableId, storage_options: Mapping[str, str] | None, uuid: str, body: Any) -> Table | None:
+    """The table of a load's answer, or None where it is another one of the same name."""
+    return table(id, storage_options, body) if body["metadata"]["table-uuid"] == uuid else None
 
 
 def nothing(body: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from lance_ns_async.concurrency import SingleFlight
 
-_LEAD = 30.0
-"""Seconds before its end at which a token is no longer used."""
+_USED = 0.8
+"""The part of its life for which a token is used: the rest is time to renew it, and for clocks that differ."""
 
 
 class Tokens(Protocol):
@@ -27,7 +27,7 @@ class Tokens(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token and how many seconds it lives."""
+    """A bearer token and how many seconds it lives, infinity being until it is refused."""
 
     value: str = field(repr=False)
     lifetime: float
@@ -56,5 +56,5 @@ class RenewedTokens:
     async def _renew(self) -> str:
         token = await self._fetch()
         self._value = token.value
-        self._until = monotonic() + max(token.lifetime - _LEAD, token.lifetime / 2)
+        self._until = monotonic() + _USED * token.lifetime
         return self._value

@@ -74,6 +74,7 @@ class HttpTransport:
         query: str = "",
         body: Any = None,
         form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
     ) -> T:
         """What `decode` makes of the answer's JSON, or of None where the answer is empty.
@@ -87,16 +88,18 @@ class HttpTransport:
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
         async def call(token: str | None) -> T:
-            headers = self._headers
-            if content_type or token:
-                headers = headers.copy()
+            sent = self._headers
+            if content_type or token or headers:
+                sent = sent.copy()
+                if headers:
+                    sent.update(headers)
                 if content_type:
-                    headers["content-type"] = content_type
+                    sent["content-type"] = content_type
                 if token:
-                    headers["authorization"] = f"Bearer {token}"
+                    sent["authorization"] = f"Bearer {token}"
 
             async def send() -> T:
-                request = EncodedRequest(method, url, headers, content)
+                request = EncodedRequest(method, url, sent, content)
                 return self._decoded(await self._answer(request), decode)
 
             return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
@@ -142,7 +145,8 @@ class HttpTransport:
         try:
             body = orjson.loads(content) if content else None
         except ValueError as e:
-            told = "" if self._confidential else f" {_shown(response)}"
+            # A page says where one has come to; broken JSON says no more, and may hold credentials.
+            told = "" if self._confidential or content.lstrip()[:1] in (b"{", b"[") else f" {_shown(response)}"
             message = f"an answer that is no JSON, so is the endpoint right?{told}"
             raise Failure("unreadable", message=message, delivered=True) from e
         try:
@@ -156,6 +160,8 @@ class HttpTransport:
         codes, message = self._explained(response, url)
         if response.is_redirect:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
+        if (request_id := response.headers.get("x-request-id")) is not None:
+            message = f"{message} (X-Request-ID {request_id[:_SHOWN]})"
         return Failure(
             *codes,
             status,
@@ -186,11 +192,15 @@ def open_http(
     path: str,
     explain: Explain,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
+    headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
-    """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet."""
+    """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet.
+
+    `headers` come with every call; the `header.*` properties may replace them.
+    """
     endpoint = settings.endpoint.rstrip("/")
     wire = _wire(settings)
-    headers = httpx.Headers(
+    usual = httpx.Headers(
         {
             "accept": "application/json",
             # Descriptions are short: compressing them costs more time than it saves.
@@ -198,10 +208,11 @@ def open_http(
             "user-agent": "lance-ns-async",
         }
     )
-    headers.update({name: value.get_secret_value() for name, value in settings.header.items()})
+    usual.update(headers)
+    usual.update({name: value.get_secret_value() for name, value in settings.header.items()})
     if settings.auth_token is not None:
-        headers["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
-    return HttpTransport(wire, caller, base=endpoint + path, headers=headers, explain=explain, tokens=tokens(wire))
+        usual["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
+    return HttpTransport(wire, caller, base=endpoint + path, headers=usual, explain=explain, tokens=tokens(wire))
 
 
 def _wire(settings: HttpSettings) -> AiohttpWire:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Self
 
 import httpx
 from lance_namespace.errors import UnauthenticatedError
+from pydantic import SecretStr, model_validator
 
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.policy import Caller
+from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.auth import RenewedTokens, Token
 from lance_ns_async.transports.http import HttpTransport
 
@@ -21,15 +25,44 @@ OAUTH2_ERRORS: ErrorTable = {
 }
 
 LIFETIME = 3600.0
-"""Seconds a token is taken to live whose lifetime the server does not tell."""
+"""Seconds a token is taken to live whose lifetime the server does not tell, unless the backend knows better."""
+
+
+class OAuth2Settings(HttpSettings):
+    """What every backend can be told besides that can get its tokens by client credentials."""
+
+    credential: SecretStr | None = None
+    """`client_id:client_secret` for OAuth2 client credentials; without a colon the secret alone."""
+    scope: str = "catalog"
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.auth_token is not None and self.credential is not None:
+            raise ValueError("auth_token and credential: give one of them, a token or what gets one")
+        return self
+
+    def client(self) -> tuple[str, str]:
+        """The client's id, which may be empty, and its secret."""
+        told = self.credential.get_secret_value() if self.credential else ""
+        id, colon, secret = told.partition(":")
+        return (id, secret) if colon else ("", told)
 
 
 def client_credentials(
-    wire: httpx.AsyncBaseTransport, caller: Caller, *, uri: str, client: str, secret: str, scope: str
+    wire: httpx.AsyncBaseTransport,
+    caller: Caller,
+    *,
+    uri: str,
+    client: str,
+    secret: str,
+    scope: str,
+    headers: Mapping[str, str] | None = None,
+    errors: ErrorTable = OAUTH2_ERRORS,
+    lifetime: float = LIFETIME,
 ) -> RenewedTokens:
     """Tokens of the client-credentials grant, got from `uri`; an empty `client` sends the secret alone.
 
-    Spec: RFC 6749, section 4.4.
+    `lifetime` is that of a token which comes without one. Spec: RFC 6749, section 4.4.
     """
     form = {"grant_type": "client_credentials", "client_secret": secret, "scope": scope}
     if client:
@@ -37,27 +70,33 @@ def client_credentials(
     # With slots of its own: what waits for a token then holds none that fetching it would need.
     http = HttpTransport(
         wire,
-        caller.beside(OAUTH2_ERRORS),
+        caller.beside(errors),
         base=uri,
-        headers={"accept": "application/json"},
+        headers={"accept": "application/json", **(headers or {})},
         explain=explain,
         confidential=True,
     )
 
     async def fetch() -> Token:
         return await http.request(
-            "POST", "", form=form, subject=NamespaceId(), operation="fetch_token", decode=token, safe=True
+            "POST",
+            "",
+            form=form,
+            subject=NamespaceId(),
+            operation="fetch_token",
+            decode=partial(token, lifetime=lifetime),
+            safe=True,
         )
 
     return RenewedTokens(fetch)
 
 
-def token(body: Any) -> Token:
-    """The token of an answer."""
+def token(body: Any, lifetime: float = LIFETIME) -> Token:
+    """The token of an answer; `lifetime` where that does not tell how long it lives."""
     value = body["access_token"]
     if not (value.isascii() and value.isprintable()):
         raise ValueError("access_token is no text that a header can hold")
-    return Token(value, float(body.get("expires_in") or LIFETIME))
+    return Token(value, float(body.get("expires_in") or lifetime))
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
@@ -65,4 +104,5 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     error = body["error"]
     if isinstance(error, str):
         return (), f"{error}: {body['error_description']}" if "error_description" in body else error
-    return (), error["message"]
+    kind = error.get("type")
+    return (kind,) if kind else (), error["message"]

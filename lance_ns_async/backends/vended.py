@@ -1,0 +1,117 @@
+"""Credentials that a catalog gives out for a table: from Iceberg's property names to Lance's storage options.
+
+Lance reads `google_storage_token` and the names of the object_store crate; what it has no option for, such as
+remote signing or the endpoints where Iceberg's clients renew credentials, is left out: Lance renews by
+describing the table anew, when `expires_at_millis` tells it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+EXPIRY = "expires_at_millis"
+
+_S3: Mapping[str, str] = {
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "client.region": "aws_region",
+    "s3.client.region": "aws_region",
+    "s3.region": "aws_region",
+    "s3.endpoint": "aws_endpoint",
+}
+_SAS = "adls.sas-token."
+_SAS_EXPIRY = "adls.sas-token-expires-at-ms."
+_ANY_EXPIRY = "expiration-time"
+"""When the credentials end, where their own kind does not say."""
+
+_RIVALS: Mapping[str, tuple[str, ...]] = {
+    "aws_access_key_id": (
+        "access_key_id",
+        "aws_secret_access_key",
+        "secret_access_key",
+        "aws_session_token",
+        "aws_token",
+        "session_token",
+        "token",
+    ),
+    "aws_region": ("region",),
+    "aws_endpoint": ("aws_endpoint_url", "endpoint", "endpoint_url"),
+    "aws_virtual_hosted_style_request": ("virtual_hosted_style_request",),
+    "azure_storage_account_name": ("account_name",),
+    "azure_storage_sas_token": (
+        "azure_storage_sas_key",
+        "sas_token",
+        "sas_key",
+        "azure_storage_account_key",
+        "azure_storage_access_key",
+        "azure_storage_master_key",
+        "account_key",
+        "access_key",
+        "master_key",
+        "azure_storage_token",
+        "bearer_token",
+    ),
+}
+"""Options that would contend with a vended one: its other spellings, and credentials that Lance would prefer."""
+
+
+def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
+    """What Lance is to be given of the properties that a catalog gave out for a table at `location`.
+
+    Empty where they hold nothing for Lance. Which of several Azure accounts is meant is told by the location.
+    """
+    told = {key: str(value) for key, value in config.items() if value is not None}
+    return _s3(told) or _gcs(told) or _azure(told, location)
+
+
+def nearest(entries: Iterable[Mapping[str, Any]], location: str) -> Mapping[str, Any]:
+    """The `config` of the entry with the longest `prefix` of `location`; empty where none fits."""
+    fitting = [entry for entry in entries if location.startswith(entry["prefix"])]
+    return max(fitting, key=lambda entry: len(entry["prefix"]))["config"] if fitting else {}
+
+
+def over(options: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
+    """The options with the vended ones in place of all that say the same or would be preferred to them."""
+    gone = {rival for key in vended for rival in _RIVALS.get(key, ())}
+    return {**{key: value for key, value in options.items() if key.lower() not in gone | vended.keys()}, **vended}
+
+
+def _s3(told: Mapping[str, str]) -> dict[str, str]:
+    options = {_S3[key]: value for key, value in told.items() if key in _S3}
+    if "aws_access_key_id" not in options:
+        return {}
+    if told.get("s3.path-style-access", "").lower() == "true":
+        options["aws_virtual_hosted_style_request"] = "false"
+    if options.get("aws_endpoint", "").startswith("http://"):
+        options["allow_http"] = "true"
+    return options | _expiry(told, "s3.session-token-expires-at-ms")
+
+
+def _gcs(told: Mapping[str, str]) -> dict[str, str]:
+    token = told.get("gcs.oauth2.token")
+    return {"google_storage_token": token} | _expiry(told, "gcs.oauth2.token-expires-at") if token else {}
+
+
+def _azure(told: Mapping[str, str], location: str) -> dict[str, str]:
+    hosts = {key.removeprefix(_SAS).lower(): key for key in told if key.startswith(_SAS)}
+    place = urlsplit(location)
+    # In `az://container/path` the host is a container, so the account can only be the one there is.
+    account = _account(place.hostname or "") if place.username else ""
+    fitting = {_account(host): key for host, key in hosts.items() if account in ("", _account(host))}
+    if len(fitting) != 1:
+        return {}
+    [(name, key)] = fitting.items()
+    expiry = _expiry(told, _SAS_EXPIRY + key.removeprefix(_SAS))
+    return {"azure_storage_account_name": name, "azure_storage_sas_token": told[key]} | expiry
+
+
+def _account(host: str) -> str:
+    return host.partition(".")[0]
+
+
+def _expiry(told: Mapping[str, str], key: str) -> dict[str, str]:
+    until = told.get(key) or told.get(_ANY_EXPIRY)
+    return {EXPIRY: str(int(until))} if until else {}

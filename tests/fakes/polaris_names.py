@@ -1,0 +1,33 @@
+"""The names a Polaris server takes for new levels and tables."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from .polaris_errors import refused
+
+Strictness = Literal["1.5", "1.6"]
+"""The release from which on a server is as strict."""
+
+_OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f"<>\\^`{|}]|%(?![0-9a-fA-F]{2})')
+_OUT_OF_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#+`]')
+
+
+def check_name(name: str, strictness: Strictness | None) -> None:
+    """Raises for a name that newer servers refuse at creation; the server of 1.4.1 takes any."""
+    if strictness is None:
+        return
+    strange = "/" in name or name != name.strip() or not name
+    if strictness == "1.6":
+        strange = strange or name in (".", "..") or _OUT_OF_NAMES.search(name) is not None
+    if strange:
+        raise refused(f"Invalid identifier name: '{name}'")
+
+
+def check_location(location: str, levels: tuple[str, ...]) -> None:
+    """Raises where a level cannot stand in a URI path."""
+    for level in levels:
+        if bad := _OUT_OF_URIS.search(level):
+            kind = "Malformed escape pair" if bad[0] == "%" else "Illegal character in path"
+            raise refused(f"{kind} at index {location.index(level) + bad.start()}: {location}")

@@ -1,0 +1,153 @@
+"""Credentials that a catalog gives out: in the names that Lance takes, and in the place of those configured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio.to_thread
+import lance
+import pytest
+
+from lance_ns_async.backends.vended import nearest, over, storage_options
+from tests.fakes.faults import Answer, Received
+from tests.fakes.http import FakeServer
+
+UNTIL = "1795224088134"
+S3 = {"s3.access-key-id": "id", "s3.secret-access-key": "key", "s3.session-token": "session"}
+S3_OPTIONS = {"aws_access_key_id": "id", "aws_secret_access_key": "key", "aws_session_token": "session"}
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (S3, S3_OPTIONS),
+        (S3 | {"s3.session-token-expires-at-ms": UNTIL}, S3_OPTIONS | {"expires_at_millis": UNTIL}),
+        (S3 | {"expiration-time": int(UNTIL)}, S3_OPTIONS | {"expires_at_millis": UNTIL}),
+        (S3 | {"client.region": "eu-west-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
+        (S3 | {"s3.client.region": "eu-west-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
+        (
+            S3 | {"s3.endpoint": "http://127.0.0.1:9000", "s3.path-style-access": "true"},
+            S3_OPTIONS
+            | {
+                "aws_endpoint": "http://127.0.0.1:9000",
+                "aws_virtual_hosted_style_request": "false",
+                "allow_http": "true",
+            },
+        ),
+        (
+            S3 | {"s3.endpoint": "https://s3", "s3.path-style-access": "false"},
+            S3_OPTIONS | {"aws_endpoint": "https://s3"},
+        ),
+        (S3 | {"s3.session-token": None}, {"aws_access_key_id": "id", "aws_secret_access_key": "key"}),
+        (S3 | {"s3.remote-signing-enabled": "true", "client.refresh-credentials-endpoint": "/x"}, S3_OPTIONS),
+        ({"s3.endpoint": "https://s3", "client.region": "eu-west-1"}, {}),
+        ({"gcs.oauth2.token": "bearer"}, {"google_storage_token": "bearer"}),
+        (
+            {"gcs.oauth2.token": "bearer", "gcs.oauth2.token-expires-at": UNTIL},
+            {"google_storage_token": "bearer", "expires_at_millis": UNTIL},
+        ),
+        ({}, {}),
+        ({"warehouse": "s3://b"}, {}),
+    ],
+)
+def test_properties_become_options(config: Mapping[str, Any], options: Mapping[str, str]) -> None:
+    assert storage_options(config, "s3://bucket/x/t") == options
+
+
+@pytest.mark.parametrize(
+    ("location", "account"),
+    [
+        ("abfss://box@one.dfs.core.windows.net/t", "one"),
+        ("abfss://box@two.dfs.core.windows.net/t", "two"),
+        ("az://box/t", None),
+        ("abfss://box@three.dfs.core.windows.net/t", None),
+    ],
+)
+def test_the_location_tells_which_account_is_meant(location: str, account: str | None) -> None:
+    config = {
+        "adls.sas-token.one.dfs.core.windows.net": "sas-one",
+        "adls.sas-token-expires-at-ms.one.dfs.core.windows.net": "1",
+        "adls.sas-token.two.dfs.core.windows.net": "sas-two",
+        "adls.sas-token-expires-at-ms.two.dfs.core.windows.net": "2",
+    }
+    told = storage_options(config, location)
+    assert told.get("azure_storage_account_name") == account
+    assert told.get("azure_storage_sas_token") == (account and f"sas-{account}")
+    assert told.get("expires_at_millis") == {"one": "1", "two": "2", None: None}[account]
+
+
+@pytest.mark.parametrize("location", ["az://box/t", "abfss://box@one.blob.core.windows.net/t"])
+def test_one_account_is_meant_by_whatever_host_it_is_named(location: str) -> None:
+    config = {"adls.sas-token.one": "sas", "adls.sas-token.one.dfs.core.windows.net": "sas"}
+    told = storage_options(config, location)
+    assert told == {"azure_storage_account_name": "one", "azure_storage_sas_token": "sas"}
+
+
+def test_an_end_that_is_no_time_is_an_error() -> None:
+    with pytest.raises(ValueError, match="soon"):
+        storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
+
+
+@pytest.mark.parametrize(
+    ("location", "found"),
+    [
+        ("s3://bucket/x/t", "x"),
+        ("s3://bucket/x/deep/t", "deep"),
+        ("s3://bucket/y", "bucket"),
+        ("s3://other/t", "any"),
+        ("gs://bucket/t", None),
+    ],
+)
+def test_the_longest_prefix_of_the_location_wins(location: str, found: str | None) -> None:
+    prefixes = {"bucket": "s3://bucket", "deep": "s3://bucket/x/deep", "x": "s3://bucket/x", "any": "s3"}
+    entries = [{"prefix": prefix, "config": {"name": name}} for name, prefix in prefixes.items()]
+    assert nearest(entries, location).get("name") == found
+    assert nearest([], location) == {}
+
+
+@pytest.mark.parametrize(
+    ("configured", "vended", "merged"),
+    [
+        ({"access_key_id": "old", "aws_session_token": "old", "k": "v"}, {"aws_access_key_id": "new"}, {"k": "v"}),
+        ({"AWS_Access_Key_Id": "old", "Region": "r"}, {"aws_access_key_id": "new", "aws_region": "n"}, {}),
+        ({"region": "r", "endpoint": "e"}, {"aws_access_key_id": "new"}, {"region": "r", "endpoint": "e"}),
+        ({"account_key": "old", "sas_key": "old"}, {"azure_storage_sas_token": "new"}, {}),
+        ({"k": "v"}, {}, {"k": "v"}),
+    ],
+)
+def test_vended_options_replace_what_would_contend_with_them(
+    configured: Mapping[str, str], vended: Mapping[str, str], merged: Mapping[str, str]
+) -> None:
+    assert over(configured, vended) == {**merged, **vended}
+
+
+class Storage(FakeServer):
+    """An object storage that holds nothing, and remembers who asked."""
+
+    def handle(self, request: Received) -> Answer:
+        azure = "restype=container" in request.path
+        body = b"<EnumerationResults><Blobs/></EnumerationResults>" if azure else b"<ListBucketResult/>"
+        return Answer(200, body, {"Content-Type": "application/xml"})
+
+
+@pytest.mark.parametrize(
+    ("location", "config", "endpoint", "shown"),
+    [
+        ("s3://bucket/t", S3 | {"client.region": "r1"}, "aws_endpoint", ["Credential=id/", "/r1/s3/", "'session'"]),
+        ("gs://bucket/t", {"gcs.oauth2.token": "gcs-bearer"}, "google_base_url", ["'Bearer gcs-bearer'"]),
+        ("az://box/t", {"adls.sas-token.one": "sv=1&sig=signed"}, "azure_storage_endpoint", ["&sv=1&sig=signed"]),
+    ],
+    ids=["s3", "gcs", "azure"],
+)
+async def test_lance_shows_the_storage_what_was_vended(
+    location: str, config: Mapping[str, str], endpoint: str, shown: list[str]
+) -> None:
+    with Storage() as server:
+        options = {endpoint: server.url, "allow_http": "true"}
+        merged = over(options, storage_options(config, location))
+        with pytest.raises(ValueError, match="was not found"):
+            await anyio.to_thread.run_sync(lambda: lance.dataset(location, storage_options=merged))
+        [request] = server.requests
+        told = f"{request} {dict(request.headers)}"
+        assert all(text in told for text in shown)
