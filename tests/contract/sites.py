@@ -14,6 +14,7 @@ from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.registry import load
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
 from tests.servers.iceberg_rest import iceberg_rest
 
 
@@ -57,6 +58,33 @@ def fake_nessie(tmp: Path) -> Iterator[Site]:
 
 
 @contextmanager
+def fake_polaris(tmp: Path) -> Iterator[Site]:
+    with _polaris(tmp) as server:
+        # What the list does not tell from a Lance table is listed as one, unless each is asked for.
+        properties = {**server.properties, "catalogs": "*"}
+        yield Site("polaris", properties, above=NamespaceId(["lake"]), joins=".")
+
+
+@contextmanager
+def fake_polaris_filtered(tmp: Path) -> Iterator[Site]:
+    with _polaris(tmp) as server:
+
+        def plant(id: TableId) -> None:
+            catalog, *levels = id.parent
+            server.add_table(catalog, levels, id.name, format="delta")
+
+        properties = {**server.properties, "catalogs": "lake", "filter_tables": "true", "list_style": "relative"}
+        yield Site("polaris", properties, plant, above=NamespaceId(["lake"]))
+
+
+@contextmanager
+def _polaris(tmp: Path) -> Iterator[FakePolaris]:
+    with FakePolaris(base=tmp.as_uri()) as server:
+        server.add_catalog("lake")
+        yield server
+
+
+@contextmanager
 def real_iceberg(tmp: Path) -> Iterator[Site]:
     with iceberg_rest(tmp) as server:
         properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
@@ -94,6 +122,8 @@ SITES: Mapping[str, Open] = {
     "iceberg-fake": fake_iceberg,
     "nessie-fake": fake_nessie,
     "iceberg-1.11.0": real_iceberg,
+    "polaris-fake": fake_polaris,
+    "polaris-fake-filtered": fake_polaris_filtered,
 }
 
 REAL = {"iceberg-1.11.0"}

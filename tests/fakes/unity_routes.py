@@ -1,0 +1,282 @@
+"""The routes of a Unity Catalog server: what each does for a user who was let in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import unity_columns as columns
+from .faults import Answer
+from .unity_calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, three_parts
+from .unity_catalog import (
+    CatalogRow,
+    Json,
+    SchemaRow,
+    Shelf,
+    TableRow,
+    catalog_info,
+    schema_info,
+    table_info,
+)
+from .unity_checks import check_properties, checked_name, flag, needed, properties_read
+from .unity_errors import UnityError, Unserved, exists, internal, invalid, missing, plain
+from .unity_locations import normalised
+from .unity_pages import Pages
+
+_NO_CREDENTIALS: Json = dict.fromkeys(
+    ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "expiration_time", "url")
+)
+
+
+@dataclass(slots=True)
+class Ways:
+    """How one server differs from another."""
+
+    checks_columns: bool = True
+    delta_only: bool = False
+    extra_fields: bool = False
+    credentials: Mapping[str, Any] | None = None
+    """What is given out for any table that is not local; None: nothing is configured."""
+    races: set[str] = field(default_factory=set)
+    """Full names of which one more may be created, as by two requests at once."""
+
+
+Handler = Callable[[Call], Answer]
+
+
+class UnityRoutes:
+    """The REST API over the catalogs of one server."""
+
+    def __init__(self, ways: Ways, pages: Pages, *, shuffled: bool) -> None:
+        self.catalogs = Shelf[CatalogRow]("Catalog", shuffled=shuffled)
+        self._ways = ways
+        self._pages = pages
+        self._by_id: dict[str, TableRow] = {}
+
+    def answer(self, call: Call, steps: Sequence[str]) -> Answer:
+        """Carries out a request whose path, below the API's root, has these decoded segments."""
+        handlers = self._handlers(steps)
+        handler = handlers.get(call.request.method)
+        if handler is None:
+            raise Unserved(405)
+        return handler(call)
+
+    def _handlers(self, steps: Sequence[str]) -> Mapping[str, Handler]:
+        match steps:
+            case ["catalogs"]:
+                return {"GET": self._list_catalogs, "POST": self._create_catalog}
+            case ["catalogs", name] if name:
+                return {"GET": lambda call: self._get_catalog(call, name)}
+            case ["schemas"]:
+                return {"GET": self._list_schemas, "POST": self._create_schema}
+            case ["schemas", name] if name:
+                return {
+                    "GET": lambda call: self._get_schema(call, name),
+                    "PATCH": lambda call: self._change_schema(call, name),
+                    "DELETE": lambda call: self._drop_schema(call, name),
+                }
+            case ["tables"]:
+                return {"GET": self._list_tables, "POST": self._create_table}
+            case ["tables", name] if name:
+                return {
+                    "GET": lambda call: self._get_table(call, name),
+                    "HEAD": lambda call: self._get_table(call, name),
+                    "DELETE": lambda call: self._drop_table(call, name),
+                }
+            case ["temporary-table-credentials"]:
+                return {"POST": self._vend}
+        raise Unserved(404)
+
+    def catalog(self, name: str) -> CatalogRow:
+        """The catalog, which must be there."""
+        found = self.catalogs.find(name)
+        if found is None:
+            raise missing("Catalog", name)
+        return found
+
+    def schema(self, catalog: str, name: str) -> SchemaRow:
+        """The schema, which must be there."""
+        found = self.catalog(catalog).schemas.find(name)
+        if found is None:
+            raise missing("Schema", f"{catalog}.{name}")
+        return found
+
+    def table(self, schema: SchemaRow, name: str) -> TableRow:
+        """The table, which must be there."""
+        found = schema.tables.find(name)
+        if found is None:
+            raise missing("Table", f"{schema.info['full_name']}.{name}")
+        return found
+
+    def _list_catalogs(self, call: Call) -> Answer:
+        return self._pages.answer(self.catalogs, call.params, call.user.sees, CatalogRow.text)
+
+    def _create_catalog(self, call: Call) -> Answer:
+        body = call.body()
+        properties, name = properties_read(body.get("properties")), checked_name(body.get("name"))
+        call.user.check_owner()
+        if self.catalogs.find(name) is not None:
+            raise exists("Catalog", name)
+        check_properties(properties)
+        return json_answer(self.plant_catalog(name, properties, body.get("comment")).info)
+
+    def plant_catalog(self, name: str, properties: Json, comment: str | None = None) -> CatalogRow:
+        """Adds a catalog, whatever is there."""
+        row = CatalogRow(catalog_info(name, properties, comment), self.catalogs.like("Schema"))
+        self.catalogs.put(name, row)
+        return row
+
+    def _get_catalog(self, call: Call, name: str) -> Answer:
+        row = self.catalog(name)
+        call.user.check(name)
+        return json_answer(row.info)
+
+    def _list_schemas(self, call: Call) -> Answer:
+        catalog = needed(call.params, "catalog_name")
+        shelf = self.catalog(catalog).schemas
+        return self._pages.answer(shelf, call.params, lambda name: call.user.sees(f"{catalog}.{name}"), SchemaRow.text)
+
+    def _create_schema(self, call: Call) -> Answer:
+        body = call.body()
+        properties, name = properties_read(body.get("properties")), checked_name(body.get("name"))
+        owner = self.catalog(str(body.get("catalog_name")))
+        call.user.check_owner()
+        if owner.schemas.find(name) is not None and not self._races(f"{owner.info['name']}.{name}"):
+            raise exists("Schema", name)
+        check_properties(properties)
+        return json_answer(self.plant_schema(owner, name, properties, body.get("comment")).info)
+
+    def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
+        """Adds a schema, whatever is there."""
+        info = schema_info(owner.info["name"], name, properties, comment)
+        row = SchemaRow(info, self.catalogs.like("Table"))
+        owner.schemas.put(name, row)
+        return row
+
+    def _get_schema(self, call: Call, full_name: str) -> Answer:
+        return json_answer(self._found_schema(call, full_name).info)
+
+    def _change_schema(self, call: Call, full_name: str) -> Answer:
+        body = call.body()
+        properties = properties_read(body.get("properties"))
+        row = self._found_schema(call, full_name)
+        call.user.check_owner()
+        check_properties(properties)
+        row.info["properties"] = properties
+        return json_answer(row.info)
+
+    def _drop_schema(self, call: Call, full_name: str) -> Answer:
+        row = self._found_schema(call, full_name)
+        call.user.check_owner()
+        if row.tables and call.params.get("force", "").lower() != "true":
+            raise UnityError(400, "FAILED_PRECONDITION", "Cannot delete schema with tables")
+        for name in row.tables.names():
+            row.tables.remove(name)
+        self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
+        return plain("200 OK")
+
+    def _list_tables(self, call: Call) -> Answer:
+        params = call.params
+        catalog, schema = needed(params, "catalog_name"), needed(params, "schema_name")
+        has_columns, has_properties = not flag(params, "omit_columns"), not flag(params, "omit_properties")
+
+        def text(row: TableRow) -> bytes:
+            return row.text(columns=has_columns, properties=has_properties)
+
+        def sees(name: str) -> bool:
+            return call.user.sees(f"{catalog}.{schema}.{name}")
+
+        return self._pages.answer(self.schema(catalog, schema).tables, params, sees, text)
+
+    def _create_table(self, call: Call) -> Answer:
+        body = call.body()
+        properties, given = properties_read(body.get("properties")), columns.read(body.get("columns"))
+        kind, format = one_of(TABLE_TYPES, body, "table_type"), one_of(FORMATS, body, "data_source_format")
+        if self._ways.delta_only and (kind, format) != ("EXTERNAL", "DELTA"):
+            raise UnityError(
+                400,
+                "INVALID_PARAMETER_VALUE",
+                f"CreateTable: only EXTERNAL tables of format DELTA can be created here, not {kind} tables of {format}",
+            )
+        name = checked_name(body.get("name"))
+        if self._ways.checks_columns:
+            columns.check_types(given)
+        schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
+        call.user.check_owner()
+        full_name = f"{schema.info['full_name']}.{name}"
+        if schema.tables.find(name) is not None and not self._races(full_name):
+            raise exists("Table", full_name)
+        if kind != "EXTERNAL":
+            raise invalid(f"Cannot create a table of type {kind} here")
+        location = normalised(body.get("storage_location"))
+        if format is None:
+            raise internal("Cannot invoke DataSourceFormat.toString() because data_source_format is null")
+        check_properties(properties)
+        columns.check_storable(given)
+        row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in given])
+        return Answer(200, row.text(), JSON)
+
+    def plant_table(
+        self, schema: SchemaRow, given: Json, location: str, properties: Json | None, columns: list[Json] | None
+    ) -> TableRow:
+        """Adds a table, whatever is there."""
+        info = table_info(given, location, properties, columns)
+        if self._ways.extra_fields:
+            mask = {"function_name": f"{schema.info['full_name']}.mask", "using_column_names": []}
+            full_name = f"{schema.info['full_name']}.{given['name']}"
+            masked = columns and [{**column, "mask": mask} for column in columns]
+            info = {**info, "columns": masked, "full_name": full_name, "securable_type": "TABLE"}
+        row = TableRow(info)
+        schema.tables.put(given["name"], row)
+        self._by_id[info["table_id"]] = row
+        return row
+
+    def _get_table(self, call: Call, full_name: str) -> Answer:
+        catalog, schema, name = three_parts(full_name)
+        row = self.table(self.schema(catalog, schema), name)
+        call.user.check(full_name)
+        return Answer(200, row.text(), JSON)
+
+    def _drop_table(self, call: Call, full_name: str) -> Answer:
+        catalog, schema, name = three_parts(full_name)
+        tables = self.schema(catalog, schema).tables
+        if tables.find(name) is None:
+            raise missing("Table", name)
+        call.user.check_owner()
+        tables.remove(name)
+        return plain("200 OK")
+
+    def _vend(self, call: Call) -> Answer:
+        body = call.body()
+        one_of(OPERATIONS, body, "operation")
+        id = str(body.get("table_id"))
+        row = self._by_id.get(id)
+        if row is None:
+            raise missing("Table", id)
+        path = [row.info[f"{part}name"] for part in ("catalog_", "schema_", "")]
+        if self.table(self.schema(*path[:2]), path[2]) is not row:
+            raise missing("Table", id)
+        call.user.check(".".join(path))
+        if body.get("operation") is None:
+            raise internal("Cannot invoke TableOperation.ordinal() because operation is null")
+        location: str = row.info["storage_location"]
+        if location.startswith("file:"):
+            return json_answer(_NO_CREDENTIALS)
+        if self._ways.credentials is None:
+            raise UnityError(400, "FAILED_PRECONDITION", "S3 bucket configuration not found.")
+        return json_answer({**_NO_CREDENTIALS, "url": location, **self._ways.credentials})
+
+    def _found_schema(self, call: Call, full_name: str) -> SchemaRow:
+        parts = full_name.split(".")
+        if len(parts) != 2:
+            raise invalid(f"Invalid schema full name: {full_name}")
+        row = self.schema(*parts)
+        call.user.check(full_name)
+        return row
+
+    def _races(self, full_name: str) -> bool:
+        if full_name not in self._ways.races:
+            return False
+        self._ways.races.remove(full_name)
+        return True
