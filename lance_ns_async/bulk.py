@@ -61,7 +61,7 @@ class Described:
 
     tables: Mapping[TableId, Table] = field(default_factory=dict)
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
-    """What went wrong for each id that is not in `tables`."""
+    """What went wrong for each id that is not in `tables`, in the order they were asked for."""
 
     def raise_for_errors(self) -> Described:
         """Itself where all was found; otherwise raises the first error, saying how many more there are."""
@@ -98,14 +98,14 @@ async def describe_tables(
     backend: Backend, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None = None
 ) -> Described:
     """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had."""
+    asked = dict.fromkeys(ids)
     run = _Run(backend, progress)
     sharing = backend.capabilities
     # What no shared answer gave is asked for by name, so that missing and denied stay apart.
     naming = replace(sharing, listing_has_locations=False, describe_batch=0)
-    for can in (sharing, naming):
-        await each(run.step, plan(ids, can), max_in_flight=max_in_flight)
-        ids, run.unseen = run.unseen, []
-    return Described(run.tables, run.errors)
+    await each(run.step, plan(asked, sharing), max_in_flight=max_in_flight)
+    await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
+    return Described(run.tables, {id: run.errors[id] for id in asked if id in run.errors} if run.errors else {})
 
 
 class _Run:

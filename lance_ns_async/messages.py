@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lance_namespace import DeclareTableResponse, DescribeTableResponse
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 from pydantic import BaseModel, ValidationError
@@ -99,7 +99,7 @@ def described(table: Table, *, with_uri: bool | None, declared: bool | None) -> 
         managed_versioning=table.managed_versioning,
         version=table.version,
         is_only_declared=declared,
-        var_schema=None if table.schema is None else _json_schema(table.schema),
+        var_schema=_catalogs_schema(table.schema),
     )
 
 
@@ -134,6 +134,14 @@ def uri(location: str) -> str:
 def _json_schema(schema: pa.Schema) -> JsonArrowSchema | None:
     found: JsonArrowSchema | None = JsonArrowSchema.from_dict(schema_json(schema))
     return found
+
+
+def _catalogs_schema(schema: pa.Schema | None) -> JsonArrowSchema | None:
+    """The columns as a catalog keeps them; None where it keeps none, or one of a type that the spec has no word for."""
+    try:
+        return None if schema is None else _json_schema(schema)
+    except UnsupportedOperationError:
+        return None
 
 
 def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -141,7 +141,8 @@ class HttpTransport:
         raise self._failure(response, request.text)
 
     def _decoded(self, response: httpx.Response, decode: Callable[[Any], T]) -> T:
-        content = response.content
+        # Some servers say in words that a thing is done.
+        content = b"" if response.content in (b"OK", b"200 OK") else response.content
         try:
             body = orjson.loads(content) if content else None
         except ValueError as e:

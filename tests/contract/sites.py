@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,8 +14,11 @@ import pytest
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.registry import load
+from tests.fakes.glue import FakeGlue
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
+from tests.fakes.unity_errors import Dialect
 from tests.servers.iceberg_rest import iceberg_rest
 
 
@@ -85,6 +89,32 @@ def _polaris(tmp: Path) -> Iterator[FakePolaris]:
 
 
 @contextmanager
+def fake_unity(tmp: Path, dialect: Dialect) -> Iterator[Site]:
+    with FakeUnity(dialect=dialect) as server:
+
+        def plant(id: TableId) -> None:
+            server.add_table(*id, properties={"table_type": "delta"})
+
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": tmp.as_uri()}
+        yield Site("unity", properties, plant, above=NamespaceId(["main"]), nests=False)
+
+
+@contextmanager
+def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[Site]:
+    with FakeGlue(stock=stock) as server:
+        if catalog:
+            server.add_nested_catalog(catalog)
+
+        def plant(id: TableId) -> None:
+            *levels, database = id.parent
+            server.add_table("/".join(levels), database, id.name, parameters={"table_type": "ICEBERG"})
+
+        above = NamespaceId(filter(None, catalog.split("/")))
+        properties = {**server.properties, "root": tmp.as_uri()}
+        yield Site("glue", properties, None if stock else plant, above=above, nests=False)
+
+
+@contextmanager
 def real_iceberg(tmp: Path) -> Iterator[Site]:
     with iceberg_rest(tmp) as server:
         properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
@@ -124,6 +154,12 @@ SITES: Mapping[str, Open] = {
     "iceberg-1.11.0": real_iceberg,
     "polaris-fake": fake_polaris,
     "polaris-fake-filtered": fake_polaris_filtered,
+    "glue-stock-moto": partial(fake_glue, stock=True),
+    "glue": fake_glue,
+    "glue-in-a-catalog": partial(fake_glue, catalog="outer"),
+    "glue-in-a-nested-catalog": partial(fake_glue, catalog="outer/inner"),
+    "unity-fake": partial(fake_unity, dialect="0.6"),
+    "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
 }
 
 REAL = {"iceberg-1.11.0"}

@@ -1,0 +1,65 @@
+"""Where Unity Catalog keeps tables: what locations it takes, and how it spells them."""
+
+from __future__ import annotations
+
+import re
+from os.path import abspath
+from pathlib import Path
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.model import TableId
+
+SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
+"""All that the server knows, in this case only."""
+
+_LONGEST = 2048
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def checked_location(id: TableId, given: str) -> str:
+    """The location as the server is to be told it, always a URI; InvalidInputError for one it would not take.
+
+    A path without a scheme is a local one: left relative, the server would resolve it against its own directory.
+    """
+    if not given:
+        raise _refused(id, given, "is empty; leave it out for the default place")
+    scheme = _SCHEME.match(given)
+    location = given if scheme else Path(abspath(given)).as_uri()
+    if given.startswith("s3a://"):
+        location = f"s3://{given.removeprefix('s3a://')}"
+    elif scheme and scheme[1] not in SCHEMES:
+        raise _refused(id, given, f"has the scheme {scheme[1]!r}; Unity Catalog takes {', '.join(SCHEMES)} alone")
+    if re.match(r"file:[^/]", given):
+        raise _refused(id, given, "is relative to nobody knows what; give an absolute one")
+    if any(c.isspace() or not c.isprintable() for c in location):
+        raise _refused(id, given, "has a space or a control character; write it percent-encoded, a space as %20")
+    if len(location) > _LONGEST:
+        raise _refused(id, f"{given[:40]}...", f"has {len(location)} characters; Unity Catalog takes {_LONGEST}")
+    _, bucket, path = _parts(location)
+    if not path or (not bucket and not location.startswith("file:")):
+        raise _refused(id, given, "names no bucket, or nothing in it; give it a path, e.g. s3://bucket/tables/t.lance")
+    return location
+
+
+def stored_location(location: str) -> str:
+    """How the server spells a location it was told: without what does not matter in it."""
+    scheme, bucket, path = _parts(location)
+    return f"{scheme}://{'' if scheme == 'file' else bucket}/{path}"
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    """Scheme, bucket and the path in it, its dots resolved."""
+    scheme, _, rest = location.partition(":")
+    bucket, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del names[-1:]
+        elif name not in ("", "."):
+            names.append(name)
+    return scheme, bucket, "/".join(names)
+
+
+def _refused(id: TableId, location: str, why: str) -> InvalidInputError:
+    return InvalidInputError(f"table {id}: its location {location!r} {why}")

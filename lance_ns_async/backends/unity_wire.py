@@ -1,0 +1,247 @@
+"""What goes over the wire of Unity Catalog: paths, bodies and answers, all without a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.backends.unity_columns import schema
+from lance_ns_async.backends.unity_locations import stored_location
+from lance_ns_async.backends.vended import EXPIRY
+from lance_ns_async.errors import Code, NotALanceTableError
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+
+PAGE_SIZE = 100
+"""The most that the server puts on a page."""
+
+CLOCK_SKEW_MILLIS = 60_000
+"""How far the server's clock may be behind ours."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
+_LONGEST_PROPERTY = 255
+_MISSING = re.compile(r"(Catalog|Schema|Table) not found")
+_TWICE = (
+    "the server holds that name twice, made by two calls at once, and serves nothing about it any more; "
+    "only who keeps its database can remove one"
+)
+_DELTA = re.compile(r"\bdelta\b", re.IGNORECASE)
+_ONLY = re.compile(r"\b(only|supported|format)\b", re.IGNORECASE)
+_DELTA_ONLY = "this service registers Delta tables only, so Lance tables are to be declared in another catalog"
+_REFUSALS = ("INVALID_ARGUMENT", "INVALID_PARAMETER_VALUE", "BAD_REQUEST", "UNSUPPORTED_TABLE_FORMAT", "UNIMPLEMENTED")
+_VENDED: Mapping[str, Mapping[str, str]] = {
+    "aws_temp_credentials": {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+    },
+    "azure_user_delegation_sas": {"sas_token": "azure_storage_sas_token"},
+    "gcp_oauth_token": {"oauth_token": "google_storage_token"},
+}
+"""Where Unity's temporary credentials are in its answer, and the storage options of Lance that they become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table, and what Unity knows it by."""
+
+    table: Table
+    uuid: str
+
+
+def possible(name: str) -> bool:
+    """Whether there can be a catalog, a schema or a table of that name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def check_name(id: Id) -> None:
+    """Raises InvalidInputError where nothing could be made under the last name of `id`."""
+    if not possible(id[-1]):
+        raise InvalidInputError(
+            f"{id.kind} {id}: Unity Catalog takes no name such as {id[-1]!r}; "
+            "give one of 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
+        )
+
+
+def check_properties(id: Id, properties: Mapping[str, object]) -> None:
+    """Raises InvalidInputError for properties that the server would fail on."""
+    for key, value in properties.items():
+        if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
+            raise InvalidInputError(
+                f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog keeps texts of up to "
+                f"{_LONGEST_PROPERTY} characters, names and values alike"
+            )
+
+
+def schema_path(id: NamespaceId) -> str:
+    """The path of a catalog, or of a schema in it."""
+    return f"/schemas/{_full_name(id)}" if len(id) > 1 else f"/catalogs/{_full_name(id)}"
+
+
+def table_path(id: TableId) -> str:
+    """The path of a table."""
+    return f"/tables/{_full_name(id)}"
+
+
+def schemas_query(parent: NamespaceId, token: str | None) -> str:
+    """What asks for a page of the schemas in a catalog."""
+    return urlencode({"catalog_name": parent.name, **_page(token)})
+
+
+def tables_query(parent: NamespaceId, token: str | None) -> str:
+    """What asks for a page of the tables in a schema; without columns, which the server collects table by table."""
+    catalog, name = parent
+    return urlencode({"catalog_name": catalog, "schema_name": name, "omit_columns": "true", **_page(token)})
+
+
+def schema_body(id: NamespaceId, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The body that makes a schema."""
+    return {"name": id.name, "catalog_name": id.parent.name, "properties": dict(properties)}
+
+
+def table_body(
+    id: TableId, location: str, properties: Mapping[str, str], columns: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The body that makes a table; of Unity's formats TEXT stands for Lance, which it has no word for."""
+    catalog, schema_name = id.parent
+    return {
+        "name": id.name,
+        "catalog_name": catalog,
+        "schema_name": schema_name,
+        "table_type": "EXTERNAL",
+        "data_source_format": "TEXT",
+        "storage_location": location,
+        "properties": {**properties, "table_type": "lance"},
+        "columns": columns,
+    }
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """The server's code, with a more precise one before it where the message alone is precise, and its message."""
+    code, message = body["error_code"], body.get("message") or ""
+    told = f"{code}: {message}"
+    if "did not return a unique result" in message:
+        return ("NOT_UNIQUE", code), f"{told} ({_TWICE})"
+    if code in _REFUSALS and _DELTA.search(message) and _ONLY.search(message):
+        return ("DELTA_ONLY", code), f"{told} ({_DELTA_ONLY})"
+    if code == "NOT_FOUND" and (missing := _MISSING.match(message)) is not None:
+        return (f"{missing[1].upper()}_NOT_FOUND", code), told
+    # As Databricks spells it.
+    return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), told
+
+
+def schema_names(body: Any) -> Page[str]:
+    """The names of the schemas listed, sorted."""
+    return Page(_sorted(body.get("schemas") or []), _token(body))
+
+
+def table_names(body: Any) -> Page[str]:
+    """The names of the Lance tables listed, sorted; a page that is full of others is an empty one."""
+    return Page(_sorted([one for one in _listed(body) if is_lance(one)]), _token(body))
+
+
+def tables(parent: NamespaceId, storage_options: Mapping[str, str] | None, body: Any) -> Page[Table]:
+    """The Lance tables listed; their columns are not."""
+    lance = {parent.table(text(one["name"])): one for one in _listed(body) if is_lance(one)}
+    return Page([_table(id, storage_options, one) for id, one in lance.items()], _token(body))
+
+
+def managed_tables(body: Any) -> Page[str]:
+    """The names of the tables listed whose data the server keeps, and would delete with them."""
+    return Page(_sorted([one for one in _listed(body) if one.get("table_type") == "MANAGED"]), _token(body))
+
+
+def properties_kept(body: Any) -> Mapping[str, str]:
+    """The properties of a catalog or of a schema."""
+    return texts(body.get("properties"))
+
+
+def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Found:
+    """The Lance table of an answer, columns included."""
+    if not is_lance(body):
+        kind, told = body.get("table_type"), (body.get("properties") or {}).get("table_type")
+        raise NotALanceTableError(
+            f"Invalid input: {id} is no Lance table: it is {kind}, and its property table_type is {told!r}"
+        )
+    return Found(_table(id, storage_options, body), text(body.get("table_id") or ""))
+
+
+def is_lance(body: Any) -> bool:
+    """Whether a table is a Lance table: its format is no part of that."""
+    told = (body.get("properties") or {}).get("table_type")
+    return body.get("table_type") == "EXTERNAL" and isinstance(told, str) and told.lower() == "lance"
+
+
+def made_by(sent: Mapping[str, Any], began_millis: float, body: Any) -> bool:
+    """Whether what is there can be what the call that was begun then has made: the same, and made since.
+
+    Nothing tells it from what another client made of the same parts at the same time, which is as good.
+    """
+    return (
+        body["created_at"] >= began_millis - CLOCK_SKEW_MILLIS
+        and texts(body.get("properties")) == sent["properties"]
+        and stored_location(body.get("storage_location") or "") == stored_location(sent.get("storage_location", ""))
+        and schema(body.get("columns")) == schema(sent.get("columns"))
+    )
+
+
+def credentials(body: Any) -> dict[str, str]:
+    """The temporary credentials as storage options of Lance; empty where there are none, as for local tables."""
+    options = {
+        option: text(given[key])
+        for kind, names in _VENDED.items()
+        if (given := body.get(kind))
+        for key, option in names.items()
+        if given.get(key)
+    }
+    if options and (until := body.get("expiration_time")):
+        options[EXPIRY] = str(int(until))
+    return options
+
+
+def nothing(body: Any) -> None:
+    """An answer that says no more than that the call succeeded."""
+
+
+def text(value: Any) -> str:
+    """The value, which must be a text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where a text is wanted")
+    return value
+
+
+def texts(values: Any) -> dict[str, str]:
+    """The values of a JSON object that may be absent, which must all be texts."""
+    return {key: text(value) for key, value in (values or {}).items()}
+
+
+def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
+    location, kept = text(body["storage_location"]), texts(body.get("properties"))
+    return Table(id, location, kept, storage_options, schema=schema(body.get("columns")))
+
+
+def _listed(body: Any) -> Sequence[Any]:
+    # Some servers leave an empty list out.
+    return body.get("tables") or []
+
+
+def _token(body: Any) -> str | None:
+    return body.get("next_page_token") or None
+
+
+def _sorted(listed: Sequence[Any]) -> Sequence[str]:
+    # A name made twice at once is listed twice.
+    return sorted({text(one["name"]) for one in listed})
+
+
+def _full_name(id: Id) -> str:
+    return ".".join(quote(name, safe="") for name in id)
+
+
+def _page(token: str | None) -> Mapping[str, str]:
+    size = {"max_results": str(PAGE_SIZE)}
+    return size if token is None else {**size, "page_token": token}

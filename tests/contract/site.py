@@ -1,0 +1,32 @@
+"""What the contract's tests know of a catalog that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from lance_ns_async import NamespaceId, TableId
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.registry import load
+
+
+@dataclass(frozen=True)
+class Site:
+    """A catalog to test on."""
+
+    impl: str
+    properties: Mapping[str, str]
+    plant_other: Callable[[TableId], None] | None = None
+    """Puts a table of another format into the catalog; None where it can hold none."""
+    renames: bool = False
+    above: NamespaceId = field(default_factory=NamespaceId)
+    """Where namespaces that hold tables can be made."""
+    nests: bool = True
+    """Whether those hold namespaces, too."""
+    joins: str | None = None
+    """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
+
+    @property
+    def can(self) -> Capabilities:
+        """What the backend says it can do."""
+        return load(self.impl).capabilities

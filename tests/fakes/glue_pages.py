@@ -1,0 +1,69 @@
+"""Pages and patterns of Glue's listings, as pure functions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+import orjson
+
+T = TypeVar("T")
+
+LONGEST_EXPRESSION = 2048
+
+
+class BadRequest(ValueError):
+    """A listing that Glue refuses; the message says why."""
+
+
+def page(
+    items: Sequence[T], subject: str, *, token: str | None, size: int | None, most: int, short: bool = False
+) -> tuple[Sequence[T], str | None]:
+    """One page of the items, at most `most`, and the token of the next.
+
+    A token is good for the listing that gave it, which `subject` tells from others.
+    """
+    if size is not None and not 1 <= size <= most:
+        raise BadRequest(f"maxResults failed to satisfy constraint: a value between 1 and {most}")
+    offset, turn = _read(token, subject) if token is not None else (0, 0)
+    count = size or most
+    if short:
+        count = 0 if turn % 2 == 0 else max(1, count // 2)
+    end = min(offset + count, len(items))
+    # Short pages end with an empty one, too: that all was given shows only in the absent token.
+    more = end < len(items) or (short and count > 0)
+    return items[offset:end], _write(subject, end, turn + 1) if more else None
+
+
+def matching(names: Sequence[str], expression: str) -> Sequence[str]:
+    """The names that are, whole, what the regular expression says."""
+    if len(expression) > LONGEST_EXPRESSION:
+        raise BadRequest(f"expression failed to satisfy constraint: at most {LONGEST_EXPRESSION} characters")
+    try:
+        pattern = re.compile(expression)
+    except re.error as e:
+        raise BadRequest(f"expression is not a regular expression: {e}") from e
+    return [name for name in names if pattern.fullmatch(name)]
+
+
+def shell_matching(names: Sequence[str], expression: str) -> Sequence[str]:
+    """The names that a shell's pattern fits."""
+    return [name for name in names if fnmatchcase(name, expression)]
+
+
+def _write(subject: str, offset: int, turn: int) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([subject, offset, turn])).decode()
+
+
+def _read(token: str, subject: str) -> tuple[int, int]:
+    try:
+        written, offset, turn = orjson.loads(base64.urlsafe_b64decode(token))
+    except (binascii.Error, ValueError, TypeError) as e:
+        raise BadRequest("the token is invalid") from e
+    if written != subject:
+        raise BadRequest("the token is of another listing")
+    return offset, turn

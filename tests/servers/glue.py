@@ -1,0 +1,21 @@
+"""AWS Glue and its STS: moto with catalogs and pages, by way of the tests' fake."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.fakes.glue import FakeGlue
+
+
+@contextmanager
+def glue(directory: Path) -> Iterator[FakeGlue]:
+    """Runs a Glue Data Catalog with one database, `demo`, whose tables lie in the directory.
+
+    It begins empty and keeps nothing: catalog and tables go when it ends.
+    """
+    with tempfile.TemporaryDirectory(dir=directory.resolve(), prefix="glue-") as tables, FakeGlue() as server:
+        server.add_database("", "demo", location=Path(tables).as_uri())
+        yield server
