@@ -70,24 +70,26 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Every type, of the package, its tests and its benchmarks."""
-    install(session, "-e", ".[cli,spark]", *group("types", "test", "servers", "bench"), "nox")
+    install(session, "-e", ".[cli,glue,spark]", *group("types", "test", "servers", "bench"), "nox")
     session.run("mypy")
 
 
 @nox.session(python=PYTHONS)
-@nox.parametrize("extras", ["none", "cli"])
+@nox.parametrize("extras", ["none", "cli,glue"])
 def tests(session: nox.Session, extras: str) -> None:
     """What needs no server of its own: without any extra, and with those that users add."""
     install(session, "-e", "." if extras == "none" else f".[{extras}]", *group("test", "servers"))
-    beside = ["tests/integration", *(["tests/test_cli.py", "tests/test_docs.py"] if extras == "none" else [])]
-    without = [f"--ignore={path}" for path in beside]
+    without = ["--ignore=tests/integration"]
+    if extras == "none":
+        without += ["--ignore=tests/test_cli.py", "--ignore=tests/test_docs.py"]
+        without += ["--ignore-glob=tests/test_*aws*", "--ignore-glob=tests/test_*glue*", "-k", "not glue"]
     session.run("python", "-m", "pytest", "-m", "not integration", *without, *session.posargs)
 
 
 @nox.session
 def integration(session: nox.Session) -> None:
     """Real servers, which the suite fetches and starts itself; one that cannot start fails it."""
-    install(session, "-e", ".[cli]", *group("test", "demo"))
+    install(session, "-e", ".[cli,glue]", *group("test", "demo"))
     session.run("python", "-m", "pytest", "-m", "integration", *session.posargs)
 
 
@@ -124,6 +126,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Describes per second, client CPU and time over the ideal, beside the peer: `-- --quick`, `-- --full`."""
-    install(session, "-e", ".", *group("bench"))
-    session.run("python", "-m", "benchmarks.describe", *session.posargs)
+    """Describes per second, client CPU and time over the ideal, beside the peer: `-- --quick`, `-- glue --quick`."""
+    if session.posargs and session.posargs[0] in ("glue", "hive3", "polaris", "unity"):
+        install(session, "-e", ".[glue]", *group("test", "servers", "bench", "peers"))
+        session.run("python", "-m", "benchmarks.catalogs", *session.posargs)
+    else:
+        install(session, "-e", ".", *group("bench"))
+        session.run("python", "-m", "benchmarks.describe", *session.posargs)
