@@ -7,18 +7,23 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
+from lance_namespace import CreateNamespaceRequest
 
-from lance_ns_async import NamespaceId, TableId
+from lance_ns_async import Namespace, NamespaceId, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.registry import load
+from tests.fakes import hive_raw
 from tests.fakes.glue import FakeGlue
+from tests.fakes.hive import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity_errors import Dialect
+from tests.servers.hive import hive
 from tests.servers.iceberg_rest import iceberg_rest
 
 
@@ -114,6 +119,35 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
         yield Site("glue", properties, None if stock else plant, above=above, nests=False)
 
 
+HiveVersion = Literal["3.1.3", "4.0.1"]
+
+
+@contextmanager
+def fake_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
+    with FakeHive(tmp / "hive", version=version) as server:
+        yield _hive_site(server.uri, tmp)
+
+
+@contextmanager
+def real_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
+    with hive(tmp / "hive", version) as server:
+        yield _hive_site(server.uri, tmp)
+
+
+def _hive_site(uri: str, tmp: Path) -> Site:
+    """A site in a catalog of its own, so that nothing depends on the one that is always there."""
+    properties = {"uri": uri, "root": (tmp / "tables").as_uri()}
+    with Namespace.connect("hive3", properties) as namespace:
+        namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
+
+    def plant(id: TableId) -> None:
+        location = (tmp / "other").as_uri()
+        with hive_raw.RawHive(uri) as raw:
+            raw.do("create_table", hive_raw.table(*id, location=location, parameters={"EXTERNAL": "TRUE"}))
+
+    return Site("hive3", properties, plant, renames=True, above=NamespaceId(["lake"]), nests=False)
+
+
 @contextmanager
 def real_iceberg(tmp: Path) -> Iterator[Site]:
     with iceberg_rest(tmp) as server:
@@ -152,6 +186,10 @@ SITES: Mapping[str, Open] = {
     "iceberg-fake": fake_iceberg,
     "nessie-fake": fake_nessie,
     "iceberg-1.11.0": real_iceberg,
+    "hive-fake-3.1.3": partial(fake_hive, version="3.1.3"),
+    "hive-fake-4.0.1": partial(fake_hive, version="4.0.1"),
+    "hive-3.1.3": partial(real_hive, version="3.1.3"),
+    "hive-4.0.1": partial(real_hive, version="4.0.1"),
     "polaris-fake": fake_polaris,
     "polaris-fake-filtered": fake_polaris_filtered,
     "glue-stock-moto": partial(fake_glue, stock=True),
@@ -162,7 +200,7 @@ SITES: Mapping[str, Open] = {
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
 }
 
-REAL = {"iceberg-1.11.0"}
+REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0"}
 """Those that start a real server."""
 
 PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in SITES]

@@ -1,4 +1,4 @@
-"""Runs one of the real catalog servers, for as long as standard input is open or a command takes.
+"""Runs one of the catalog servers, for as long as standard input is open or a command takes.
 
 `python -m tests.servers iceberg` prints how to connect; `python -m tests.servers iceberg --run lance-ns ls` runs
 a command that finds the catalog in its environment, and keeps what it made for the next time.
@@ -12,33 +12,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from lance_ns_async.spark.java import user_cache
-from tests.servers.iceberg_rest import iceberg_rest
-
-
-class Server(Protocol):
-    """What every server tells of itself."""
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """What `connect` needs to know of it."""
-        ...
-
-
-SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[Server]]] = {"iceberg": iceberg_rest}
-"""By the name of the backend that speaks to them."""
+from tests.servers.catalogs import CATALOGS, Properties
 
 
 def main() -> int:
     """The exit status of the command that was run, if any; SIGTERM and Ctrl-C stop the server, too."""
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
-    parser.add_argument("server", choices=sorted(SERVERS), help="which catalog")
+    parser.add_argument("server", choices=sorted(CATALOGS), help="which catalog")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where its data stays")
     parser.add_argument("--run", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run beside it")
     chosen = parser.parse_args()
@@ -46,12 +32,11 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             directory = chosen.dir or _usual_directory(stack, chosen.server, keep=bool(chosen.run))
-            server = stack.enter_context(SERVERS[chosen.server](directory))
+            properties = stack.enter_context(CATALOGS[chosen.server](directory.resolve()))
             if chosen.run:
-                return subprocess.run(
-                    chosen.run, env=_environment(chosen.server, server, directory), check=False
-                ).returncode
-            for name, value in server.properties.items():
+                environment = _environment(chosen.server, properties)
+                return subprocess.run(chosen.run, env=environment, check=False).returncode
+            for name, value in properties.items():
                 print(f"{name}={value}", flush=True)
             sys.stdin.read()
     except KeyboardInterrupt:
@@ -67,14 +52,10 @@ def _usual_directory(stack: ExitStack, server: str, *, keep: bool) -> Path:
     return directory
 
 
-def _environment(impl: str, server: Server, directory: Path) -> Mapping[str, str]:
+def _environment(impl: str, properties: Properties) -> Mapping[str, str]:
     """How `lance-ns` is told of a catalog."""
-    return {
-        **os.environ,
-        "LANCE_NS_IMPL": impl,
-        "LANCE_NS_PROPERTY_ROOT": (directory / "tables").as_uri(),
-        **{f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in server.properties.items()},
-    }
+    told = {f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in properties.items()}
+    return {**os.environ, "LANCE_NS_IMPL": impl, **told}
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -39,7 +39,6 @@ class IcebergRest(JavaServer):
         self.warehouse.mkdir(parents=True, exist_ok=True)
         port = free_port()
         self.endpoint = f"http://{LOOPBACK}:{port}"
-        self.properties = {"endpoint": self.endpoint}
         jars = classpath("iceberg-rest", COORDINATES)
         arguments = (
             "-Xmx1g",

@@ -1,0 +1,59 @@
+"""Each catalog that a demo can use, begun and told how to connect to."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
+from tests.servers.glue import glue
+from tests.servers.hive import hive
+from tests.servers.iceberg_rest import iceberg_rest
+
+Properties = Mapping[str, str]
+"""What `connect` needs to know of a catalog."""
+
+
+@contextmanager
+def _iceberg(directory: Path) -> Iterator[Properties]:
+    with iceberg_rest(directory) as server:
+        yield {"endpoint": server.endpoint, "root": (directory / "tables").as_uri()}
+
+
+@contextmanager
+def _hive3(directory: Path) -> Iterator[Properties]:
+    with hive(directory) as server:
+        yield {"uri": server.uri, "root": (directory / "tables").as_uri()}
+
+
+@contextmanager
+def _glue(directory: Path) -> Iterator[Properties]:
+    with glue(directory) as server:
+        yield server.properties
+
+
+@contextmanager
+def _polaris(directory: Path) -> Iterator[Properties]:
+    # These two forget what they held, so the data goes as well.
+    with tempfile.TemporaryDirectory(dir=directory, prefix="polaris-") as tables, FakePolaris() as server:
+        server.add_catalog("lake")
+        yield {**server.properties, "root": Path(tables).as_uri()}
+
+
+@contextmanager
+def _unity(directory: Path) -> Iterator[Properties]:
+    with tempfile.TemporaryDirectory(dir=directory, prefix="unity-") as tables, FakeUnity(catalog="lake") as server:
+        yield {"endpoint": server.endpoint, "catalog": "lake", "root": Path(tables).as_uri()}
+
+
+CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Properties]]] = {
+    "glue": _glue,
+    "hive3": _hive3,
+    "iceberg": _iceberg,
+    "polaris": _polaris,
+    "unity": _unity,
+}
+"""By the name of the backend that speaks to them. Those of Iceberg and Hive keep what they hold in the directory."""
