@@ -20,6 +20,9 @@ from .tokens import Tokens
 LANCE = {"table_type": "lance", "managed_by": "storage"}
 """The properties that make an Iceberg table a Lance table whose versions the storage manages."""
 
+MANAGED = {"table_type": "lance", "managed_by": "impl"}
+"""Those of one whose versions the catalog commits."""
+
 
 class FakeIceberg(FakeServer):
     """An Iceberg REST catalog; what it holds and its request log outlive a stop and start."""
@@ -184,6 +187,9 @@ class FakeIceberg(FakeServer):
             case "DELETE", "namespaces", ns, "tables", table:
                 catalog.drop_table(self._key(ns), self._decoded(table), params.get("purgeRequested"))
                 return Answer(204)
+            case "POST", "transactions", "commit" if self.quirks.transactions:
+                catalog.commit_all(_body(request)["table-changes"])
+                return Answer(204)
             case "POST", "tables", "rename":
                 catalog.rename(*self._ends(_body(request)))
                 return Answer(204)
@@ -201,7 +207,10 @@ class FakeIceberg(FakeServer):
             config["defaults"]["rest-page-size"] = str(self._page_size)
         if self.quirks.separator is not None:
             config["overrides"]["namespace-separator"] = self.quirks.separator
-        return Answer.of({**config, "endpoints": ["GET /v1/{prefix}/namespaces", "POST /v1/{prefix}/tables/rename"]})
+        endpoints = ["GET /v1/{prefix}/namespaces", "POST /v1/{prefix}/tables/rename"]
+        if self.quirks.transactions:
+            endpoints.append("POST /v1/{prefix}/transactions/commit")
+        return Answer.of({**config, "endpoints": endpoints})
 
     def _page(self, field: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
         """All items where the client names no page size, or else as many, from the token on."""

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from .iceberg_errors import Refusal
-from .iceberg_metadata import Json, Loaded, check_kinds, commit
+from .iceberg_metadata import Json, Loaded, check_kinds, commit, lax
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class Quirks:
     """Whether a table cannot be created without `assign-uuid`."""
     moves_tables: bool = False
     """Whether a new table gets another location than the one asked for."""
+    lax_snapshots: bool = False
+    """Whether the assertion that there is no snapshot is not enforced, nor that ids and sequence numbers are new;
+    only the current snapshot is kept then, and none can be removed."""
+    transactions: bool = True
+    """Whether several tables can be committed at once."""
 
 
 NESSIE = Quirks(
@@ -57,6 +62,7 @@ NESSIE = Quirks(
     gzip=False,
     filters_snapshots=False,
     needs_uuid=True,
+    lax_snapshots=True,
 )
 """The ways of Project Nessie."""
 
@@ -164,11 +170,27 @@ class IcebergCatalog:
 
     def commit(self, key: str, name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:
         """Creates a table if `assert-create` is among the requirements, and changes one otherwise."""
+        after = self._committed(key, name, requirements, updates)
+        self._tables.setdefault(key, {})[name] = after
+        return after
+
+    def commit_all(self, changes: Sequence[Json]) -> None:
+        """Changes several tables, all or none."""
+        names = [(self.key(it["identifier"]["namespace"]), it["identifier"]["name"]) for it in changes]
+        after = [
+            self._committed(*name, it["requirements"], it["updates"]) for name, it in zip(names, changes, strict=True)
+        ]
+        for (key, name), table in zip(names, after, strict=True):
+            self._tables[key][name] = table
+
+    def _committed(self, key: str, name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:
         check_kinds(requirements, updates)
         creates = any(requirement["type"] == "assert-create" for requirement in requirements)
         table = self.find(key, name) if creates else self.load(key, name)
         if creates and self.quirks.needs_uuid and all(u["action"] != "assign-uuid" for u in updates):
             raise Refusal(400, "IllegalArgumentException", "Table UUID is missing")
+        if self.quirks.lax_snapshots and table is not None:
+            table, requirements, updates = lax(table, requirements, updates)
         after = commit(table, requirements, updates)
         if not self._exists(key):
             what = f"Cannot create table {self._shown(key, name)} in catalog rest_backend."
@@ -176,7 +198,6 @@ class IcebergCatalog:
             raise Refusal(404, "NoSuchNamespaceException", message)
         if creates and self.quirks.moves_tables:
             after["metadata"]["location"] += f"_{uuid4()}"
-        self._tables.setdefault(key, {})[name] = after
         return after
 
     def drop_table(self, key: str, name: str, purge: str | None) -> None:

@@ -16,6 +16,9 @@ from uuid import uuid4
 from .iceberg_errors import Refusal
 from .jetty import JettyError
 
+_LEEWAY_MILLIS = 60_000
+"""How far a snapshot's time may be before that of the table's last change."""
+
 Json = dict[str, Any]
 Loaded = dict[str, Any]
 """What loading a table answers: `metadata-location` and `metadata`."""
@@ -31,6 +34,24 @@ def commit(table: Loaded | None, requirements: Sequence[Json], updates: Sequence
     if table is None:
         _check_complete(draft.metadata, bool(updates))
     return draft.finished()
+
+
+def lax(
+    table: Loaded, requirements: Sequence[Json], updates: Sequence[Json]
+) -> tuple[Loaded, Sequence[Json], Sequence[Json]]:
+    """A commit to an existing table in such a form that only what Nessie enforces is enforced."""
+    if any(update["action"] == "remove-snapshots" for update in updates):
+        raise Refusal(500, "UnsupportedOperationException", "remove-snapshots")
+    last = table["metadata"]["last-sequence-number"]
+    kept = [it for it in requirements if it["type"] != "assert-ref-snapshot-id" or it["snapshot-id"] is not None]
+    if any(update["action"] == "add-snapshot" for update in updates):
+        # The newest takes the place of those before it.
+        table = {**table, "metadata": {**table["metadata"], "snapshots": []}}
+    given = [
+        {**it, "snapshot": {**it["snapshot"], "sequence-number": last + 1}} if "snapshot" in it else it
+        for it in updates
+    ]
+    return table, kept, given
 
 
 def check_kinds(requirements: Sequence[Json], updates: Sequence[Json]) -> None:
@@ -155,6 +176,27 @@ def _assert_table_uuid(table: Loaded | None, requirement: Json) -> None:
         raise Refusal(409, "CommitFailedException", message)
 
 
+def _assert_ref_snapshot_id(table: Loaded | None, requirement: Json) -> None:
+    name, wanted = requirement["ref"], requirement["snapshot-id"]
+    found = table["metadata"]["refs"].get(name) if table else None
+    if found is None and wanted is not None:
+        what = f"branch or tag {name} is missing, expected {wanted}"
+    elif found is not None and wanted is None:
+        what = f"{found['type']} {name} was created concurrently"
+    elif found is not None and found["snapshot-id"] != wanted:
+        what = f"{found['type']} {name} has changed: expected id {wanted} != {found['snapshot-id']}"
+    else:
+        return
+    raise Refusal(409, "CommitFailedException", f"Requirement failed: {what}")
+
+
+def _assert_current_schema_id(table: Loaded | None, requirement: Json) -> None:
+    found, wanted = table["metadata"]["current-schema-id"] if table else None, requirement["current-schema-id"]
+    if found != wanted:
+        message = f"Requirement failed: current schema changed: expected id {wanted} != {found}"
+        raise Refusal(409, "CommitFailedException", message)
+
+
 def _upgrade_format_version(draft: Draft, update: Json) -> None:
     now, then = draft.metadata["format-version"], update["format-version"]
     if then < now:
@@ -183,8 +225,22 @@ def _add_snapshot(draft: Draft, update: Json) -> None:
     if any(old["snapshot-id"] == snapshot["snapshot-id"] for old in metadata["snapshots"]):
         message = f"Snapshot already exists for id: {snapshot['snapshot-id']}"
         raise Refusal(400, "ValidationException", message)
+    for needed in ("manifest-list", "timestamp-ms"):
+        if needed not in snapshot:
+            raise Refusal(500, "IllegalArgumentException", f"Cannot parse missing field: {needed}")
+    if snapshot["timestamp-ms"] < metadata.get("last-updated-ms", 0) - _LEEWAY_MILLIS:
+        raise Refusal(400, "IllegalArgumentException", "[BUG] Expected sorted snapshot log entries.")
+    sequence, last = snapshot.get("sequence-number", 0), metadata["last-sequence-number"]
+    if metadata["format-version"] > 1 and sequence <= last:
+        what = f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
+        raise Refusal(409, "CommitFailedException", f"Validation failed, please retry: {what}")
     metadata["snapshots"].append(snapshot)
-    metadata["last-sequence-number"] = snapshot.get("sequence-number", 0)
+    metadata["last-sequence-number"] = sequence
+
+
+def _remove_snapshots(draft: Draft, update: Json) -> None:
+    kept = [old for old in draft.metadata["snapshots"] if old["snapshot-id"] not in update["snapshot-ids"]]
+    draft.metadata["snapshots"] = kept
 
 
 def _set_snapshot_ref(draft: Draft, update: Json) -> None:
@@ -199,6 +255,8 @@ def _set_snapshot_ref(draft: Draft, update: Json) -> None:
 REQUIREMENTS: Mapping[str, Callable[[Loaded | None, Json], None]] = {
     "assert-create": _assert_create,
     "assert-table-uuid": _assert_table_uuid,
+    "assert-ref-snapshot-id": _assert_ref_snapshot_id,
+    "assert-current-schema-id": _assert_current_schema_id,
 }
 
 UPDATES: Mapping[str, Callable[[Draft, Json], None]] = {
@@ -215,6 +273,7 @@ UPDATES: Mapping[str, Callable[[Draft, Json], None]] = {
     "remove-properties": _remove_properties,
     "add-snapshot": _add_snapshot,
     "set-snapshot-ref": _set_snapshot_ref,
+    "remove-snapshots": _remove_snapshots,
 }
 
 

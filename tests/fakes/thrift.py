@@ -1,0 +1,297 @@
+"""What a fake Thrift server is made of: sockets on a thread of its own, a log of calls, faults on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from abc import ABC, abstractmethod
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+from .faults import Delay, Hold
+from .sockets import reset
+from .thrift_calls import Call, Ending, HangUp, Rewrite, When, WireFault
+from .thrift_sasl import log_in
+from .thrift_wire import EXCEPTION, REPLY, Message, NotThriftError, Struct, frame, read_message
+
+
+class ThriftServer(ABC):
+    """A Thrift server on 127.0.0.1 and a free port, run by its own thread and event loop.
+
+    Calls are carried out one at a time, those of one connection in their order. A call waits first (`hold`,
+    `delay`), then meets the oldest fault that matches it. `match` is searched in the method's name followed by
+    a blank and the arguments by number: `"^get_table_req .*'t1'"`.
+    """
+
+    def __init__(
+        self, *, framed: bool = False, plain_sasl: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.requests: list[Call] = []
+        self.connections = 0
+        """How many connections were opened."""
+        self.most_in_flight = 0
+        """How many calls were under way at once at most. Replies are quick: `hold` or `delay` lets them gather."""
+        self._in_flight = 0
+        self._opened = 0
+        self._framed = framed
+        self._plain_sasl = plain_sasl
+        self._tls = tls
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._faults: list[WireFault] = []
+        self._delays: list[Delay] = []
+        self._holds: list[Hold] = []
+        self._open: dict[asyncio.Task[None], StreamWriter] = {}
+        self._port = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._stopping: asyncio.Event
+
+    @abstractmethod
+    def handle(self, call: Call) -> Message:
+        """Carries a call out; called with the lock held, on the server's thread. May raise HangUp."""
+
+    @abstractmethod
+    def thrown(self, reply: Message, exception: str, message: str) -> Message:
+        """The reply when the method throws an exception of this name instead."""
+
+    @property
+    def uri(self) -> str:
+        """Where it listens; this stays the same when the server is stopped and started again."""
+        return f"thrift://127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def calls(self) -> list[str]:
+        """The names of the methods called, in their order."""
+        return [call.method for call in self.requests]
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open now. One is known to have ended when the server next reads from it."""
+        return len(self._open)
+
+    def wait_open(self, count: int, within: float = 10.0) -> None:
+        """Blocks the calling thread until `count` connections are open; TimeoutError after `within` seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._open) == count, within):
+                raise TimeoutError(f"{len(self._open)} connections are open, not {count}")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Listens; after a stop, on the same port and with everything it held."""
+        started: Future[int] = Future()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(started),), daemon=True)
+        self._thread.start()
+        self._port = started.result()
+
+    def stop(self) -> None:
+        """Dies: refuses connections, resets the open ones, drops what is under way. May be called twice."""
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+            self._thread = None
+
+    def clear(self) -> None:
+        """Forgets the calls and counts from nothing again; the connections that are open stay open."""
+        with self._lock:
+            self.requests.clear()
+            self.connections = 0
+            self.most_in_flight = self._in_flight
+
+    def fail(
+        self,
+        exception: str,
+        message: str,
+        *,
+        match: str = "",
+        times: int | None = 1,
+        when: Literal["before", "after"] = "before",
+    ) -> None:
+        """Throws an exception: one that the method declares, or `TApplicationException`."""
+        self._add(match, times, when, lambda reply: self.thrown(reply, exception, message))
+
+    def cut(
+        self,
+        match: str = "",
+        *,
+        when: When = "before",
+        times: int | None = 1,
+        ending: Literal["close", "reset"] = "close",
+    ) -> None:
+        """Ends the connection instead of replying, or in the middle of the reply."""
+        self._add(match, times, when, lambda reply: reply if when == "middle" else None, ending)
+
+    def reply_wrong_seqid(self, match: str = "", *, times: int | None = 1) -> None:
+        """Replies as to another call: the sequence number is one more than that of the call."""
+        self._add(match, times, "after", lambda reply: replace(reply, sequence=reply.sequence + 1))
+
+    def reply_wrong_name(self, match: str = "", *, name: str = "other", times: int | None = 1) -> None:
+        """Replies as to another method."""
+        self._add(match, times, "after", lambda reply: replace(reply, name=name))
+
+    def garbage(self, data: bytes, *, match: str = "", times: int | None = 1) -> None:
+        """Sends these bytes in place of a reply and lets the connection be."""
+        self._add(match, times, "before", lambda reply: data)
+
+    def delay(self, seconds: float, match: str = "", *, times: int | None = None) -> None:
+        """Makes calls wait before they are carried out: a slow server, or the way to a far one."""
+        with self._lock:
+            self._delays.append(Delay(match, times, seconds))
+
+    @contextmanager
+    def hold(self, match: str = "") -> Iterator[Hold]:
+        """Makes calls wait until the hold is released, or its `with` block ends."""
+        hold = Hold(match)
+        with self._lock:
+            self._holds.append(hold)
+        try:
+            yield hold
+        finally:
+            with self._lock:
+                self._holds.remove(hold)
+            hold.release()
+
+    def heal(self) -> None:
+        """Forgets the faults and delays that are still to come."""
+        with self._lock:
+            self._faults.clear()
+            self._delays.clear()
+
+    def _add(
+        self,
+        match: str,
+        times: int | None,
+        when: When,
+        rewrite: Rewrite,
+        ending: Ending = "keep",
+    ) -> None:
+        with self._lock:
+            self._faults.append(WireFault(match, times, when, rewrite, ending))
+
+    async def _serve(self, started: Future[int]) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            listener = await asyncio.start_server(self._met, "127.0.0.1", self._port, ssl=self._tls)
+        except OSError as e:
+            started.set_exception(e)
+            return
+        started.set_result(listener.sockets[0].getsockname()[1])
+        await self._stopping.wait()
+        for listening in listener.sockets:
+            self._loop.remove_reader(listening.fileno())
+        # Python 3.11 loses a connection that is still being accepted when its listener closes.
+        await _turns()
+        listener.close()
+        for writer in self._open.values():
+            reset(writer)
+        while self._open:
+            tasks = list(self._open)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        await _turns()
+
+    async def _met(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        with self._changed:
+            self.connections += 1
+            self._opened += 1
+            number = self._opened
+            self._open[task] = writer
+            self._changed.notify_all()
+        try:
+            await self._talk(reader, writer, number)
+        except (ConnectionError, EOFError, HangUp, NotThriftError, UnicodeDecodeError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort()
+            with self._changed:
+                del self._open[task]
+                self._changed.notify_all()
+
+    async def _talk(self, reader: StreamReader, writer: StreamWriter, connection: int) -> None:
+        if self._plain_sasl is not None:
+            await log_in(reader, writer, self._plain_sasl)
+        framed = self._framed or self._plain_sasl is not None
+        while True:
+            message = await read_message(reader, framed=framed)
+            call = Call(message.name, message.body, message.sequence, connection)
+            with self._lock:
+                self.requests.append(call)
+                self._in_flight += 1
+                self.most_in_flight = max(self.most_in_flight, self._in_flight)
+            try:
+                await self._wait(call)
+                fault, reply = self._reply(call)
+                data = _encoded(reply, framed=framed)
+                if data is not None:
+                    half = fault is not None and fault.when == "middle"
+                    writer.write(data[: len(data) // 2] if half else data)
+                    await writer.drain()
+            finally:
+                with self._lock:
+                    self._in_flight -= 1
+            match fault.ending if fault else "keep":
+                case "close":
+                    await _hang_up(writer)
+                case "reset":
+                    reset(writer)
+                    raise HangUp
+
+    # The rules know requests of another kind, of which they only look at the text.
+    async def _wait(self, call: Any) -> None:
+        with self._lock:
+            holds = list(self._holds)
+            seconds = sum(delay.seconds for delay in self._delays if delay.takes(call))
+        for hold in holds:
+            await hold.pass_by(call)
+        if seconds:
+            await asyncio.sleep(seconds)
+
+    def _reply(self, call: Any) -> tuple[WireFault | None, Message | bytes | None]:
+        with self._lock:
+            fault = next((fault for fault in self._faults if fault.takes(call)), None)
+            if fault is None:
+                return None, self.handle(call)
+            unsaid = Message(REPLY, call.method, call.sequence)
+            return fault, fault.rewrite(unsaid if fault.when == "before" else self.handle(call))
+
+
+def application_exception(reply: Message, type: int, message: str) -> Message:
+    """The reply when the server cannot make the call at all."""
+    return replace(reply, kind=EXCEPTION, body=Struct({1: message, 2: type}))
+
+
+async def _hang_up(writer: StreamWriter) -> None:
+    """Ends the connection once all that was said has been sent."""
+    writer.close()
+    await writer.wait_closed()
+    raise HangUp
+
+
+def _encoded(reply: Message | bytes | None, *, framed: bool) -> bytes | None:
+    if not isinstance(reply, Message):
+        return reply
+    return frame(reply.encoded()) if framed else reply.encoded()
+
+
+async def _turns() -> None:
+    """Lets the loop do what it has begun; accepting a connection takes it several turns."""
+    for _ in range(10):
+        await asyncio.sleep(0)
