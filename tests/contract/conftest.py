@@ -12,7 +12,8 @@ import pytest
 from lance_namespace import CreateNamespaceRequest
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
-from tests.contract.sites import PARAMS, SITES, Site
+from tests.contract.site import Site
+from tests.contract.sites import PARAMS, SITES
 
 _numbers = itertools.count()
 

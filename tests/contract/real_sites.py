@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import httpx
 import pytest
+from lance_namespace import CreateNamespaceRequest
 
-from lance_ns_async import TableId
+from lance_ns_async import Namespace, NamespaceId, TableId
 from tests.contract.site import Site
+from tests.fakes import hive_raw
+from tests.servers.hive import hive
+from tests.servers.iceberg_rest import iceberg_rest
 from tests.servers.nessie import nessie
+
+HiveVersion = Literal["3.1.3", "4.0.1"]
 
 
 @contextmanager
@@ -22,10 +29,47 @@ def real_nessie(tmp: Path) -> Iterator[Site]:
         for name, value in server.s3.environment.items():
             patch.setenv(name, value)
         kept = {name: value for name, value in server.properties.items() if not name.startswith("storage.")}
-        yield Site("iceberg", kept, lambda id: _plant_iceberg(server.endpoint, id), renames=True)
+        yield Site(
+            "iceberg",
+            kept,
+            lambda id: _plant_iceberg(f"{server.endpoint}/v1/main%7Cwarehouse", "%1F", id),
+            renames=True,
+        )
 
 
-def _plant_iceberg(endpoint: str, id: TableId) -> None:
+@contextmanager
+def real_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
+    with hive(tmp / "hive", version) as server:
+        yield hive_site(server.uri, tmp)
+
+
+@contextmanager
+def real_iceberg(tmp: Path) -> Iterator[Site]:
+    with iceberg_rest(tmp) as server:
+
+        def plant(id: TableId) -> None:
+            location = (tmp / "other" / "-".join(id)).as_uri()
+            _plant_iceberg(f"{server.endpoint}/v1", "%2E", id, location=location)
+
+        properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
+        yield Site("iceberg", properties, plant, renames=True)
+
+
+def hive_site(uri: str, tmp: Path) -> Site:
+    """A site in a catalog of its own, so that nothing depends on the one that is always there."""
+    properties = {"uri": uri, "root": (tmp / "tables").as_uri()}
+    with Namespace.connect("hive3", properties) as namespace:
+        namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
+
+    def plant(id: TableId) -> None:
+        location = (tmp / "other").as_uri()
+        with hive_raw.RawHive(uri) as raw:
+            raw.do("create_table", hive_raw.table(*id, location=location, parameters={"EXTERNAL": "TRUE"}))
+
+    return Site("hive3", properties, plant, renames=True, above=NamespaceId(["lake"]), nests=False)
+
+
+def _plant_iceberg(base: str, separator: str, id: TableId, **given: str) -> None:
     """An Iceberg table as an Iceberg client would make it."""
     body = {
         "name": id.name,
@@ -35,7 +79,7 @@ def _plant_iceberg(endpoint: str, id: TableId) -> None:
             "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
         },
         "stage-create": False,
+        **given,
     }
-    levels = "%1F".join(quote(level, safe="") for level in id.parent)
-    answer = httpx.post(f"{endpoint}/v1/main%7Cwarehouse/namespaces/{levels}/tables", json=body, trust_env=False)
-    answer.raise_for_status()
+    levels = separator.join(quote(level, safe="") for level in id.parent)
+    httpx.post(f"{base}/namespaces/{levels}/tables", json=body, trust_env=False).raise_for_status()

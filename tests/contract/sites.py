@@ -4,49 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
-import httpx
 import pytest
-from lance_namespace import CreateNamespaceRequest
 
-from lance_ns_async import Namespace, NamespaceId, TableId
-from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.registry import load
-from tests.fakes import hive_raw
+from lance_ns_async import NamespaceId, TableId
+from tests.contract.real_sites import HiveVersion, hive_site, real_hive, real_iceberg, real_nessie
+from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity_errors import Dialect
-from tests.servers.hive import hive
-from tests.servers.iceberg_rest import iceberg_rest
-
-
-@dataclass(frozen=True)
-class Site:
-    """A catalog to test on."""
-
-    impl: str
-    properties: Mapping[str, str]
-    plant_other: Callable[[TableId], None] | None = None
-    """Puts a table of another format into the catalog; None where it can hold none."""
-    renames: bool = False
-    above: NamespaceId = field(default_factory=NamespaceId)
-    """Where namespaces that hold tables can be made."""
-    nests: bool = True
-    """Whether those hold namespaces, too."""
-    joins: str | None = None
-    """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
-
-    @property
-    def can(self) -> Capabilities:
-        """What the backend says it can do."""
-        return load(self.impl).capabilities
 
 
 @contextmanager
@@ -119,40 +90,10 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
         yield Site("glue", properties, None if stock else plant, above=above, nests=False)
 
 
-HiveVersion = Literal["3.1.3", "4.0.1"]
-
-
 @contextmanager
 def fake_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
     with FakeHive(tmp / "hive", version=version) as server:
-        yield _hive_site(server.uri, tmp)
-
-
-@contextmanager
-def real_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
-    with hive(tmp / "hive", version) as server:
-        yield _hive_site(server.uri, tmp)
-
-
-def _hive_site(uri: str, tmp: Path) -> Site:
-    """A site in a catalog of its own, so that nothing depends on the one that is always there."""
-    properties = {"uri": uri, "root": (tmp / "tables").as_uri()}
-    with Namespace.connect("hive3", properties) as namespace:
-        namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
-
-    def plant(id: TableId) -> None:
-        location = (tmp / "other").as_uri()
-        with hive_raw.RawHive(uri) as raw:
-            raw.do("create_table", hive_raw.table(*id, location=location, parameters={"EXTERNAL": "TRUE"}))
-
-    return Site("hive3", properties, plant, renames=True, above=NamespaceId(["lake"]), nests=False)
-
-
-@contextmanager
-def real_iceberg(tmp: Path) -> Iterator[Site]:
-    with iceberg_rest(tmp) as server:
-        properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
-        yield Site("iceberg", properties, lambda id: _plant_iceberg(server.endpoint, tmp, id), renames=True)
+        yield hive_site(server.uri, tmp)
 
 
 def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) -> Site:
@@ -160,23 +101,6 @@ def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) ->
         server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
 
     return Site("iceberg", {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}, plant, renames=True)
-
-
-def _plant_iceberg(endpoint: str, tmp: Path, id: TableId) -> None:
-    """An Iceberg table as an Iceberg client would make it."""
-    body = {
-        "name": id.name,
-        "location": (tmp / "other" / "-".join(id)).as_uri(),
-        "schema": {
-            "type": "struct",
-            "schema-id": 0,
-            "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
-        },
-        "stage-create": False,
-    }
-    httpx.post(
-        f"{endpoint}/v1/namespaces/{'%2E'.join(id.parent)}/tables", json=body, trust_env=False
-    ).raise_for_status()
 
 
 Open = Callable[[Path], AbstractContextManager[Site]]
@@ -190,6 +114,7 @@ SITES: Mapping[str, Open] = {
     "hive-fake-4.0.1": partial(fake_hive, version="4.0.1"),
     "hive-3.1.3": partial(real_hive, version="3.1.3"),
     "hive-4.0.1": partial(real_hive, version="4.0.1"),
+    "nessie-0.99.0": real_nessie,
     "polaris-fake": fake_polaris,
     "polaris-fake-filtered": fake_polaris_filtered,
     "glue-stock-moto": partial(fake_glue, stock=True),
@@ -200,7 +125,7 @@ SITES: Mapping[str, Open] = {
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
 }
 
-REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0"}
+REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Those that start a real server."""
 
 PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in SITES]

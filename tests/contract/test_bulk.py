@@ -8,7 +8,7 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace
 from tests.contract.conftest import Home, Room
-from tests.contract.sites import Site
+from tests.contract.site import Site
 
 
 async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: Home) -> None:

@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.contract.conftest import Home, Room
-from tests.contract.sites import Site
+from tests.contract.site import Site
 
 
 async def test_a_made_namespace_is_described_with_its_properties(ns: AsyncNamespace, room: Room) -> None:

@@ -1,4 +1,4 @@
-"""The demo from end to end, Spark included: in the embedded catalog and in a real Iceberg one."""
+"""The demo from end to end, Spark included: in the embedded catalog and in each that is a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.iceberg_rest import iceberg_rest
+from tests.servers.catalogs import CATALOGS
 
 pytestmark = pytest.mark.integration
 
@@ -40,9 +40,13 @@ def test_spark_reads_all_that_was_made(tmp_path: Path) -> None:
     assert again[-1] == lines[-1]
 
 
-def test_spark_reads_what_an_iceberg_catalog_locates(tmp_path: Path) -> None:
-    with iceberg_rest(tmp_path) as server:
-        root = (tmp_path / "tables").as_uri()
-        lines = demo("-i", "iceberg", "-p", f"endpoint={server.endpoint}", "-p", f"root={root}", "--rows", "20")
-    assert lines[0] == f"50 Lance tables of 20 rows in iceberg:{server.endpoint}, namespace demo"
+@pytest.mark.parametrize(
+    ("catalog", "namespace"), [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")]
+)
+def test_spark_reads_what_a_catalog_locates(tmp_path: Path, catalog: str, namespace: str) -> None:
+    with CATALOGS[catalog](tmp_path) as properties:
+        given = [argument for item in properties.items() for argument in ("-p", "=".join(item))]
+        lines = demo("-i", catalog, *given, "--namespace", namespace, "--rows", "20")
+    assert lines[0].startswith(f"50 Lance tables of 20 rows in {catalog}:")
+    assert lines[0].endswith(f", namespace {namespace}")
     assert lines[-1].startswith("Spark read 1,000 rows of 50 tables, all that were made")
