@@ -15,6 +15,9 @@ from lance_ns_async.policy import remaining
 
 T = TypeVar("T")
 
+_MORE_TIME = 1.0
+"""Seconds that somebody must have more than another for what failed for want of time to be tried again."""
+
 
 class SingleFlight(Generic[T]):
     """Work that is under way at most once, whatever the number of those who want its outcome.
@@ -41,7 +44,7 @@ class SingleFlight(Generic[T]):
                 return await self._done()
             if not isinstance(self._last, LanceNamespaceError):
                 return self._last
-            if _until() > self._last_until:
+            if isinstance(self._last, ServiceUnavailableError) and _until() > self._last_until + _MORE_TIME:
                 # It failed for somebody who had less time.
                 return await self._done()
             raise type(self._last)(str(self._last)) from self._last
