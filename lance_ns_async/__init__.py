@@ -11,20 +11,32 @@ if TYPE_CHECKING:
     from lance_ns_async.listing import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
     from lance_ns_async.policy import Call, Policy
-    from lance_ns_async.sync import DirNamespace, IcebergNamespace, Namespace
+    from lance_ns_async.sync import (
+        DirNamespace,
+        GlueNamespace,
+        Hive3Namespace,
+        IcebergNamespace,
+        Namespace,
+        PolarisNamespace,
+        UnityNamespace,
+    )
 
 __all__ = [
     "AsyncNamespace",
     "Call",
     "Described",
     "DirNamespace",
+    "GlueNamespace",
+    "Hive3Namespace",
     "IcebergNamespace",
     "Listed",
     "Namespace",
     "NamespaceId",
+    "PolarisNamespace",
     "Policy",
     "Table",
     "TableId",
+    "UnityNamespace",
 ]
 
 # Loaded when first asked for: the spec's models alone take half a second to import.
@@ -33,13 +45,17 @@ _HOMES = {
     "Call": "policy",
     "Described": "bulk",
     "DirNamespace": "sync",
+    "GlueNamespace": "sync",
+    "Hive3Namespace": "sync",
     "IcebergNamespace": "sync",
     "Listed": "listing",
     "Namespace": "sync",
     "NamespaceId": "model",
     "Policy": "policy",
+    "PolarisNamespace": "sync",
     "Table": "model",
     "TableId": "model",
+    "UnityNamespace": "sync",
 }
 
 

@@ -24,6 +24,10 @@ class Entry:
 BACKENDS: Mapping[str, Entry] = {
     "dir": Entry("lance_ns_async.backends.directory", "DirectoryBackend"),
     "iceberg": Entry("lance_ns_async.backends.iceberg", "IcebergBackend"),
+    "hive3": Entry("lance_ns_async.backends.hive3", "HiveBackend"),
+    "glue": Entry("lance_ns_async.backends.glue", "GlueBackend", extra="glue"),
+    "polaris": Entry("lance_ns_async.backends.polaris", "PolarisBackend"),
+    "unity": Entry("lance_ns_async.backends.unity", "UnityBackend"),
 }
 
 

@@ -41,7 +41,7 @@ class Session:
         """
         backend_class = registry.load(impl)
         settings = backend_class.settings.parse(properties)
-        caller = Caller(policy or settings.policy(), backend_class.errors)
+        caller = Caller(settings.within(policy or settings.policy()), backend_class.errors)
         return cls(backend_class.open(settings, caller), caller, _namespace_id(impl, settings, properties))
 
     def namespace_id(self) -> str:

@@ -137,6 +137,10 @@ class Settings(BaseModel, ABC):
             backoff_max=self.backoff_max,
         )
 
+    def within(self, policy: Policy) -> Policy:
+        """The policy, as far as what these settings open can follow it."""
+        return policy
+
     def usual_attempt(self) -> float:
         """Seconds one sending of a call may take where `attempt_timeout` was not set."""
         return _USUAL.attempt_timeout

@@ -41,6 +41,11 @@ class Block:
         return "\n".join(line for line in lines if not line.startswith("$ "))
 
     @property
+    def is_code(self) -> bool:
+        """Whether a reader can run it."""
+        return self.language in ("python", "console")
+
+    @property
     def is_output(self) -> bool:
         """Whether it shows what the block before it prints."""
         return (self.language, self.title) == ("text", "Output")
@@ -65,7 +70,7 @@ class Page:
     @property
     def runs(self) -> bool:
         """Whether there is code on it."""
-        return any(block.language in ("python", "console") for block in self.blocks())
+        return any(block.is_code for block in self.blocks())
 
     def blocks(self) -> Iterator[Block]:
         """All fenced blocks, in order."""

@@ -13,14 +13,22 @@ import pytest
 import lance_ns_async.spark
 from lance_ns_async import registry
 from lance_ns_async.settings import Settings
-from tests.fakes.iceberg import FakeIceberg
 from tests.pages import Page, pages
 from tests.reader import Reader, comparable
+from tests.stand_ins import stand_ins
 
-SETTINGS = {"catalogs/dir.md": "dir", "catalogs/iceberg.md": "iceberg"}
-"""The pages of the catalogs, and what each is connected by."""
+CATALOGS = {impl: Page(f"catalogs/{impl}.md") for impl in registry.BACKENDS}
+"""What each catalog is connected by, and its page."""
 
-REQUIRED = {"dir": {"root": "lake"}, "iceberg": {"endpoint": "https://catalog.example.com"}}
+REQUIRED = {
+    "dir": {"root": "lake"},
+    "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"},
+    "hive3": {},
+    "iceberg": {"endpoint": "https://catalog.example.com"},
+    "polaris": {"endpoint": "https://polaris.example.com"},
+    "unity": {"endpoint": "https://unity.example.com", "catalog": "main"},
+}
+"""Properties without which no other can be given."""
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
@@ -31,11 +39,11 @@ WITH_CODE = [
 
 
 @pytest.fixture
-def stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
-    """What a page writes for the working directory and for a catalog, and what they are here."""
+def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+    """What the page writes for the working directory and for catalogs, and what they are here."""
     monkeypatch.chdir(tmp_path)
-    with FakeIceberg() as server:
-        yield {"/home/you": str(tmp_path), "https://catalog.example.com": server.endpoint}
+    with stand_ins(page) as servers:
+        yield {"/home/you": str(tmp_path), **servers}
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
@@ -57,7 +65,24 @@ def test_output_follows_the_code_that_prints_it(page: Page) -> None:
 
 
 def test_every_catalog_has_a_page() -> None:
-    assert set(SETTINGS.values()) == set(registry.BACKENDS)
+    assert {page.name for page in pages() if page.name.startswith("catalogs/")} == {p.name for p in CATALOGS.values()}
+
+
+@pytest.mark.parametrize("impl", CATALOGS)
+def test_every_catalog_is_on_the_first_page(impl: str) -> None:
+    assert re.search(rf'^\|.*\(catalogs/{impl}\.md\).*\| `"{impl}"` \|', Page("index.md").text, re.MULTILINE)
+
+
+def test_every_class_path_is_told() -> None:
+    named = {name for name in lance_ns_async.__all__ if name.endswith("Namespace")} - {"AsyncNamespace", "Namespace"}
+    assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("sync.md").text)) == named
+
+
+# The directory's table has all errors that pylance knows, most of which nothing here raises.
+@pytest.mark.parametrize("impl", [impl for impl in CATALOGS if impl != "dir"])
+def test_every_error_of_a_catalog_is_explained(impl: str) -> None:
+    explained = Page("errors.md").text
+    assert [error for error in set(registry.load(impl).errors.values()) if f"`{error.__name__}`" not in explained] == []
 
 
 @pytest.mark.parametrize("package", [lance_ns_async, lance_ns_async.spark], ids=lambda package: package.__name__)
@@ -66,11 +91,10 @@ def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
     assert [name for name in package.__all__ if not re.search(rf"^::: \S+\.{name}$", told, re.MULTILINE)] == []
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_catalogs_page_names_every_property_and_its_default(name: str) -> None:
-    impl = SETTINGS[name]
+@pytest.mark.parametrize("impl", CATALOGS)
+def test_a_catalogs_page_names_every_property_and_its_default(impl: str) -> None:
     settings = registry.load(impl).settings
-    written = Page(name).properties()
+    written = CATALOGS[impl].properties()
     expected = {f"{field}.*" if field in settings.prefixes else field for field in settings.model_fields}
     assert set(written) == expected
     for field, default in written.items():

@@ -32,6 +32,7 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             directory = chosen.dir or _usual_directory(stack, chosen.server, keep=bool(chosen.run))
+            directory.mkdir(parents=True, exist_ok=True)
             properties = stack.enter_context(CATALOGS[chosen.server](directory.resolve()))
             if chosen.run:
                 environment = _environment(chosen.server, properties)
@@ -47,9 +48,7 @@ def main() -> int:
 def _usual_directory(stack: ExitStack, server: str, *, keep: bool) -> Path:
     if not keep:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-")))
-    directory = user_cache() / "servers" / server
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
+    return user_cache() / "servers" / server
 
 
 def _environment(impl: str, properties: Properties) -> Mapping[str, str]:
