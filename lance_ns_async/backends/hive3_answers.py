@@ -1,0 +1,174 @@
+"""What comes over the wire from a Hive Metastore: what answers and exceptions mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lance_namespace.errors import UnsupportedOperationError
+
+from lance_ns_async.backends.hive3_wire import OWNER_TYPES, Catalog, Database, table_parameters
+from lance_ns_async.errors import Code, NotALanceTableError
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.transports.tbinary import nested, text, text_pairs
+from lance_ns_async.transports.tdecoder import Decoder, fields_of, struct_in
+
+HIDDEN = frozenset(
+    {
+        "COLUMN_STATS_ACCURATE",
+        "DO_NOT_UPDATE_STATS",
+        "EXTERNAL",
+        "numFiles",
+        "numFilesErasureCoded",
+        "numRows",
+        "rawDataSize",
+        "totalSize",
+        "transient_lastDdlTime",
+    }
+)
+"""Parameters of tables that metastores keep for themselves: no answer shows them, and no declaration sets them."""
+
+DESCRIPTION, LOCATION = "database.description", "database.location-uri"
+OWNER, OWNER_TYPE = "database.owner", "database.owner-type"
+"""Properties of databases that the spec keeps outside of their parameters."""
+
+CATALOG_DESCRIPTION, CATALOG_LOCATION = "description", "catalog.location.uri"
+"""The properties of catalogs, which have no others."""
+
+_TOLD: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
+    (f"{name}Exception", re.compile(pattern), code)
+    for name, pattern, code in (
+        ("NoSuchObject", r"table not found$", "NoSuchTable"),
+        ("NoSuchObject", r"^(database )?[^ ]+$", "NoSuchDatabase"),
+        ("InvalidObject", r"^No such catalog|^(database )?[^ ]+$", "NoSuchDatabase"),
+        ("InvalidOperation", r"already exists$", "TableExists"),
+        ("InvalidOperation", r"table not found$", "NoSuchTable"),
+        ("InvalidOperation", r"does(n't| not) exist", "NoSuchDatabase"),
+        ("InvalidOperation", r"is not empty|still objects|non-default databases", "NotEmpty"),
+        ("Meta", r"(?i)duplicate (key|entry)|unique (key )?constraint", "Duplicate"),
+        ("Meta", r"NullPointerException.*\"db\" is null", "NoSuchDatabase"),
+        ("Meta", r"Permission denied|AccessControl|AccessDenied|not authorized", "Denied"),
+        ("Meta", r"^Can not drop ", "Unacceptable"),
+        ("Meta", r"No FileSystem for scheme|ClassNotFoundException|URISyntaxException", "Unacceptable"),
+        ("Meta", r"is not a directory|Unable to create database path", "Unacceptable"),
+        ("Meta", r"Attempt to store value|Put request failed", "Unacceptable"),
+    )
+)
+_SLASHES = re.compile(r"^file:/(?!/)")
+
+
+def explain(name: str, message: str) -> tuple[Code, ...]:
+    """What an exception means, where its message says more than its name."""
+    return tuple(code for told, pattern, code in _TOLD if told == name and pattern.search(message))
+
+
+def nothing(found: Any) -> None:
+    """An answer that says no more than that the call succeeded."""
+
+
+def catalogs(found: Any) -> list[str]:
+    """The names of all catalogs."""
+    return names(found[1])
+
+
+def catalog(found: Any) -> Catalog:
+    """The catalog of an answer."""
+    kept = found[1]
+    return Catalog(kept[1], kept[3], kept.get(2))
+
+
+def catalog_properties(kept: Catalog) -> dict[str, str]:
+    """What a catalog's answer shows."""
+    described = {} if kept.description is None else {CATALOG_DESCRIPTION: kept.description}
+    return {**described, CATALOG_LOCATION: location(kept.location)}
+
+
+def database(found: Any) -> Database:
+    """The database of an answer."""
+    return Database(
+        parameters=found.get(4) or {},
+        description=found.get(2),
+        location=found.get(3),
+        owner=found.get(6),
+        owner_type=found.get(7),
+    )
+
+
+def database_properties(kept: Database) -> dict[str, str]:
+    """The parameters of a database, and its other fields under names of their own where they say something."""
+    fields = {
+        DESCRIPTION: kept.description,
+        LOCATION: kept.location and location(kept.location),
+        OWNER: kept.owner,
+        OWNER_TYPE: OWNER_TYPES.get(kept.owner_type or 0),
+    }
+    return {**kept.parameters, **{name: value for name, value in fields.items() if value}}
+
+
+def names(found: Any) -> list[str]:
+    """A list of names."""
+    if not isinstance(found, list):
+        raise TypeError(f"{type(found).__name__} where a list of names is wanted")
+    return found
+
+
+def table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
+    """The Lance table of an answer."""
+    return _table(id, storage_options, found[1])
+
+
+def tables(
+    parent: NamespaceId, asked: Sequence[str], storage_options: Mapping[str, str] | None, found: Any
+) -> dict[str, Table]:
+    """The Lance tables of an answer, which has them in any order and each once, by the names they were asked by."""
+    kept = {one[1]: one for one in found[1] if _is_lance(one)}
+    return {
+        name: _table(parent.table(name), storage_options, kept[name.lower()]) for name in asked if name.lower() in kept
+    }
+
+
+def lance_names(found: Any) -> list[str]:
+    """The names of the Lance tables among those of an answer."""
+    return [one[1] for one in found[1] if _is_lance(one)]
+
+
+def renamed(id: TableId, to: TableId, answer: bytes) -> bytes:
+    """The table of an answer under another name, as a field 3 with all else as it came, known to us or not."""
+    kept = struct_in(fields_of(struct_in(fields_of(answer)[0]))[1])
+    decoder = Decoder({9: None, 12: None})
+    decoder.feed(kept)
+    if (kind := decoder.found.get(12)) != "EXTERNAL_TABLE":
+        raise UnsupportedOperationError(
+            f"Not supported: rename_table of {id}: the metastore would move its data, for it keeps it as {kind}; "
+            "deregister the table and register it by its new name"
+        )
+    fields = fields_of(kept)
+    fields[1] = text(1, to.name.lower())
+    fields[2] = text(2, to.parent.name.lower())
+    fields[9] = text_pairs(9, table_parameters(decoder.found.get(9, {})))
+    return nested(3, *fields.values())
+
+
+def location(kept: str) -> str:
+    """A location as others write it: metastores give `file:/x` for `file:///x`."""
+    return _SLASHES.sub("file:///", kept)
+
+
+def shown(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of a table without the metastore's own."""
+    return {key: value for key, value in parameters.items() if key not in HIDDEN}
+
+
+def _is_lance(found: Any) -> bool:
+    kind: str = found.get(9, {}).get("table_type", "")
+    return kind.lower() == "lance"
+
+
+def _table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
+    parameters = found.get(9, {})
+    if not _is_lance(found):
+        kind = parameters.get("table_type")
+        told = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
+        raise NotALanceTableError(f"Invalid input: {id} is no Lance table, {told}")
+    return Table(id, location(found[7][2]), shown(parameters), storage_options)

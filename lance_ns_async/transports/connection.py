@@ -1,0 +1,217 @@
+"""Connections that carry one exchange at a time, and are given up by whatever disturbs one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from lance_ns_async.errors import Failure
+from lance_ns_async.transports.tdecoder import MalformedError
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Incoming(Protocol):
+    """Reads an answer from chunks as they come."""
+
+    def feed(self, chunk: bytes) -> bool:
+        """Reads on; whether the answer ends with this chunk. Raises MalformedError where it is none."""
+        ...
+
+
+class DisconnectedError(ConnectionError):
+    """The connection ended before the answer was whole."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection; only after an exchange that came to its end is it good for another."""
+
+    def __init__(self, address: Address, max_bytes: int) -> None:
+        self.address = address
+        self.framed = False
+        """Whether the length of a message goes before it."""
+        self.used = 0.0
+        """When it was last used, by the event loop's clock."""
+        self._max_bytes = max_bytes
+        self._transport: asyncio.Transport
+        self._lost: asyncio.Future[None]
+        self._incoming: Incoming
+        self._answered: asyncio.Future[None] | None = None
+        self._received = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, as far as anybody knows."""
+        return not self._transport.is_closing()
+
+    async def exchange(self, request: bytes, incoming: Incoming) -> None:
+        """Sends the request and returns when `incoming` is whole; whatever else happens ends the connection.
+
+        Raises DisconnectedError where that is the server's doing, and MalformedError for what is no answer.
+        """
+        if not self.usable:
+            raise DisconnectedError("the connection was closed before the call was sent")
+        answered = self._answered = asyncio.get_running_loop().create_future()
+        self._incoming = _Unframed(incoming, self._max_bytes) if self.framed else incoming
+        self._received = 0
+        self._transport.write(struct.pack(">I", len(request)) + request if self.framed else request)
+        try:
+            await answered
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._answered = None
+
+    def abort(self) -> None:
+        """Ends the connection at once; may be called twice."""
+        self._transport.abort()
+
+    async def closed(self) -> None:
+        """Returns when the connection has ended."""
+        await asyncio.wait([self._lost])
+
+    def when_closed(self, tell: Callable[[Connection], None]) -> None:
+        """Has `tell` called with this connection when it has ended."""
+        self._lost.add_done_callback(lambda _: tell(self))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._lost = asyncio.get_running_loop().create_future()
+        wire: socket.socket | None = transport.get_extra_info("socket")
+        if wire is not None:
+            # What stands between forgets connections that say nothing for long.
+            with suppress(OSError):
+                wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        answered = self._answered
+        if answered is None or answered.done():
+            # Nobody asked: what comes here could be taken for the answer to the next call.
+            self.abort()
+            return
+        self._received += len(data)
+        try:
+            if self._received > self._max_bytes:
+                raise MalformedError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
+            if self._incoming.feed(data):
+                answered.set_result(None)
+        except MalformedError as e:
+            answered.set_exception(e)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.set_result(None)
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(DisconnectedError(f"the connection was lost: {exc or 'the server closed it'}"))
+
+
+class _Unframed:
+    """Takes off the lengths that go before the parts of an answer."""
+
+    def __init__(self, incoming: Incoming, max_bytes: int) -> None:
+        self._incoming = incoming
+        self._max_bytes = max_bytes
+        self._head = b""
+        self._left = 0
+
+    def feed(self, chunk: bytes) -> bool:
+        whole = False
+        while chunk:
+            if not self._left:
+                missing = 4 - len(self._head)
+                self._head, chunk = self._head + chunk[:missing], chunk[missing:]
+                if len(self._head) < 4:
+                    break
+                self._left = int.from_bytes(self._head, "big")
+                self._head = b""
+                if self._left > self._max_bytes:
+                    raise MalformedError(f"a frame of {self._left} bytes; does the server send frames at all?")
+            whole = self._incoming.feed(chunk[: self._left])
+            self._left, chunk = max(self._left - len(chunk), 0), chunk[self._left :]
+        return whole and not self._left
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How to reach a server."""
+
+    addresses: Sequence[Address]
+    """Tried in turn."""
+    connect_timeout: float
+    """Seconds that connecting to one of them may take, until calls can be made."""
+    max_response_bytes: int
+    framed: bool = False
+    tls: ssl.SSLContext | None = None
+
+
+def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str | None) -> ssl.SSLContext:
+    """What to trust and to show on TLS connections; raises OSError where a file cannot be read."""
+    context = ssl.create_default_context(cafile=ca_bundle)
+    if client_cert is not None:
+        context.load_cert_chain(client_cert, client_key)
+    return context
+
+
+Greet = Callable[[Connection], Awaitable[None]]
+"""Says what is to be said on a new connection before any call."""
+
+
+class Connector:
+    """Opens connections, to the address first that answered last."""
+
+    def __init__(self, route: Route, greet: Greet) -> None:
+        self._route = route
+        self._greet = greet
+        self._first = 0
+
+    async def open(self) -> Connection:
+        """A connection that calls can be made on; raises a Failure that says why no address gives one."""
+        addresses = self._route.addresses
+        problems = []
+        for _ in addresses:
+            address = addresses[self._first]
+            try:
+                async with asyncio.timeout(self._route.connect_timeout):
+                    return await self._connect(address)
+            except TimeoutError:
+                problems.append(f"{address}: no connection within {self._route.connect_timeout:g} s")
+            except (OSError, MalformedError) as e:
+                problems.append(f"{address}: {str(e) or type(e).__name__}")
+            self.pass_over(address)
+        message = f"cannot connect to {'; '.join(problems)}; is the uri right and the server up?"
+        raise Failure("refused", message=message, delivered=False)
+
+    def pass_over(self, address: Address) -> None:
+        """Tries another address first, next time."""
+        if self._route.addresses[self._first] == address:
+            self._first = (self._first + 1) % len(self._route.addresses)
+
+    async def _connect(self, address: Address) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(address, self._route.max_response_bytes),
+            address.host,
+            address.port,
+            ssl=self._route.tls,
+        )
+        connection.framed = self._route.framed
+        try:
+            await self._greet(connection)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection

@@ -1,0 +1,101 @@
+"""A pool of connections: opened when needed, at most so many, and never lent again after a disturbance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.transports.connection import Connection, Connector, DisconnectedError
+
+T = TypeVar("T")
+
+STALE = 60.0
+"""Seconds after which an idle connection is not lent again: balancers and firewalls forget such ones."""
+
+
+class Pool:
+    """Lends connections, the one used last before all others; belongs to the event loop of the first loan."""
+
+    def __init__(self, connector: Connector, size: int, *, stale_after: float = STALE) -> None:
+        self._connector = connector
+        self._stale_after = stale_after
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._closed = False
+
+    async def lend(self, work: Callable[[Connection], Awaitable[T]], *, safe: bool) -> T:
+        """What `work` gives; it must make one exchange, and end the connection where that does not come to its end.
+
+        Work that is `safe` is done once more, on a new connection, where one that was kept turns out to be dead.
+        """
+        async with self._slots:
+            if self._closed:
+                raise _closed()
+            if not safe and self._idle:
+                # Lets the event loop see which of them the server has closed: two turns, as the first only looks.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            if (kept := self._kept()) is not None:
+                try:
+                    return await self._lent(kept, work)
+                except DisconnectedError:
+                    if not safe:
+                        raise
+            return await self._lent(await self._opened(), work)
+
+    async def aclose(self) -> None:
+        """Ends all connections for good; may be called twice."""
+        self._closed = True
+        self._idle.clear()
+        ended = list(self._open)
+        for connection in ended:
+            connection.abort()
+        for connection in ended:
+            await connection.closed()
+
+    async def _lent(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+        try:
+            result = await work(connection)
+        except BaseException as e:
+            connection.abort()
+            self._connector.pass_over(connection.address)
+            if isinstance(e, DisconnectedError):
+                # It is mostly the server that ended, and with it all that is kept.
+                self._purge()
+            raise
+        if self._closed:
+            connection.abort()
+        elif connection.usable:
+            connection.used = asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        return result
+
+    async def _opened(self) -> Connection:
+        connection = await self._connector.open()
+        self._open.add(connection)
+        connection.when_closed(self._open.discard)
+        if self._closed:
+            connection.abort()
+            raise _closed()
+        return connection
+
+    def _kept(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and now - connection.used < self._stale_after:
+                return connection
+            connection.abort()
+        return None
+
+    def _purge(self) -> None:
+        while self._idle:
+            self._idle.pop().abort()
+
+
+def _closed() -> InvalidInputError:
+    return InvalidInputError("the namespace was closed while it was asked; connect anew")

@@ -1,0 +1,74 @@
+"""What tests of a Hive Metastore's client have in common."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    RenameTableRequest,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.fakes.hive import FakeHive
+
+QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
+
+
+@asynccontextmanager
+async def connected(server: FakeHive, **properties: str) -> AsyncIterator[AsyncNamespace]:
+    """A namespace of the server's; tables and catalogs without a location go beside its warehouse."""
+    root = server.warehouse.parent / "root"
+    given = {"uri": server.uri, "root": str(root), **QUICK, **properties}
+    async with AsyncNamespace.connect("hive3", given) as ns:
+        yield ns
+
+
+def create(*id: str, mode: str | None = None, **properties: str) -> CreateNamespaceRequest:
+    return CreateNamespaceRequest(id=list(id), mode=mode, properties=properties)
+
+
+def drop(*id: str, cascade: bool = False) -> DropNamespaceRequest:
+    return DropNamespaceRequest(id=list(id), behavior="Cascade" if cascade else "Restrict")
+
+
+def declare(*id: str, location: str | None = None, **properties: str) -> DeclareTableRequest:
+    return DeclareTableRequest(id=list(id), location=location, properties=properties)
+
+
+def rename(*id: str, to: str, below: tuple[str, ...] | None = None) -> RenameTableRequest:
+    return RenameTableRequest(id=list(id), new_table_name=to, new_namespace_id=list(below) if below else None)
+
+
+def describe(*id: str) -> DescribeTableRequest:
+    return DescribeTableRequest(id=list(id))
+
+
+async def kept(ns: AsyncNamespace, *id: str) -> dict[str, str]:
+    """The properties of a namespace."""
+    return (await ns.describe_namespace(DescribeNamespaceRequest(id=list(id)))).properties or {}
+
+
+async def tables(ns: AsyncNamespace, *id: str) -> list[str]:
+    return (await ns.list_tables(ListTablesRequest(id=list(id)))).tables
+
+
+async def namespaces(ns: AsyncNamespace, *id: str) -> list[str]:
+    return (await ns.list_namespaces(ListNamespacesRequest(id=list(id)))).namespaces
+
+
+def written(location: str | None) -> Path:
+    """A file of data under a location."""
+    path = Path(urlsplit(location or "").path) / "data" / "0.lance"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"data")
+    return path
