@@ -58,7 +58,7 @@ async def replace_table(backend: Backend, id: TableId, location: str, given: Map
     try:
         return await backend.declare_table(id, location, given)
     except LanceNamespaceError as e:
-        undo = backend.declare_table(id, old.location, old.properties or {})
+        undo = backend.declare_table(id, old.location, old.properties or {}, old.schema)
         await _undo(undo, e, f"table {id} was registered at {old.location}")
         raise
 

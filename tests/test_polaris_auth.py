@@ -177,6 +177,23 @@ async def test_a_busy_token_endpoint_is_asked_again() -> None:
             await described(ns, "cat", "a", "t")
 
 
+@pytest.mark.parametrize("location", ["s3://b/t", "s3://b/other"])
+async def test_a_declare_that_got_no_token_was_never_sent(location: str) -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://b/t")
+        async with connected(server, max_retries="0") as ns:
+            request = DeclareTableRequest(id=["cat", "a", "t"], location=location)
+            server.fail(503, match="oauth")
+            with pytest.raises(ServiceUnavailableError, match="fetch_token"):
+                await ns.declare_table(request)
+            await ns.list_tables(ListTablesRequest(id=["cat", "a"]))
+            server.fail(401, match="generic-tables")
+            server.fail(503, match="oauth")
+            with pytest.raises(ServiceUnavailableError, match="fetch_token"):
+                await ns.declare_table(request)
+        assert not any(path.startswith("GET") and path.endswith("/t") for path in asked(server))
+
+
 async def test_a_realm_is_named_on_every_call() -> None:
     with FakePolaris(realm="north") as server:
         server.add_table("cat", ("a",), "t")

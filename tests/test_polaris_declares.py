@@ -74,6 +74,35 @@ async def test_a_location_that_the_server_changes_is_an_error_and_nothing_is_lef
             assert not await ns.exists(["cat", "a", "t"])
 
 
+async def test_what_is_left_at_a_place_that_nobody_wanted_is_told() -> None:
+    table = {"name": "t", "format": "lance", "base-location": "s3://other/t", "properties": {}}
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        server.reply(json.dumps({"table": table}), match="POST", when="after")
+        server.fail(503, match="DELETE")
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="would keep it at s3://other/t, not at s3://mine/t") as raised:
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
+            [note] = raised.value.__notes__
+            assert note.startswith("and it is still registered there, for that could not be undone (Service unav")
+            assert await ns.exists(["cat", "a", "t"])
+
+
+async def test_an_empty_location_is_not_the_default_one() -> None:
+    with open_server() as server:
+        location = server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            for work in (
+                ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="")),
+                ns.register_table(RegisterTableRequest(id=["cat", "a", "u"], location="")),
+                ns.register_table(RegisterTableRequest(id=["cat", "a", "t"], location="", mode="overwrite")),
+            ):
+                with pytest.raises(InvalidInputError, match="its location '' is empty; leave it out"):
+                    await work
+            assert asked(server) == []
+            assert (await described(ns, "cat", "a", "t")).location == location
+
+
 async def test_what_the_server_would_never_take_is_refused_before_any_call() -> None:
     with open_server() as server:
         location = server.add_table("cat", ("a",), "t")

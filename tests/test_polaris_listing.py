@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -114,6 +115,16 @@ async def test_a_listing_that_never_ends_is_an_error() -> None:
         async with connected(server) as ns:
             with pytest.raises(InternalError, match="does not end"):
                 await tables(ns, "cat", "a")
+
+
+@pytest.mark.parametrize("listed", [[["a"]], [["a", "x"], ["b", "y"]], [["a", "b", "c"]], [[]], ["ax"]])
+async def test_what_is_not_directly_below_is_no_child(listed: object) -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        server.reply(json.dumps({"namespaces": listed, "next-page-token": None}), match="parent=a")
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="an answer of unknown form"):
+                await namespaces(ns, "cat", "a")
 
 
 async def test_a_listing_of_tables_costs_one_call_and_tells_no_format() -> None:

@@ -12,7 +12,7 @@ from lance_namespace import (
     ListNamespacesRequest,
     ListTablesRequest,
 )
-from lance_namespace.errors import InvalidInputError, TableNotFoundError
+from lance_namespace.errors import InternalError, InvalidInputError, TableNotFoundError
 
 from lance_ns_async import NamespaceId
 from tests.fakes.polaris import FakePolaris
@@ -132,6 +132,27 @@ async def test_what_separates_levels_is_refused_in_one() -> None:
                 with pytest.raises(InvalidInputError, match=r"cannot address .*separates levels"):
                     await described(ns, *id, "t")
         assert asked(server) == []
+
+
+async def test_a_name_that_reads_like_a_message_decides_nothing() -> None:
+    name = "conflicts with existing table or namespace at"
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            assert not await ns.exists(["cat", "a", name])
+            assert not await ns.exists(NamespaceId(["cat", name]))
+            with pytest.raises(TableNotFoundError):
+                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", name]))
+
+
+async def test_a_table_of_another_name_is_not_the_one_that_was_asked_for() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "x/y")
+        server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=2)
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="it is of the table 'x/y'"):
+                await described(ns, "cat", "a", "x%2Fy")
+            assert (await described(ns, "cat", "a", "x/y")).location == "s3://b/t"
 
 
 @pytest.mark.parametrize("id", [["cat", "a", ""], ["cat", "", "t"], ["", "a", "t"]])

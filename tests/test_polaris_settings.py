@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.polaris import PolarisBackend, PolarisSettings
+from lance_ns_async.backends.polaris import PolarisBackend
+from lance_ns_async.backends.polaris_settings import PolarisSettings
 from lance_ns_async.policy import Caller
+from tests.fakes.polaris import FakePolaris
 from tests.polaris import asked, connected, described, open_server
 
 ENDPOINT = {"endpoint": "http://localhost:8181"}
@@ -65,6 +67,7 @@ def test_every_property_may_carry_the_backends_name() -> None:
         ({"credential": ":sesame"}, "client_id:client_secret, with a colon"),
         ({"credential": "sesame:"}, "client_id:client_secret, with a colon"),
         ({"catalogs": " , "}, "catalogs: it names no catalog"),
+        ({"catalogs": "a,*"}, "catalogs: '\\*' asks the server for all catalogs; give it alone"),
         ({"list_style": "sesame"}, "list_style: Input should be 'qualified' or 'relative'"),
         ({"realm": "two words"}, "realm: "),
         ({"realm": "a\r\nb"}, "realm: "),
@@ -85,6 +88,10 @@ def test_an_endpoint_is_needed() -> None:
 def test_the_secret_begins_after_the_first_colon() -> None:
     assert parsed(credential="id:se:cr:et").client() == ("id", "se:cr:et")
     assert "se:cr:et" not in repr(parsed(credential="id:se:cr:et"))
+
+
+def test_a_catalog_that_is_named_twice_is_one() -> None:
+    assert parsed(catalogs="b, a,b").catalogs == ("b", "a") and parsed(catalogs=" *").catalogs == ("*",)
 
 
 def test_principals_and_realms_are_told_apart() -> None:
@@ -108,6 +115,17 @@ async def test_a_slash_at_the_end_of_the_endpoint_is_none_in_a_path() -> None:
         async with connected(server, endpoint=f"{server.endpoint}/") as ns:
             await described(ns, "cat", "a", "t")
         assert asked(server) == ["GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"]
+
+
+async def test_headers_of_ones_own_are_sent_on_every_call_for_a_token_too() -> None:
+    with FakePolaris(realm="north") as server:
+        server.add_table("cat", ("a",), "t")
+        own = {"header.X-Team": "blue", "header.Polaris-Realm": "north", "realm": "replaced"}
+        async with connected(server, **own) as ns:
+            await described(ns, "cat", "a", "t")
+        assert server.token_requests == 1
+        assert [request.headers["X-Team"] for request in server.requests] == ["blue", "blue"]
+        assert [request.headers.getall("Polaris-Realm") for request in server.requests] == [["north"], ["north"]]
 
 
 async def test_headers_of_ones_own_are_sent() -> None:

@@ -207,14 +207,13 @@ async def test_cascade_forces_and_touches_no_data(tmp_path: Path) -> None:
         assert "DELETE schemas/main.a?force=true" in asked(server)
 
 
-async def test_cascade_refuses_to_take_data_that_the_server_keeps() -> None:
+@pytest.mark.parametrize("kind", ["MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW"])
+async def test_cascade_refuses_to_take_data_that_the_server_keeps(kind: str) -> None:
     with FakeUnity() as server:
         server.add_lance_tables("main", "a", 150)
-        server.add_table("main", "a", "z", table_type="MANAGED", properties={})
+        server.add_table("main", "a", "z", table_type=kind, properties={})
         async with connected(server) as ns:
-            with pytest.raises(
-                InvalidInputError, match="z in it is a managed table, whose data the server would delete"
-            ):
+            with pytest.raises(InvalidInputError, match="z in it is a table whose data the server keeps, and would"):
                 await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="Cascade"))
             assert await ns.exists(NamespaceId(["main", "a"]))
         assert not any(request.startswith("DELETE") for request in asked(server))

@@ -189,6 +189,14 @@ async def test_a_creation_whose_answer_was_lost_is_looked_up_and_not_sent_again(
         assert [request.partition(" ")[0] for request in asked(server)] == ["POST", "GET"]
 
 
+async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None:
+    with FakeUnity(storage_root="s3://managed/main") as server:
+        server.cut(match="POST", when="after")
+        async with connected(server) as ns:
+            assert (await ns.create_namespace(CreateNamespaceRequest(id=["main", "a"]))).properties == {}
+        assert asked(server) == ["POST schemas", "GET schemas/main.a"]
+
+
 @creations
 @pytest.mark.parametrize("status", [500, 502, 503])
 async def test_a_creation_that_did_not_arrive_is_told_as_unknown(status: int, operation: str) -> None:

@@ -26,6 +26,7 @@ S3_OPTIONS = {"aws_access_key_id": "id", "aws_secret_access_key": "key", "aws_se
         (S3 | {"expiration-time": int(UNTIL)}, S3_OPTIONS | {"expires_at_millis": UNTIL}),
         (S3 | {"client.region": "eu-west-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
         (S3 | {"s3.client.region": "eu-west-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
+        (S3 | {"s3.region": "eu-west-1", "client.region": "us-east-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
         (
             S3 | {"s3.endpoint": "http://127.0.0.1:9000", "s3.path-style-access": "true"},
             S3_OPTIONS
@@ -84,6 +85,10 @@ def test_one_account_is_meant_by_whatever_host_it_is_named(location: str) -> Non
     assert told == {"azure_storage_account_name": "one", "azure_storage_sas_token": "sas"}
 
 
+def test_a_location_that_is_no_url_matters_where_an_account_is_to_be_told_alone() -> None:
+    assert storage_options({}, "s3://[bucket/t") == {}
+
+
 def test_an_end_that_is_no_time_is_an_error() -> None:
     with pytest.raises(ValueError, match="soon"):
         storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
@@ -132,6 +137,20 @@ class Storage(FakeServer):
 
 
 @pytest.mark.parametrize(
+    "configured",
+    [
+        {},
+        {"skip_signature": "true"},
+        {"aws_skip_signature": "true", "google_skip_signature": "true", "azure_skip_signature": "true"},
+        {"access_key_id": "mine", "secret_access_key": "mine", "region": "r2", "account_key": "bWluZQ=="},
+        {"aws_token": "mine", "google_bearer_token": "mine", "azure_storage_token": "mine"},
+        {"token": "mine"},
+        {"azure_client_id": "mine", "azure_client_secret": "mine", "azure_tenant_id": "mine"},
+        {"azure_credential_type": "azure_cli"},
+    ],
+    ids=lambda configured: "-".join(configured)[:20] or "nothing",
+)
+@pytest.mark.parametrize(
     ("location", "config", "endpoint", "shown"),
     [
         ("s3://bucket/t", S3 | {"client.region": "r1"}, "aws_endpoint", ["Credential=id/", "/r1/s3/", "'session'"]),
@@ -141,10 +160,10 @@ class Storage(FakeServer):
     ids=["s3", "gcs", "azure"],
 )
 async def test_lance_shows_the_storage_what_was_vended(
-    location: str, config: Mapping[str, str], endpoint: str, shown: list[str]
+    location: str, config: Mapping[str, str], endpoint: str, shown: list[str], configured: Mapping[str, str]
 ) -> None:
     with Storage() as server:
-        options = {endpoint: server.url, "allow_http": "true"}
+        options = {endpoint: server.url, "allow_http": "true", **configured}
         merged = over(options, storage_options(config, location))
         with pytest.raises(ValueError, match="was not found"):
             await anyio.to_thread.run_sync(lambda: lance.dataset(location, storage_options=merged))

@@ -11,12 +11,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
+    LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
@@ -25,24 +26,22 @@ from lance_namespace.errors import (
     TableNotFoundError,
     UnsupportedOperationError,
 )
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from lance_ns_async.backends import polaris_wire as wire
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.iceberg_wire import namespace_names, nothing, table_names
 from lance_ns_async.backends.locations import default_location
+from lance_ns_async.backends.polaris_settings import EVERY, PolarisSettings
 from lance_ns_async.backends.settling import settled
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import walk
 from lance_ns_async.policy import Caller
 from lance_ns_async.transports.http import HttpTransport, open_http
-from lance_ns_async.transports.oauth2 import OAUTH2_ERRORS, OAuth2Settings, client_credentials
+from lance_ns_async.transports.oauth2 import OAUTH2_ERRORS, client_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-T = TypeVar("T")
 
 _OF_THE_SERVICE: ErrorTable = {
     "MissingOrInvalidRealm": InternalError,
@@ -75,47 +74,7 @@ POLARIS_ERRORS: ErrorTable = {
 
 TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
 
-EVERY = ("*",)
-"""The `catalogs` setting that has the server asked which there are."""
-
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
-
-
-def _listed(value: object) -> tuple[str, ...]:
-    names = tuple(name for part in str(value).split(",") if (name := part.strip()))
-    if not names:
-        raise ValueError("it names no catalog; write e.g. 'sales,web', or '*' to ask the server for them")
-    return names
-
-
-class PolarisSettings(OAuth2Settings):
-    """Properties of Apache Polaris; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
-
-    backend = "polaris"
-
-    credential: SecretStr | None = None
-    """`client_id:client_secret` for OAuth2 client credentials; the secret begins after the first colon."""
-    scope: str = "PRINCIPAL_ROLE:ALL"
-    realm: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
-    """Sent as `Polaris-Realm` on every call; None where the server has one realm, or a default one."""
-    root: str | None = None
-    """Where tables declared without a location go, as `{root}/{catalog}/{levels}/{table}`; None: their namespace's."""
-    catalogs: Annotated[tuple[str, ...], BeforeValidator(_listed)] | None = None
-    """What the root lists, separated by commas; `*` asks the management API, which needs a right to."""
-    list_style: Literal["qualified", "relative"] = "qualified"
-    """Whether `list_namespaces` gives `catalog.level.name`, as the spec for Polaris has it, or `name` alone."""
-    filter_tables: bool = False
-    """Whether tables of other formats are left out of listings, which costs a call a table."""
-
-    @model_validator(mode="after")
-    def _whole_credential(self) -> Self:
-        if self.credential is not None and not all(self.client()):
-            raise ValueError("credential: Polaris wants client_id:client_secret, with a colon between them")
-        return self
-
-    def identity(self) -> str:
-        """Endpoint, realm and client id."""
-        return "|".join(filter(None, (self.endpoint, self.realm, self.client()[0])))
 
 
 class PolarisBackend(Backend):
@@ -141,6 +100,8 @@ class PolarisBackend(Backend):
         if settings.credential is None:
             return cls(opened(), settings)
         id, secret = settings.client()
+        # What stands in front of the server wants its headers on this call, too.
+        own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
         tokens = partial(
             client_credentials,
             caller=caller,
@@ -148,7 +109,7 @@ class PolarisBackend(Backend):
             client=id,
             secret=secret,
             scope=settings.scope,
-            headers=realm,
+            headers={**realm, **own},
             errors=TOKEN_ERRORS,
             lifetime=inf,
         )
@@ -158,7 +119,8 @@ class PolarisBackend(Backend):
         if not parent:
             return await self._catalogs()
         query = f"parent={wire.levels(parent)}" if len(parent) > 1 else ""
-        return await self._whole(wire.namespaces(parent), query, parent, "list_namespaces", namespace_names)
+        decode = partial(wire.children, parent)
+        return await self._whole(wire.namespaces(parent), query, parent, "list_namespaces", decode)
 
     def listed_name(self, id: NamespaceId) -> str:
         return id.name if self._settings.list_style == "relative" else ".".join(id)
@@ -170,7 +132,8 @@ class PolarisBackend(Backend):
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         _below_a_catalog(id, "made")
-        wire.levels(id)
+        # What could not be asked for afterwards is not made.
+        wire.namespace(id)
         return await self._http.request(
             "POST",
             wire.namespaces(id),
@@ -209,7 +172,7 @@ class PolarisBackend(Backend):
         wanted = location or await self._default_location(id)
         body = wire.declaration(id.name, wanted, properties)
         request = partial(self._http.request, subject=id, operation="declare_table")
-        declared = await settled(
+        declared: Table = await settled(
             id,
             partial(
                 request,
@@ -221,15 +184,19 @@ class PolarisBackend(Backend):
             partial(request, "GET", wire.table(id), decode=partial(wire.declared_table, id, self._options, body)),
         )
         if declared.location != wanted:
-            await self.deregister_table(id)
-            raise InternalError(
+            error = InternalError(
                 f"table {id}: the catalog would keep it at {declared.location}, not at {wanted}; "
                 "give a location that it accepts"
             )
+            await self._undo(id, error)
+            raise error
         return declared
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        # What could not be asked for afterwards is not made.
         wire.table(id)
+        if location == "":
+            raise InvalidInputError(f"table {id}: its location '' is empty; leave it out for the default place")
         if reserved := [key for key in properties if key.startswith("polaris.")]:
             raise InvalidInputError(
                 f"table {id}: property {reserved[0]!r}: the server keeps names that begin with polaris. to itself"
@@ -296,6 +263,13 @@ class PolarisBackend(Backend):
             async for _, page in pages:
                 names.update(dict.fromkeys(page.items))
         return Page(list(names))
+
+    async def _undo(self, id: TableId, error: InternalError) -> None:
+        """Removes what was just made; where that fails, the error says that it is still there."""
+        try:
+            await self.deregister_table(id)
+        except LanceNamespaceError as e:
+            error.add_note(f"and it is still registered there, for that could not be undone ({e})")
 
     async def _default_location(self, id: TableId) -> str:
         if self._settings.root is not None:

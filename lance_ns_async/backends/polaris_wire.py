@@ -12,7 +12,7 @@ from lance_ns_async.backends import iceberg_wire, vended
 from lance_ns_async.backends.iceberg_wire import text
 from lance_ns_async.backends.locations import segment
 from lance_ns_async.errors import Code, NotALanceTableError
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.transports import oauth2
 
 CATALOGS = "/management/v1/catalogs"
@@ -70,7 +70,8 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     if isinstance(body.get("error"), str):
         return oauth2.explain(body)
     codes, message = iceberg_wire.explain(body)
-    if "conflicts with existing table or namespace at" in message:
+    # Of what is missing the message holds the name, which can say anything.
+    if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message
     return codes, message
 
@@ -78,6 +79,16 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
 def catalog_names(body: Any) -> Sequence[str]:
     """The names of the catalogs listed."""
     return [text(found["name"]) for found in body["catalogs"]]
+
+
+def children(parent: NamespaceId, body: Any) -> Page[str]:
+    """The last level of each namespace listed, which must be directly below `parent`."""
+    page = iceberg_wire.namespace_names(body)
+    above = list(parent[1:])
+    if any(levels[:-1] != above for levels in body["namespaces"]):
+        # Who takes them for children walks down for ever.
+        raise ValueError("namespaces of another parent")
+    return page
 
 
 def namespace_properties(body: Any) -> Mapping[str, str]:
@@ -88,6 +99,9 @@ def namespace_properties(body: Any) -> Mapping[str, str]:
 def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
     """The Lance table of an answer; its storage options are `options`, its properties, and what is vended."""
     found = body["table"]
+    if (name := found.get("name", id.name)) != id.name:
+        # What rewrites paths on the way may have asked for another one.
+        raise ValueError(f"it is of the table {name!r}")
     if (format := found.get("format") or "").lower() != "lance":
         raise NotALanceTableError(f"Invalid input: {id} is no Lance table, its format is {format!r}")
     if not (location := found.get("base-location")):

@@ -32,8 +32,9 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import unity_wire as wire
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.locations import default_location
+from lance_ns_async.backends.settling import removed, settled
 from lance_ns_async.backends.unity_columns import columns
-from lance_ns_async.backends.unity_creates import Creates, looked_up, may_have_acted
+from lance_ns_async.backends.unity_creates import Creates
 from lance_ns_async.backends.unity_locations import checked_location
 from lance_ns_async.backends.unity_settings import UnitySettings
 from lance_ns_async.backends.vended import over
@@ -148,8 +149,7 @@ class UnityBackend(Backend):
         self._check(id, "drop_namespace", "SCHEMA_NOT_FOUND")
         self._must_be_schema(id)
         if cascade:
-            # The server would delete the data of managed tables with them.
-            await self._must_hold_none_managed(id)
+            await self._must_keep_no_data(id)
         query = "force=true" if cascade else ""
         await self._delete(wire.schema_path(id), query, id, "drop_namespace")
 
@@ -247,24 +247,11 @@ class UnityBackend(Backend):
         async def find() -> T | None:
             return await self._http.request("GET", own_path, subject=id, operation=operation, decode=ours)
 
-        return await self._creates.in_turn(id, lambda: looked_up(id, post, find, taken), taken)
+        return await self._creates.in_turn(id, lambda: settled(id, post, find, taken), taken)
 
     async def _delete(self, path: str, query: str, id: NamespaceId | TableId, operation: str) -> None:
-        try:
-            await self._http.request("DELETE", path, query=query, subject=id, operation=operation, decode=wire.nothing)
-        except (ServiceUnavailableError, InternalError) as e:
-            if not may_have_acted(e) or not await self._is_gone(path, id, operation, e):
-                raise
-
-    async def _is_gone(self, path: str, id: NamespaceId | TableId, operation: str, lost: LanceNamespaceError) -> bool:
-        """Whether what was to be deleted is no longer there; raises `lost` where that cannot be told."""
-        try:
-            await self._http.request("GET", path, subject=id, operation=operation, decode=wire.nothing)
-        except (NamespaceNotFoundError, TableNotFoundError):
-            return True
-        except LanceNamespaceError as e:
-            raise lost from e
-        return False
+        request = partial(self._http.request, path=path, subject=id, operation=operation, decode=wire.nothing)
+        await removed(partial(request, "DELETE", query=query), partial(request, "GET"))
 
     async def _vended(self, id: TableId, uuid: str) -> Mapping[str, str]:
         """The credentials to read the table with; empty where the server gives out none."""
@@ -283,14 +270,15 @@ class UnityBackend(Backend):
                 return {}
             raise
 
-    async def _must_hold_none_managed(self, id: NamespaceId) -> None:
-        fetch = partial(self._page, id, operation="drop_namespace", decode=wire.managed_tables)
+    async def _must_keep_no_data(self, id: NamespaceId) -> None:
+        """Raises where the data of a table would go with it; costs a call a page of tables."""
+        fetch = partial(self._page, id, operation="drop_namespace", decode=wire.tables_with_data)
         async with aclosing(walk(fetch)) as pages:
             async for _, page in pages:
-                for name in page.items:
+                if page.items:
                     raise InvalidInputError(
-                        f"namespace {id}: {name} in it is a managed table, whose data the server would delete with "
-                        "it; drop the managed tables first"
+                        f"namespace {id}: {page.items[0]} in it is a table whose data the server keeps, and would "
+                        "delete with it; drop such tables first"
                     )
 
     def _location(self, id: TableId, given: str | None) -> str:

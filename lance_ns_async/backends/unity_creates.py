@@ -1,4 +1,4 @@
-"""Making what must not exist yet on a server that does not make sure of it: in turn, and looked up after a loss."""
+"""Making what must not exist yet on a server that does not make sure of it: in turn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
-from lance_ns_async.errors import PHRASES, Failure
+from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Id
 from lance_ns_async.policy import remaining
 
@@ -54,37 +54,6 @@ class Creates:
             line.people -= 1
             if not line.people:
                 del self._lines[id]
-
-
-async def looked_up(
-    id: Id,
-    create: Callable[[], Awaitable[T]],
-    find: Callable[[], Awaitable[T | None]],
-    taken: type[LanceNamespaceError],
-) -> T:
-    """What `create` makes; where it may have made it without an answer, what `find` gives.
-
-    `find` gives None for what another call made. Where it fails, the first error stands: whether anything was
-    made is unknown.
-    """
-    try:
-        return await create()
-    except (ServiceUnavailableError, InternalError) as e:
-        if not may_have_acted(e):
-            raise
-        lost = e
-    try:
-        found = await find()
-    except LanceNamespaceError as e:
-        raise lost from e
-    if found is None:
-        raise taken(f"{PHRASES[taken]}: {id} (made by another)") from lost
-    return found
-
-
-def may_have_acted(error: LanceNamespaceError) -> bool:
-    """Whether the call that failed so may have done what it was to do."""
-    return isinstance(error.__cause__, Failure) and error.__cause__.delivered is not False
 
 
 async def _acquired(turn: asyncio.Lock, id: Id) -> None:

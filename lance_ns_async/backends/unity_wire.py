@@ -24,6 +24,7 @@ CLOCK_SKEW_MILLIS = 60_000
 
 _NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
 _LONGEST_PROPERTY = 255
+_WITH_DATA = ("MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW")
 _MISSING = re.compile(r"(Catalog|Schema|Table) not found")
 _TWICE = (
     "the server holds that name twice, made by two calls at once, and serves nothing about it any more; "
@@ -150,9 +151,9 @@ def tables(parent: NamespaceId, storage_options: Mapping[str, str] | None, body:
     return Page([_table(id, storage_options, one) for id, one in lance.items()], _token(body))
 
 
-def managed_tables(body: Any) -> Page[str]:
+def tables_with_data(body: Any) -> Page[str]:
     """The names of the tables listed whose data the server keeps, and would delete with them."""
-    return Page(_sorted([one for one in _listed(body) if one.get("table_type") == "MANAGED"]), _token(body))
+    return Page(_sorted([one for one in _listed(body) if one.get("table_type") in _WITH_DATA]), _token(body))
 
 
 def properties_kept(body: Any) -> Mapping[str, str]:
@@ -181,11 +182,12 @@ def made_by(sent: Mapping[str, Any], began_millis: float, body: Any) -> bool:
 
     Nothing tells it from what another client made of the same parts at the same time, which is as good.
     """
-    return (
-        body["created_at"] >= began_millis - CLOCK_SKEW_MILLIS
-        and texts(body.get("properties")) == sent["properties"]
-        and stored_location(body.get("storage_location") or "") == stored_location(sent.get("storage_location", ""))
-        and schema(body.get("columns")) == schema(sent.get("columns"))
+    if body["created_at"] < began_millis - CLOCK_SKEW_MILLIS or texts(body.get("properties")) != sent["properties"]:
+        return False
+    # The server may give a schema a place of its own, which nobody sent.
+    return "storage_location" not in sent or (
+        stored_location(body.get("storage_location") or "") == stored_location(sent["storage_location"])
+        and schema(body.get("columns")) == schema(sent["columns"])
     )
 
 

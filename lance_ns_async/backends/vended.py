@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 EXPIRY = "expires_at_millis"
 
+# Of those that mean the same the last one counts.
 _S3: Mapping[str, str] = {
     "s3.access-key-id": "aws_access_key_id",
     "s3.secret-access-key": "aws_secret_access_key",
@@ -36,10 +37,13 @@ _RIVALS: Mapping[str, tuple[str, ...]] = {
         "aws_token",
         "session_token",
         "token",
+        "aws_skip_signature",
+        "skip_signature",
     ),
     "aws_region": ("region",),
-    "aws_endpoint": ("aws_endpoint_url", "endpoint", "endpoint_url"),
+    "aws_endpoint": ("aws_endpoint_url", "aws_endpoint_url_s3", "endpoint", "endpoint_url"),
     "aws_virtual_hosted_style_request": ("virtual_hosted_style_request",),
+    "google_storage_token": ("google_skip_signature", "skip_signature"),
     "azure_storage_account_name": ("account_name",),
     "azure_storage_sas_token": (
         "azure_storage_sas_key",
@@ -53,9 +57,17 @@ _RIVALS: Mapping[str, tuple[str, ...]] = {
         "master_key",
         "azure_storage_token",
         "bearer_token",
+        "token",
+        "azure_storage_client_id",
+        "azure_client_id",
+        "client_id",
+        "azure_credential_type",
+        "credential_type",
+        "azure_skip_signature",
+        "skip_signature",
     ),
 }
-"""Options that would contend with a vended one: its other spellings, and credentials that Lance would prefer."""
+"""Options that would contend with a vended one: its other spellings, and what would have Lance not use it."""
 
 
 def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
@@ -80,7 +92,7 @@ def over(options: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str
 
 
 def _s3(told: Mapping[str, str]) -> dict[str, str]:
-    options = {_S3[key]: value for key, value in told.items() if key in _S3}
+    options = {option: told[key] for key, option in _S3.items() if key in told}
     if "aws_access_key_id" not in options:
         return {}
     if told.get("s3.path-style-access", "").lower() == "true":
@@ -97,6 +109,8 @@ def _gcs(told: Mapping[str, str]) -> dict[str, str]:
 
 def _azure(told: Mapping[str, str], location: str) -> dict[str, str]:
     hosts = {key.removeprefix(_SAS).lower(): key for key in told if key.startswith(_SAS)}
+    if not hosts:
+        return {}
     place = urlsplit(location)
     # In `az://container/path` the host is a container, so the account can only be the one there is.
     account = _account(place.hostname or "") if place.username else ""

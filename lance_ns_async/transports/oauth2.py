@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, Self
 
 import httpx
-from lance_namespace.errors import UnauthenticatedError
+from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
 from pydantic import SecretStr, model_validator
 
-from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
+from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, Failure
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings
@@ -78,15 +78,21 @@ def client_credentials(
     )
 
     async def fetch() -> Token:
-        return await http.request(
-            "POST",
-            "",
-            form=form,
-            subject=NamespaceId(),
-            operation="fetch_token",
-            decode=partial(token, lifetime=lifetime),
-            safe=True,
-        )
+        try:
+            return await http.request(
+                "POST",
+                "",
+                form=form,
+                subject=NamespaceId(),
+                operation="fetch_token",
+                decode=partial(token, lifetime=lifetime),
+                safe=True,
+            )
+        except LanceNamespaceError as e:
+            # Whatever became of this, the call that wanted the token was not carried out.
+            if isinstance(e.__cause__, Failure):
+                e.__cause__.delivered = False
+            raise
 
     return RenewedTokens(fetch)
 

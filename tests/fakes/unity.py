@@ -38,12 +38,13 @@ class FakeUnity(FakeServer):
         repeat_token: bool = False,
         extra_fields: bool = False,
         credentials: Mapping[str, Any] | None = None,
+        storage_root: str | None = None,
     ) -> None:
         """`authorization` are the tokens of users who may do everything; None lets everybody in.
 
         `catalog` is planted. `delta_only` takes nothing but external Delta tables. `extra_fields` adds fields of
         other services to answers. `credentials` are parts of what is answered to requests for temporary ones, which
-        without them are refused for any but local tables.
+        without them are refused for any but local tables. `storage_root` is where schemas get places of their own.
         """
         super().__init__()
         self._dialect = dialect
@@ -54,6 +55,7 @@ class FakeUnity(FakeServer):
             delta_only=delta_only,
             extra_fields=extra_fields,
             credentials=credentials,
+            storage_root=storage_root,
         )
         pages = Pages(short=short_pages, empty=empty_pages, repeat=repeat_token)
         self._routes = UnityRoutes(self._ways, pages, shuffled=unsorted)

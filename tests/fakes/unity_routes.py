@@ -38,6 +38,8 @@ class Ways:
     extra_fields: bool = False
     credentials: Mapping[str, Any] | None = None
     """What is given out for any table that is not local; None: nothing is configured."""
+    storage_root: str | None = None
+    """Where schemas have places of their own; None: they have none."""
     races: set[str] = field(default_factory=set)
     """Full names of which one more may be created, as by two requests at once."""
 
@@ -150,6 +152,8 @@ class UnityRoutes:
     def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
         """Adds a schema, whatever is there."""
         info = schema_info(owner.info["name"], name, properties, comment)
+        if (root := self._ways.storage_root) is not None:
+            info = {**info, "storage_root": root, "storage_location": f"{root}/{name}"}
         row = SchemaRow(info, self.catalogs.like("Table"))
         owner.schemas.put(name, row)
         return row

@@ -1,0 +1,95 @@
+"""Changes whose answer was lost: what is looked up, and which error stands."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import pytest
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import NamespaceId, TableId
+from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.errors import Failure
+
+ID = TableId(["a", "t"])
+
+
+def failing(error: LanceNamespaceError, cause: Exception | None = None) -> Callable[[], Awaitable[NoReturn]]:
+    async def fail() -> NoReturn:
+        raise error from cause
+
+    return fail
+
+
+def lost(delivered: bool | None = None) -> Callable[[], Awaitable[NoReturn]]:
+    return failing(ServiceUnavailableError("lost"), Failure("disconnected", message="cut", delivered=delivered))
+
+
+async def it() -> str:
+    return "it"
+
+
+async def nothing() -> None:
+    return None
+
+
+async def test_what_was_answered_is_not_looked_up() -> None:
+    assert await settled(ID, it, failing(InternalError("looked up"))) == "it"
+    await removed(nothing, failing(InternalError("looked up")))
+
+
+@pytest.mark.parametrize("delivered", [None, True])
+async def test_what_may_have_been_done_is_looked_up(delivered: bool | None) -> None:
+    assert await settled(ID, lost(delivered), it) == "it"
+    for missing in (TableNotFoundError("gone"), NamespaceNotFoundError("gone")):
+        await removed(lost(delivered), failing(missing))
+    with pytest.raises(ServiceUnavailableError, match="lost"):
+        await removed(lost(delivered), it)
+
+
+async def test_what_another_made_is_told_as_taken() -> None:
+    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(made by another\)$"):
+        await settled(ID, lost(), nothing)
+    with pytest.raises(NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(made by another\)$"):
+        await settled(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
+
+
+async def test_where_nothing_can_be_told_the_first_error_stands() -> None:
+    find = failing(PermissionDeniedError("not yours"))
+    for work in (settled(ID, lost(), find), removed(lost(), find)):
+        with pytest.raises(ServiceUnavailableError, match="lost") as raised:
+            await work
+        assert isinstance(raised.value.__cause__, PermissionDeniedError)
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lost(delivered=False),
+        # It waited for a token that another call then failed to get: such an error has no failure of its own.
+        failing(ServiceUnavailableError("lost"), ServiceUnavailableError("no token")),
+        failing(ServiceUnavailableError("lost")),
+    ],
+    ids=["refused", "shared", "waited"],
+)
+async def test_what_was_never_sent_is_not_looked_up(create: Callable[[], Awaitable[NoReturn]]) -> None:
+    for work in (settled(ID, create, it), removed(create, failing(TableNotFoundError("gone")))):
+        with pytest.raises(ServiceUnavailableError, match="lost"):
+            await work
+
+
+async def test_another_error_is_no_lost_answer() -> None:
+    denied = failing(PermissionDeniedError("not yours"), Failure(403, message="no", delivered=None))
+    for work in (settled(ID, denied, it), removed(denied, failing(TableNotFoundError("gone")))):
+        with pytest.raises(PermissionDeniedError):
+            await work
