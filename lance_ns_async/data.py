@@ -114,6 +114,27 @@ async def written(tables: Sequence[Table]) -> Sequence[Table]:
     return [table for table in tables if table.id not in declared]
 
 
+async def check_alone(table: Table) -> None:
+    """Raises InvalidTableStateError where other datasets lie under the table's location; costs a listing of it."""
+
+    def others() -> list[str]:
+        from lance.file import LanceFileSession
+
+        options = dict(table.storage_options or {}) or None
+        files = LanceFileSession(table.location, storage_options=options).list()
+        found = {path.partition("/_versions/")[0] for path in files if "/_versions/" in path}
+        if any(place.startswith("tree/") for place in found):
+            # There a dataset keeps its branches.
+            found -= {f"tree/{branch}" for branch in _open(table, LATEST).branches.list()}
+        return sorted(found)
+
+    if found := await _in_thread(table, others):
+        raise InvalidTableStateError(
+            f"Invalid table state: {table.id} (drop_table would delete {len(found)} other tables that lie under its "
+            f"location {table.location}, such as {found[0]}; deregister it, and move or drop those first)"
+        )
+
+
 async def drop(table: Table) -> None:
     """Deletes everything under the table's location; a location without a dataset counts as dropped."""
 

@@ -185,6 +185,13 @@ async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> N
             assert (await ns.describe_table(describe("lake", "d", name))).location == declared.location
 
 
+async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match="its location cannot be written as UTF-8"):
+            await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
+    assert server.calls == []
+
+
 @pytest.mark.parametrize("location", ["x/y", "./x", "file:x"])
 async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, location: str) -> None:
     async with connected(server) as ns:

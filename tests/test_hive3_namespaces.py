@@ -61,7 +61,7 @@ async def test_a_catalog_has_a_place_and_maybe_a_description(server: FakeHive) -
         made = await ns.create_namespace(create("Lake", description="all of it"))
         assert made.properties == await kept(ns, "lake") == {"description": "all of it", "catalog.location.uri": place}
         elsewhere = (server.warehouse.parent / "elsewhere").as_uri()
-        await ns.create_namespace(create("other", **{"catalog.location.uri": elsewhere}))
+        await ns.create_namespace(create("other", **{"catalog.location.uri": f"{elsewhere}/"}))
         assert await kept(ns, "other") == {"catalog.location.uri": elsewhere}
 
 
@@ -106,6 +106,7 @@ async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
         (("hive", "d"), {"k" * 181: "v"}, "key of 181 characters, 180 are the most"),
         (("hive", "d"), {"k": "v" * 4001}, "'k' has 4001 characters, 4000 are the most"),
         (("hive", "d"), {"database.location-uri": "x/y"}, "relative"),
+        (("hive", "d"), {"database.location-uri": "/\ud800"}, "cannot be written as UTF-8"),
         (("hive", "d"), {"database.owner": "x" * 129}, "database.owner has 129 characters"),
         (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; it is one of USER, ROLE, GROUP"),
     ],
@@ -132,6 +133,15 @@ async def test_what_the_server_refuses_is_told(server: FakeHive) -> None:
         for id in (("hive",), ("hive", "default")):
             with pytest.raises(InvalidInputError):
                 await ns.drop_namespace(drop(*id, cascade=True))
+
+
+async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
+    with FakeHive(version="3.1.3") as server:
+        async with connected(server) as ns:
+            with pytest.raises(ServiceUnavailableError, match="the server closed it") as caught:
+                await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
+        assert "a file system that they do not know" in caught.value.__notes__[0]
+        assert server.calls.count("create_catalog") == 1
 
 
 async def test_overwriting_replaces_what_is_empty(server: FakeHive) -> None:

@@ -1,30 +1,22 @@
-"""The connections of the Thrift wire: how they are opened, kept, lent, secured and given up."""
+"""The connections of the Thrift wire: how they are opened, kept, lent and given up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 
 import anyio
 import pytest
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
     ServiceUnavailableError,
-    UnauthenticatedError,
 )
 
 from lance_ns_async.policy import Call, Caller, Policy
-from lance_ns_async.transports.connection import Address, Connection, Connector, Route, tls_context
+from lance_ns_async.transports.connection import Address, Connection, Connector, Route
 from lance_ns_async.transports.pool import Pool
-from lance_ns_async.transports.sasl import Kerberos, Plain
-from lance_ns_async.transports.tbinary import text, texts
-from lance_ns_async.transports.thrift import Method, ThriftTransport
-from tests.fakes.certificates import Certificates
+from lance_ns_async.transports.thrift import ThriftTransport
 from tests.fakes.hive import FakeHive
-from tests.fakes.thrift_wire import Message
-from tests.thrift_client import ERRORS, NAMES, QUICK, Client, Talkative, client
+from tests.thrift_client import ERRORS, NAMES, QUICK, Client, client
 
 
 @pytest.fixture
@@ -149,6 +141,12 @@ async def test_nobody_there_is_told_with_the_address(server: FakeHive) -> None:
             await asked.ask("d1")
 
 
+async def test_a_host_that_no_name_server_could_know_is_told() -> None:
+    async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as asked:
+        with pytest.raises(ServiceUnavailableError, match="label"):
+            await asked.ask("d1")
+
+
 async def test_the_next_address_is_tried_and_remembered(server: FakeHive) -> None:
     with FakeHive() as gone:
         port = gone.port
@@ -184,120 +182,6 @@ async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) ->
     assert server.connections == len(NAMES)
     server.wait_open(1)
     await thrift.aclose()
-
-
-async def test_frames_are_sent_and_read() -> None:
-    with FakeHive(framed=True) as server:
-        server.add_database("hive", "d1")
-        async with client(server.port, framed=True) as asked:
-            assert [await asked.ask("d1") for _ in range(3)] == ["d1"] * 3
-            assert server.connections == 1
-
-
-async def test_a_server_without_frames_is_told(server: FakeHive) -> None:
-    async with client(server.port, framed=True, policy=Policy(max_retries=0)) as asked:
-        with pytest.raises(ServiceUnavailableError, match=r"the server closed it|reset"):
-            await asked.ask("d1")
-    with FakeHive(framed=True) as framed:
-        framed.garbage(Message(2, "get_database", 1).encoded())
-        async with client(framed.port, framed=True) as asked:
-            with pytest.raises(InternalError, match="does the server send frames at all"):
-                await asked.ask("d1")
-
-
-async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
-    made = Certificates.made(tmp_path)
-    with FakeHive(tls=made.server) as server:
-        server.add_database("hive", "d1")
-        trusting = tls_context(made.ca_bundle, None, None)
-        async with client(server.port, tls=trusting) as asked:
-            assert await asked.ask("d1") == "d1"
-        none = Policy(max_retries=0)
-        async with client(server.port, tls=tls_context(None, None, None), policy=none) as asked:
-            with pytest.raises(ServiceUnavailableError, match="certificate verify failed"):
-                await asked.ask("d1")
-        async with client(server.port, policy=none) as asked:
-            with pytest.raises((InternalError, ServiceUnavailableError)):
-                await asked.ask("d1")
-
-
-async def test_tls_shows_the_clients_certificate(tmp_path: Path) -> None:
-    made = Certificates.made(tmp_path)
-    with FakeHive(tls=made.strict_server) as server:
-        server.add_database("hive", "d1")
-        for cert, key in ((made.client, None), (made.client_cert, made.client_key)):
-            async with client(server.port, tls=tls_context(made.ca_bundle, cert, key)) as asked:
-                assert await asked.ask("d1") == "d1"
-        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
-            with pytest.raises(ServiceUnavailableError):
-                await asked.ask("d1")
-
-
-async def test_plain_sasl_logs_in_once_for_each_connection() -> None:
-    with FakeHive(require_plain_sasl=("me", "s3cret")) as server:
-        server.add_database("hive", "d1")
-        async with client(server.port, login=Plain("me", "s3cret")) as asked:
-            assert [await asked.ask("d1") for _ in range(3)] == ["d1"] * 3
-            assert server.connections == 1
-        async with client(server.port, login=Plain("me", "sesame")) as asked:
-            with pytest.raises(UnauthenticatedError, match="SASL PLAIN: Error validating the login") as caught:
-                await asked.make("d2")
-            assert "sesame" not in str(caught.value)
-        assert server.calls == ["get_database"] * 3
-
-
-async def test_a_server_that_does_not_speak_sasl_is_told(server: FakeHive) -> None:
-    none = Policy(max_retries=0)
-    async with client(server.port, login=Plain("me", "x"), policy=none) as asked:
-        with pytest.raises(ServiceUnavailableError, match="cannot connect"):
-            await asked.ask("d1")
-    async with (
-        Talkative(b"\x80\x01\x00\x02") as other,
-        client(other.port, login=Plain("me", "x"), policy=none) as asked,
-    ):
-        with pytest.raises(ServiceUnavailableError, match="is the server one without SASL"):
-            await asked.ask("d1")
-
-
-@pytest.mark.skipif(find_spec("gssapi") is not None, reason="its package is there")
-async def test_kerberos_without_its_package_says_what_to_install() -> None:
-    with pytest.raises(InvalidInputError, match=r"pip install 'lance-ns-async\[kerberos\]'"):
-        Kerberos("hive", "localhost")
-
-
-async def test_the_first_call_is_made_once_on_each_connection(server: FakeHive) -> None:
-    ugi = Method("set_ugi", ("MetaException",))
-    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, ["staff"]))) as asked:
-        with server.hold("get_database") as hold:
-            async with anyio.create_task_group() as group:
-                for name in NAMES[:2]:
-                    group.start_soon(asked.ask, name)
-                await hold.reached(2)
-                hold.release()
-        await asked.ask("d1")
-    assert server.calls.count("set_ugi") == 2 == server.connections
-    firsts = {request.connection: request.method for request in reversed(server.requests)}
-    assert set(firsts.values()) == {"set_ugi"}
-
-
-async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHive) -> None:
-    ugi = Method("set_ugi", ("MetaException",))
-    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, []))) as asked:
-        server.cut("set_ugi")
-        await asked.make("new")
-        assert server.calls == ["set_ugi", "set_ugi", "create_database"]
-        server.fail("MetaException", "who?", match="set_ugi")
-        server.cut("get_database", times=2)
-        with pytest.raises(InternalError, match="MetaException: who\\?"):
-            await asked.ask("d1")
-
-
-async def test_a_server_that_accepts_and_says_nothing_is_given_up(server: FakeHive) -> None:
-    ugi = Method("set_ugi", ("MetaException",))
-    first = (ugi, text(1, "alice") + texts(2, []))
-    with FakeHive() as silent, silent.hold():
-        async with client(silent.port, server.port, connect_timeout=0.05, first=first) as asked:
-            assert await asked.ask("d1") == "d1"
 
 
 async def test_closing_ends_what_is_under_way(server: FakeHive) -> None:

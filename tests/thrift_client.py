@@ -90,6 +90,7 @@ class Client:
 @asynccontextmanager
 async def client(
     *ports: int,
+    host: str = "127.0.0.1",
     size: int = 3,
     policy: Policy = QUICK,
     framed: bool = False,
@@ -99,7 +100,7 @@ async def client(
     login: Mechanism | None = None,
     first: tuple[Method, bytes] | None = None,
 ) -> AsyncIterator[Client]:
-    addresses = [Address("127.0.0.1", port) for port in ports]
+    addresses = [Address(host, port) for port in ports]
     route = Route(addresses, connect_timeout, max_response_bytes, framed, tls)
     caller = Caller(policy, ERRORS)
     thrift = open_thrift(

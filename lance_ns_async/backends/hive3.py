@@ -31,6 +31,7 @@ from lance_ns_async.backends.hive3_checks import (
     check_declaration,
     check_findable,
     check_new,
+    findable,
     new_catalog,
     new_database,
     sent_location,
@@ -166,7 +167,7 @@ class HiveBackend(Backend):
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
         check_findable(parent)
-        return await self._hive.tables(parent, names, "describe_tables")
+        return await self._hive.tables(parent, [name for name in names if findable(name)], "describe_tables")
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -251,6 +252,9 @@ class HiveBackend(Backend):
         """Returns where the namespace is what was to be made, though the answer was lost; else raises what fits."""
         try:
             found = await self.describe_namespace(id)
+        except NamespaceNotFoundError as e:
+            lost.add_note("it is not there; some servers hang up on a location in a file system that they do not know")
+            raise lost from e
         except LanceNamespaceError as e:
             raise lost from e
         if not wanted.items() <= found.items():

@@ -44,16 +44,21 @@ def check_new(id: Id) -> None:
 
 
 def check_findable(id: Id) -> None:
-    """Raises the error for what cannot exist where a name would be taken for another, or for part of an address."""
+    """Raises the error for an id that can name nothing, where a server would take it for another."""
     for level, name in enumerate(id):
-        # A database is addressed as @catalog#name, where # and ! at the end stand for none; blanks are cut off.
-        astray = level == 0 and "#" in name or level == 1 and name.endswith(("#", "!"))
-        if name.isprintable() and name == name.strip() and not astray:
+        if findable(name, level):
             continue
         told = f"no metastore can have the name {name!a}"
         if level == 2:
             raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({told})")
         raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({told})")
+
+
+def findable(name: str, level: int = 2) -> bool:
+    """Whether a server looks for an object of just this name; level 0 is a catalog's, 2 a table's."""
+    # A database is addressed as @catalog#name, where # and ! at the end stand for none; blanks are cut off.
+    astray = (level == 0 and "#" in name) or (level == 1 and name.endswith(("#", "!")))
+    return name.isprintable() and name == name.strip() and not astray
 
 
 def check_declaration(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
@@ -90,7 +95,7 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
     location = properties.get(CATALOG_LOCATION, default)
     _check_location(what, location)
-    return Catalog(id.name, location, properties.get(CATALOG_DESCRIPTION))
+    return Catalog(id.name, sent_location(location), properties.get(CATALOG_DESCRIPTION))
 
 
 def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
@@ -103,6 +108,7 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
     owner, told = kept.pop(OWNER, None), kept.pop(OWNER_TYPE, None)
     if location is not None:
         _check_location(what, location)
+        location = sent_location(location)
     if owner is not None and len(owner) > _LONGEST_OWNER:
         raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters, {_LONGEST_OWNER} are the most")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
@@ -118,6 +124,7 @@ def _check_location(what: str, location: str) -> None:
         raise InvalidInputError(
             f"{what}: its location has {len(location)} characters, {_LONGEST_LOCATION} are the most"
         )
+    _check_encodable(what, "its location", location)
 
 
 def _check_sizes(what: str, properties: Mapping[str, str], longest_key: int, longest_value: int | None) -> None:
@@ -130,7 +137,11 @@ def _check_sizes(what: str, properties: Mapping[str, str], longest_key: int, lon
             raise InvalidInputError(
                 f"{what}: the property {key!r} has {len(value)} characters, {longest_value} are the most"
             )
-        try:
-            (key + value).encode()
-        except UnicodeEncodeError as e:
-            raise InvalidInputError(f"{what}: the property {key!r} cannot be written as UTF-8") from e
+        _check_encodable(what, f"the property {key!r}", key + value)
+
+
+def _check_encodable(what: str, part: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise InvalidInputError(f"{what}: {part} cannot be written as UTF-8") from e

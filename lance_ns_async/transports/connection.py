@@ -190,7 +190,7 @@ class Connector:
                     return await self._connect(address)
             except TimeoutError:
                 problems.append(f"{address}: no connection within {self._route.connect_timeout:g} s")
-            except (OSError, MalformedError) as e:
+            except (OSError, UnicodeError, MalformedError) as e:
                 problems.append(f"{address}: {str(e) or type(e).__name__}")
             self.pass_over(address)
         message = f"cannot connect to {'; '.join(problems)}; is the uri right and the server up?"

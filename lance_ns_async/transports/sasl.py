@@ -24,6 +24,8 @@ class Mechanism(Protocol):
     """One way of logging in."""
 
     name: str
+    complete: bool
+    """Whether it has said all, and so knows the server for what it wants it to be."""
 
     async def respond(self, challenge: bytes) -> bytes:
         """What to say to the server's challenge, which is empty at the beginning."""
@@ -34,6 +36,7 @@ class Plain:
     """A user and a password, which only TLS keeps from being read on the way."""
 
     name = "PLAIN"
+    complete = True
 
     def __init__(self, user: str, password: str) -> None:
         self._response = f"\0{user}\0{password}".encode()
@@ -52,12 +55,13 @@ class Kerberos:
         self._gssapi = _gssapi()
         self._target = f"{service}@{host}"
         self._context: Any = None
+        self.complete = False
 
     async def respond(self, challenge: bytes) -> bytes:
         """The next token; after the last one, that we want neither signatures nor encryption of what follows."""
         try:
             # May have to ask the ticket server.
-            return await anyio.to_thread.run_sync(self._next, challenge)
+            return await anyio.to_thread.run_sync(self._next, challenge, abandon_on_cancel=True)
         except self._gssapi.exceptions.GSSError as e:
             told = " ".join(str(e).split())
             message = f"Kerberos, for {self._target}: {told}; is there a ticket (kinit)?"
@@ -74,6 +78,7 @@ class Kerberos:
         if not layers or not layers[0] & _NO_LAYER:
             message = "the server wants calls to be signed or encrypted by SASL, which is not supported; use TLS"
             raise Failure("unauthenticated", message=message, delivered=False)
+        self.complete = True
         wrapped: bytes = self._context.wrap(struct.pack(">I", _NO_LAYER << 24), False).message
         return wrapped
 
@@ -84,10 +89,10 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
     while True:
         answer = _Answer()
         await connection.exchange(request, answer)
-        if answer.status == _COMPLETE:
+        if answer.status == _COMPLETE and mechanism.complete:
             break
         if answer.status != _OK:
-            told = answer.payload.decode("utf-8", "replace") or f"status {answer.status}"
+            told = answer.payload.decode("utf-8", "replace") or f"the server ends the login, status {answer.status}"
             raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {told}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))
     connection.framed = True

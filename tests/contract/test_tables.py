@@ -20,6 +20,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import (
     InvalidInputError,
+    InvalidTableStateError,
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableAlreadyExistsError,
@@ -123,6 +124,20 @@ async def test_dropping_removes_the_data_too(ns: AsyncNamespace, home: Home) -> 
     assert not await ns.exists(home.table("t"))
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(location)
+
+
+async def test_dropping_never_takes_another_table_along(ns: AsyncNamespace, home: Home) -> None:
+    location = await _written(ns, home.table("t"))
+    lance.dataset(location).create_branch("branch", 1)
+    inner = f"{location}/inner"
+    await ns.declare_table(DeclareTableRequest(id=home.table("inner"), location=inner))
+    lance.write_dataset(DATA, inner)
+    with pytest.raises(InvalidTableStateError, match="such as inner"):
+        await ns.drop_table(DropTableRequest(id=home.table("t")))
+    assert await ns.exists(home.table("t")) and lance.dataset(inner).count_rows() == 3
+    await ns.drop_table(DropTableRequest(id=home.table("inner")))
+    await ns.drop_table(DropTableRequest(id=home.table("t")))
+    assert not await ns.exists(home.table("t"))
 
 
 async def test_dropping_one_that_was_only_declared(ns: AsyncNamespace, home: Home) -> None:
