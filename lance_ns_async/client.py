@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -41,16 +40,14 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
 )
 
-from lance_ns_async import data, derived, messages
+from lance_ns_async import data, derived, history, messages
 from lance_ns_async.listing import Lister
-from lance_ns_async.many import ManyTables
-from lance_ns_async.model import NamespaceId, Page
+from lance_ns_async.model import NamespaceId, Page, Table
 from lance_ns_async.paging import keep_all, take
+from lance_ns_async.versions import TableVersions
 
-_SECRET_DIGEST_KEY = os.urandom(16)
 
-
-class AsyncNamespace(ManyTables):
+class AsyncNamespace(TableVersions):
     """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
 
     Every operation takes and gives the models of the Lance Namespace spec and raises
@@ -167,10 +164,12 @@ class AsyncNamespace(ManyTables):
         with self._operation():
             table = await self._backend.describe_table(self._table(request.id), vend=bool(request.vend_credentials))
             if request.load_detailed_metadata or snapshot != data.LATEST:
-                found = await data.details(table, snapshot)
+                found = await data.details(table, await self._pinned(table, snapshot))
                 response = messages.described(table, with_uri=request.with_table_uri, declared=False)
                 return messages.detailed(response, table.id, found)
-            declared = await data.is_only_declared(table) if request.check_declared else None
+            declared = None
+            if request.check_declared:
+                declared = table.version is None and await data.is_only_declared(table)
         return messages.described(table, with_uri=request.with_table_uri, declared=declared)
 
     async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
@@ -218,10 +217,16 @@ class AsyncNamespace(ManyTables):
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def drop_table(self, request: DropTableRequest) -> DropTableResponse:
-        """Removes a table from the catalog, and then its data with everything under its location."""
+        """Removes a table from the catalog, and then its data with everything under its location.
+
+        Raises InvalidTableStateError, and removes nothing, where other tables lie under it. Costs two calls, and
+        listing and deleting what is stored.
+        """
         request = messages.coerced(DropTableRequest, request)
         with self._operation():
-            table = await derived.deregister(self._backend, self._table(request.id))
+            table = await self._backend.describe_table(self._table(request.id))
+            await data.check_alone(table)
+            await self._backend.deregister_table(table.id)
             try:
                 await data.drop(table)
             except LanceNamespaceError as e:
@@ -248,6 +253,13 @@ class AsyncNamespace(ManyTables):
             return lister.ordered(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
+
+    async def _pinned(self, table: Table, snapshot: data.Snapshot) -> data.Snapshot:
+        """The state that is meant, where the catalog and not the storage says which version is the latest."""
+        if table.version is None or snapshot != data.LATEST:
+            return snapshot
+        newest = await history.latest(self._backend, table.id)
+        return snapshot if newest is None else data.Snapshot(newest.number)
 
     def _is_deepest(self, id: NamespaceId) -> bool:
         deepest = self._backend.capabilities.max_depth

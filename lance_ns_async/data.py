@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
     InvalidTableStateError,
-    LanceNamespaceError,
     ServiceUnavailableError,
-    TableBranchNotFoundError,
     TableNotFoundError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.concurrency import each
-from lance_ns_async.errors import without_source
+from lance_ns_async.faults import translated
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import remaining
 
@@ -36,16 +30,6 @@ PATIENCE = 120.0
 
 THREADS = 16
 """How many datasets are opened at once."""
-
-# pylance raises builtin errors, and the same fault as different ones: the text alone tells. In this order.
-_FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
-    (re.compile(r"_versions/\S+\.manifest was not found|Version not found error"), TableVersionNotFoundError),
-    (re.compile(r"tree/\S+/_versions|Branch .* does not exist"), TableBranchNotFoundError),
-    (re.compile(r"Ref not found error: tag"), TableTagNotFoundError),
-    (re.compile(r"Refusing to drop"), InvalidTableStateError),
-    (re.compile(r"Dataset at path .* was not found"), TableNotFoundError),
-    (re.compile(r"No object store provider|Invalid user input"), InvalidInputError),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +61,7 @@ class Details:
 
 async def details(table: Table, snapshot: Snapshot = LATEST) -> Details:
     """What the dataset tells in the state `snapshot` names; costs one open."""
-    return await _in_thread(table, lambda: _details(_open(table, snapshot)))
+    return await in_thread(table, lambda: _details(opened(table, snapshot)))
 
 
 def schema_json(schema: pa.Schema) -> dict[str, Any]:
@@ -96,7 +80,7 @@ def schema_json(schema: pa.Schema) -> dict[str, Any]:
 async def is_only_declared(table: Table) -> bool:
     """Whether nothing was written to the table yet; costs one open."""
     try:
-        await _in_thread(table, lambda: _open(table, LATEST))
+        await in_thread(table, lambda: opened(table, LATEST))
     except TableNotFoundError:
         return True
     return False
@@ -116,19 +100,7 @@ async def written(tables: Sequence[Table]) -> Sequence[Table]:
 
 async def check_alone(table: Table) -> None:
     """Raises InvalidTableStateError where other datasets lie under the table's location; costs a listing of it."""
-
-    def others() -> list[str]:
-        from lance.file import LanceFileSession
-
-        options = dict(table.storage_options or {}) or None
-        files = LanceFileSession(table.location, storage_options=options).list()
-        found = {path.partition("/_versions/")[0] for path in files if "/_versions/" in path}
-        if any(place.startswith("tree/") for place in found):
-            # There a dataset keeps its branches.
-            found -= {f"tree/{branch}" for branch in _open(table, LATEST).branches.list()}
-        return sorted(found)
-
-    if found := await _in_thread(table, others):
+    if found := await in_thread(table, lambda: neighbours(table)):
         raise InvalidTableStateError(
             f"Invalid table state: {table.id} (drop_table would delete {len(found)} other tables that lie under its "
             f"location {table.location}, such as {found[0]}; deregister it, and move or drop those first)"
@@ -137,22 +109,37 @@ async def check_alone(table: Table) -> None:
 
 async def drop(table: Table) -> None:
     """Deletes everything under the table's location; a location without a dataset counts as dropped."""
-
-    def delete() -> None:
-        import lance
-
-        options = dict(table.storage_options or {}) or None
-        lance.LanceDataset.drop(table.location, storage_options=options, ignore_not_found=True)
-
     try:
-        await _in_thread(table, delete)
+        await in_thread(table, lambda: delete(table))
     except InvalidTableStateError:
         # A catalog's own files may lie where nothing was ever written by Lance.
         if not await is_only_declared(table):
             raise
 
 
-def _open(table: Table, snapshot: Snapshot) -> Any:
+def neighbours(table: Table) -> Sequence[str]:
+    """Where other datasets lie under the table's location; blocks: for `in_thread`."""
+    from lance.file import LanceFileSession
+
+    options = dict(table.storage_options or {}) or None
+    files = LanceFileSession(table.location, storage_options=options).list()
+    found = {path.partition("/_versions/")[0] for path in files if "/_versions/" in path}
+    if any(place.startswith("tree/") for place in found):
+        # There a dataset keeps its branches.
+        found -= {f"tree/{branch}" for branch in opened(table, LATEST).branches.list()}
+    return sorted(found)
+
+
+def delete(table: Table) -> None:
+    """Deletes everything under the table's location; blocks: for `in_thread`."""
+    import lance
+
+    options = dict(table.storage_options or {}) or None
+    lance.LanceDataset.drop(table.location, storage_options=options, ignore_not_found=True)
+
+
+def opened(table: Table, snapshot: Snapshot) -> Any:
+    """The dataset in that state; blocks, and raises what pylance raises: for `in_thread`."""
     import lance
 
     options = dict(table.storage_options or {}) or None
@@ -174,25 +161,29 @@ def _details(dataset: Any) -> Details:
     )
 
 
-async def _in_thread(table: Table, work: Callable[[], T]) -> T:
+async def in_thread(table: Table, work: Callable[[], T], *, patience: float = PATIENCE, changes: bool = False) -> T:
+    """What `work` on the table's storage gives in a worker thread, within the operation's time; raises our errors.
+
+    Work given up goes on in its thread, because nothing can stop it there: one that `changes` something may yet do so.
+    """
+    left = remaining()
     try:
-        left = remaining()
-        with anyio.fail_after(PATIENCE if left is None else min(left, PATIENCE)):
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+        with anyio.fail_after(PATIENCE if left is None else min(left, patience)):
+            return await aside(lambda: _translated(table, work))
     except TimeoutError as e:
-        message = f"{table.id} (its storage at {table.location} did not answer within the operation's time)"
+        unknown = "; whether it took effect is unknown" if changes else ""
+        message = f"{table.id} (its storage at {table.location} did not answer within the operation's time{unknown})"
         raise ServiceUnavailableError(f"Service unavailable: {message}") from e
-    except (OSError, ValueError, RuntimeError, KeyError) as e:
-        raise _error(table, e) from e
 
 
-def _error(table: Table, e: BaseException) -> LanceNamespaceError:
-    text = without_source(str(e))
-    for pattern, cls in _FAULTS:
-        if pattern.search(text):
-            prefix = "Table not found" if cls is TableNotFoundError else "Cannot open"
-            return cls(f"{prefix}: {table.id} (at {table.location}: {text})")
-    return InternalError(f"Internal error: {table.id} (at {table.location}: {text})")
+async def aside(work: Callable[[], T]) -> T:
+    """What `work` gives in a worker thread, of which so many run at once."""
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+
+
+def _translated(table: Table, work: Callable[[], T]) -> T:
+    with translated(table):
+        return work()
 
 
 _THREAD_LIMIT: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("lance_ns_async_threads")

@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from lance_namespace import DeclareTableResponse, DescribeTableResponse
+from lance_namespace import DeclareTableResponse, DescribeTableResponse, TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 from pydantic import BaseModel, ValidationError
 
-from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.base import Capabilities, Version
 from lance_ns_async.data import Details, schema_json
 from lance_ns_async.model import NamespaceId, Table, TableId
 
@@ -123,6 +123,17 @@ def registration(table: Table) -> DeclareTableResponse:
         storage_options=_strings(table.storage_options),
         properties=_strings(table.properties),
         managed_versioning=table.managed_versioning,
+    )
+
+
+def table_version(version: Version) -> TableVersion:
+    """A version whose manifest is there."""
+    return TableVersion(
+        version=version.number,
+        manifest_path=version.manifest,
+        manifest_size=version.size,
+        timestamp_millis=version.timestamp_millis,
+        metadata=_strings(version.metadata),
     )
 
 

@@ -12,8 +12,16 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 from lance_namespace import (
+    BatchCommitTablesRequest,
+    BatchCommitTablesResponse,
+    BatchCreateTableVersionsRequest,
+    BatchCreateTableVersionsResponse,
+    BatchDeleteTableVersionsRequest,
+    BatchDeleteTableVersionsResponse,
     CreateNamespaceRequest,
     CreateNamespaceResponse,
+    CreateTableVersionRequest,
+    CreateTableVersionResponse,
     DeclareTableRequest,
     DeclareTableResponse,
     DeregisterTableRequest,
@@ -22,6 +30,8 @@ from lance_namespace import (
     DescribeNamespaceResponse,
     DescribeTableRequest,
     DescribeTableResponse,
+    DescribeTableVersionRequest,
+    DescribeTableVersionResponse,
     DropNamespaceRequest,
     DropNamespaceResponse,
     DropTableRequest,
@@ -31,6 +41,8 @@ from lance_namespace import (
     ListNamespacesResponse,
     ListTablesRequest,
     ListTablesResponse,
+    ListTableVersionsRequest,
+    ListTableVersionsResponse,
     NamespaceExistsRequest,
     NamespaceExistsResponse,
     RegisterTableRequest,
@@ -178,6 +190,30 @@ class Namespace(LanceNamespace):
     def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
         """See `AsyncNamespace.rename_table`."""
         return self._call(AsyncNamespace.rename_table, request)
+
+    def list_table_versions(self, request: ListTableVersionsRequest) -> ListTableVersionsResponse:
+        """See `AsyncNamespace.list_table_versions`."""
+        return self._call(AsyncNamespace.list_table_versions, request)
+
+    def describe_table_version(self, request: DescribeTableVersionRequest) -> DescribeTableVersionResponse:
+        """See `AsyncNamespace.describe_table_version`."""
+        return self._call(AsyncNamespace.describe_table_version, request)
+
+    def create_table_version(self, request: CreateTableVersionRequest) -> CreateTableVersionResponse:
+        """See `AsyncNamespace.create_table_version`."""
+        return self._call(AsyncNamespace.create_table_version, request)
+
+    def batch_create_table_versions(self, request: BatchCreateTableVersionsRequest) -> BatchCreateTableVersionsResponse:
+        """See `AsyncNamespace.batch_create_table_versions`."""
+        return self._call(AsyncNamespace.batch_create_table_versions, request)
+
+    def batch_commit_tables(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
+        """See `AsyncNamespace.batch_commit_tables`."""
+        return self._call(AsyncNamespace.batch_commit_tables, request)
+
+    def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
+        """See `AsyncNamespace.batch_delete_table_versions`."""
+        return self._call(AsyncNamespace.batch_delete_table_versions, request)
 
     def describe_tables(
         self,

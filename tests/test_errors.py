@@ -90,6 +90,9 @@ ICEBERG: ErrorTable = {
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
     (409, "rename_table"): TableAlreadyExistsError,
+    (409, "create_table_version"): ConcurrentModificationError,
+    (409, "batch_create_table_versions"): ConcurrentModificationError,
+    (409, "batch_delete_table_versions"): ConcurrentModificationError,
 }
 OAUTH2: ErrorTable = {400: UnauthenticatedError, 406: UnauthenticatedError}
 LANCE: ErrorTable = {

@@ -32,7 +32,11 @@ def server() -> Iterator[FakeIceberg]:
     [
         (FakeIceberg(), {}, {"namespace-separator": "%2E"}),
         (FakeIceberg(Quirks(separator=None), prefix="p"), {}, {"prefix": "p"}),
-        (FakeIceberg.nessie(), {"prefix": "main%7Cwarehouse", "rest-page-size": "200"}, {}),
+        (
+            FakeIceberg.nessie(),
+            {"prefix": "main%7Cwarehouse", "rest-page-size": "200"},
+            {"nessie.is-nessie-catalog": "true"},
+        ),
     ],
 )
 def test_the_configuration_says_what_was_set(

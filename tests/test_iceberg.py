@@ -270,8 +270,6 @@ async def test_a_declared_table_is_a_lance_table_managed_by_the_storage(tmp_path
         async with connected(server, metadata_path="s3://bucket/_meta") as ns:
             request = DeclareTableRequest(id=["a", "t"], location="s3://bucket/t.lance/", properties={"k": "v"})
             declared = await ns.declare_table(request)
-            with pytest.raises(InvalidInputError, match="managed_by='impl' is not served"):
-                await ns.declare_table(DeclareTableRequest(id=["a", "u"], properties={"managed_by": "impl"}))
         kept = server.metadata(("a",), "t")
         assert declared.location == "s3://bucket/t.lance" and kept is not None
         assert kept["properties"] == {

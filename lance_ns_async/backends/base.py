@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_ns_async.errors import ErrorTable
@@ -40,6 +40,40 @@ class Capabilities:
     """Whether `drop_namespace` can drop what is inside, too."""
     folds_case: bool = False
     """Whether names are kept, and compared, in lower case."""
+    commits_versions: bool = False
+    """Whether the catalog can be the one that commits a table's versions, where the table asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a table whose versions the catalog commits."""
+
+    number: int
+    staging: str | None
+    """Where the manifest was written, as object stores spell paths; None where the catalog was not told."""
+    size: int | None = None
+    """Of the manifest, in bytes."""
+    timestamp_millis: int | None = None
+    """When it was committed."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What its writer said of it."""
+
+    @property
+    def manifest(self) -> str | None:
+        """Where Lance looks for the manifest: `staging`, cut after `.manifest`."""
+        return None if self.staging is None else self.staging.rpartition(".manifest")[0] + ".manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A table with the versions that its catalog knows, newest first; none where the storage commits them."""
+
+    table: Table
+    found: Sequence[Version]
+
+
+Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
+"""Is asked just before a version is committed whether its manifest is good; gives the schema in it."""
 
 
 class Backend(ABC):
@@ -118,3 +152,19 @@ class Backend(ABC):
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
         """Those of the named tables that were found, by the names as given; only where `describe_batch`."""
         raise AssertionError(f"{type(self).__name__} declares no batch describe")
+
+    async def table_versions(self, id: TableId, *, all: bool) -> Versions:
+        """The current version, or all that the catalog still knows; only where `commits_versions`."""
+        raise AssertionError(f"{type(self).__name__} commits no versions")
+
+    async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
+        """Makes each of them its table's current version, all or none; gives them as committed.
+
+        One that is there already with the same `staging` counts as made: so a call may be repeated. Only where
+        `commits_versions`; UnsupportedOperationError where a catalog cannot commit several tables at once.
+        """
+        raise AssertionError(f"{type(self).__name__} commits no versions")
+
+    async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:
+        """Removes the records of versions, none of them the current one; only where `commits_versions`."""
+        raise AssertionError(f"{type(self).__name__} commits no versions")

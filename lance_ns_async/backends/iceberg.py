@@ -1,4 +1,6 @@
-"""Iceberg REST catalogs: Lance tables kept as Iceberg tables with `table_type=lance`, versions kept by the storage.
+"""Iceberg REST catalogs: Lance tables kept as Iceberg tables with `table_type=lance`.
+
+Versions are kept by the storage, or committed by the catalog where a table says `managed_by=impl`.
 
 Written after the Lance Iceberg namespace spec, https://lance.org/format/namespace/integrations/iceberg, on top
 of the Iceberg REST catalog API as of Iceberg 1.11.
@@ -6,13 +8,14 @@ of the Iceberg REST catalog API as of Iceberg 1.11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
@@ -21,8 +24,10 @@ from lance_namespace.errors import (
     TableNotFoundError,
     UnsupportedOperationError,
 )
+from pydantic import BeforeValidator
 
-from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends import iceberg_versions
+from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg_wire import (
     Routes,
     declaration,
@@ -62,7 +67,12 @@ ICEBERG_ERRORS: ErrorTable = {
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
     (409, "rename_table"): TableAlreadyExistsError,
+    (409, "create_table_version"): ConcurrentModificationError,
+    (409, "batch_create_table_versions"): ConcurrentModificationError,
+    (409, "batch_delete_table_versions"): ConcurrentModificationError,
 }
+
+_MANAGERS = ("storage", "impl")
 
 
 class IcebergSettings(OAuth2Settings):
@@ -78,6 +88,8 @@ class IcebergSettings(OAuth2Settings):
     """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
     metadata_path: str | None = None
     """Where the server is to keep its own metadata files; None means inside each table's location."""
+    managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
+    """Who commits the versions of tables declared without that property: Lance in the storage, or the catalog."""
 
     def identity(self) -> str:
         """Endpoint, warehouse and client id."""
@@ -89,11 +101,15 @@ class IcebergBackend(Backend):
 
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
-    capabilities = Capabilities(min_depth=1, max_depth=None, paginates=True, lists_only_lance=False)
+    capabilities = Capabilities(
+        min_depth=1, max_depth=None, paginates=True, lists_only_lance=False, commits_versions=True
+    )
 
-    def __init__(self, http: HttpTransport, settings: IcebergSettings) -> None:
+    def __init__(self, http: HttpTransport, settings: IcebergSettings, attempts: int) -> None:
+        """`attempts` is how often a commit is sent at most."""
         self._http = http
         self._settings = settings
+        self._attempts = attempts
         self._storage_options = settings.storage_options()
         self._routes: Routes | None = None
         self._configuration = SingleFlight(self._configure)
@@ -108,7 +124,7 @@ class IcebergBackend(Backend):
             uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
             tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
             http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
-        return cls(http, settings)
+        return cls(http, settings, attempts=caller.policy.max_retries + 1)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -197,10 +213,10 @@ class IcebergBackend(Backend):
         return declared
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
-        if (managed_by := properties.get("managed_by", "storage").lower()) != "storage":
+        if (managed_by := properties.get("managed_by", "storage").lower()) not in _MANAGERS:
             raise InvalidInputError(
-                f"table {id}: managed_by={managed_by!r} is not served; only 'storage' is, where Lance itself "
-                "commits versions"
+                f"table {id}: managed_by={managed_by!r}: it is 'storage', where Lance itself commits versions, or "
+                "'impl', where the catalog does"
             )
 
     async def deregister_table(self, id: TableId) -> None:
@@ -228,6 +244,49 @@ class IcebergBackend(Backend):
             decode=nothing,
         )
 
+    async def table_versions(self, id: TableId, *, all: bool) -> Versions:
+        found = await self._held(id, all, operation="list_table_versions")
+        return Versions(found.table, found.versions)
+
+    async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
+        routes = self._routes or await self._config()
+        together = len(wanted) > 1
+        if together and not routes.commits_together:
+            raise UnsupportedOperationError(
+                "Not supported: this catalog does not commit several tables at once; commit them one by one"
+            )
+        operation = "batch_create_table_versions" if together else "create_table_version"
+
+        async def send(changes: Sequence[Any]) -> None:
+            id = next(iter(wanted))
+            path = f"{routes.prefix}/transactions/commit" if together else routes.table(id)
+            await self._http.request(
+                "POST",
+                path,
+                body={"table-changes": changes} if together else changes[0],
+                subject=NamespaceId() if together else id,
+                operation=operation,
+                decode=nothing,
+            )
+
+        return await iceberg_versions.commit(
+            wanted,
+            load=partial(self._held, operation=operation),
+            send=send,
+            prepare=prepare,
+            attempts=self._attempts,
+        )
+
+    async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:
+        operation = "batch_delete_table_versions"
+        found = await self._held(id, True, operation=operation)
+        if body := iceberg_versions.forgetting(found, numbers):
+            routes = self._routes or await self._config()
+            # What is forgotten already may be forgotten again.
+            await self._http.request(
+                "POST", routes.table(id), body=body, subject=id, operation=operation, decode=nothing, safe=True
+            )
+
     async def aclose(self) -> None:
         await self._http.aclose()
 
@@ -246,10 +305,15 @@ class IcebergBackend(Backend):
         )
         return self._routes
 
-    async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T]) -> T:
+    async def _held(self, id: TableId, all: bool, *, operation: str) -> iceberg_versions.Held:
+        return await self._load(id, operation, partial(iceberg_versions.held, id, self._storage_options), all)
+
+    async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False) -> T:
+        """`all` snapshots, or the current one and those that tags name."""
         routes = self._routes or await self._config()
+        query = "" if all else "snapshots=refs"
         return await self._http.request(
-            "GET", routes.table(id), query="snapshots=refs", subject=id, operation=operation, decode=decode
+            "GET", routes.table(id), query=query, subject=id, operation=operation, decode=decode
         )
 
     async def _checked(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
@@ -263,7 +327,8 @@ class IcebergBackend(Backend):
         await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=nothing)
 
     def _declared_properties(self, id: TableId, given: Mapping[str, str]) -> dict[str, str]:
-        kept = {**given, "table_type": "lance", "managed_by": "storage"}
+        managed_by = given.get("managed_by", self._settings.managed_by).lower()
+        kept = {**given, "table_type": "lance", "managed_by": managed_by}
         if self._settings.metadata_path is not None:
             kept["write.metadata.path"] = default_location(self._settings.metadata_path, id)
         return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from lance_ns_async.model import NamespaceId, Page, Table, TableId
 _PAGE_SIZE = 1000
 """Names a page, where neither the caller nor the catalog says how many."""
 
+_REFERENCE = re.compile("[@#]|^`.*`$", re.DOTALL)
+"""What Nessie takes for more than a name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Routes:
@@ -23,6 +27,10 @@ class Routes:
     prefix: str
     separator: str
     page_size: int | None
+    commits_together: bool = True
+    """Whether several tables can be committed at once."""
+    names_hold_references: bool = False
+    """Whether a table's name may say which branch of the catalog is meant, as Nessie has it."""
 
     def namespace(self, id: NamespaceId | TableId) -> str:
         """The levels of `id`, each encoded once, joined as this catalog wants them."""
@@ -45,7 +53,16 @@ class Routes:
 
     def table(self, id: TableId) -> str:
         """The path of a table."""
-        return f"{self.tables(id.parent)}/{_segment(id)}"
+        if id.name in (".", ".."):
+            raise InvalidInputError(
+                f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
+            )
+        if self.names_hold_references and _REFERENCE.search(id.name):
+            raise InvalidInputError(
+                f"table id {list(id)!r}: this catalog takes what follows '@' or '#' in a name for a branch or a time, "
+                "and drops backticks around it, and so would reach another table; choose another name"
+            )
+        return f"{self.tables(id.parent)}/{quote(id.name, safe='')}"
 
     def page(self, token: str | None, limit: int | None) -> list[str]:
         """The query parameters that ask for a page of a listing."""
@@ -63,7 +80,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return (), body["message"]
     error = body["error"]
     kind = error.get("type") or ""
-    message = error["message"]
+    message = error.get("message") or ""
     return ((kind,), f"{kind}: {message}") if kind else ((), message)
 
 
@@ -72,10 +89,14 @@ def routes(body: Any) -> Routes:
     config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
     prefix = config.get("prefix")
     page_size = config.get("rest-page-size")
+    endpoints = body.get("endpoints")
     return Routes(
         prefix=f"/{prefix}" if prefix else "",
         separator=config.get("namespace-separator") or "%1F",
         page_size=int(page_size) if page_size else None,
+        # Where a server does not say what it offers, the API takes this for offered.
+        commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
+        names_hold_references=config.get("nessie.is-nessie-catalog") == "true",
     )
 
 
@@ -100,7 +121,21 @@ def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
     kept = texts(metadata.get("properties") or {})
     if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
         raise NotALanceTableError(f"Invalid input: {id} is no Lance table, its table_type is {kind!r}")
-    return Table(id, text(metadata["location"]), kept, storage_options)
+    managed = kept.get("managed_by", "storage").lower() == "impl"
+    return Table(
+        id,
+        text(metadata["location"]),
+        kept,
+        storage_options,
+        managed_versioning=managed,
+        version=current_snapshot(metadata) if managed else None,
+    )
+
+
+def current_snapshot(metadata: Any) -> int | None:
+    """The id of a table's current snapshot, None where it has none; how that is written depends on the format."""
+    found = metadata.get("current-snapshot-id")
+    return None if found is None or found == -1 else int(found)
 
 
 def text(value: Any) -> str:
@@ -150,11 +185,3 @@ def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, 
 
 def identifier(id: TableId) -> dict[str, Any]:
     return {"namespace": list(id.parent), "name": id.name}
-
-
-def _segment(id: TableId) -> str:
-    if id.name in (".", ".."):
-        raise InvalidInputError(
-            f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
-        )
-    return quote(id.name, safe="")

@@ -32,7 +32,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
-ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "x" * 200]
+ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "a@main", "`a`", "x" * 200]
 """Names that a catalog holds as they are or refuses at once."""
 
 DATA = pa.table({"id": [1, 2, 3]})

@@ -119,6 +119,11 @@ class FakeIceberg(FakeServer):
             self.add_table(levels, name)
         return names
 
+    def commit(self, levels: Sequence[str], name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
+        """Changes a table as another client would."""
+        with self._lock:
+            self._catalog.commit(self._catalog.key(levels), name, requirements, updates)
+
     def metadata(self, levels: Sequence[str], name: str) -> Json | None:
         """The metadata of a table; None where there is no such table."""
         with self._lock:
@@ -207,6 +212,8 @@ class FakeIceberg(FakeServer):
             config["defaults"]["rest-page-size"] = str(self._page_size)
         if self.quirks.separator is not None:
             config["overrides"]["namespace-separator"] = self.quirks.separator
+        if self.quirks.names_hold_references:
+            config["overrides"]["nessie.is-nessie-catalog"] = "true"
         endpoints = ["GET /v1/{prefix}/namespaces", "POST /v1/{prefix}/tables/rename"]
         if self.quirks.transactions:
             endpoints.append("POST /v1/{prefix}/transactions/commit")

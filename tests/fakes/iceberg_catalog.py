@@ -48,6 +48,8 @@ class Quirks:
     only the current snapshot is kept then, and none can be removed."""
     transactions: bool = True
     """Whether several tables can be committed at once."""
+    names_hold_references: bool = False
+    """Whether a table's name is read as far as an `@` or `#`, and without backticks around it."""
 
 
 NESSIE = Quirks(
@@ -58,6 +60,7 @@ NESSIE = Quirks(
     paging="opaque",
     typed_conflicts=False,
     stacks=False,
+    names_hold_references=True,
     etags=False,
     gzip=False,
     filters_snapshots=False,

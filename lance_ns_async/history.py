@@ -1,0 +1,159 @@
+"""The versions of a table, as its catalog commits them and its storage holds their manifests.
+
+A version is committed in the catalog first, and then its manifest is moved to where Lance looks for it. Whoever asks
+for the version finishes what a writer that died in between has left undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import manifests
+from lance_ns_async.backends.base import Backend, Version, Versions
+from lance_ns_async.model import Table, TableId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping[TableId, Version]:
+    """Commits a version of each table, all or none, and moves their manifests."""
+    _must_commit(backend)
+
+    async def prepare(table: Table, version: Version) -> pa.Schema:
+        _must_be_managed(table)
+        return await manifests.read(table, version)
+
+    made: dict[TableId, Version] = {}
+    for id, versions in (await backend.commit_versions(wanted, prepare)).items():
+        table, version = versions.table, versions.found[0]
+        try:
+            if not await manifests.publish(table, version):
+                raise _no_manifest(table, version)
+        except LanceNamespaceError as e:
+            e.add_note(f"version {version.number} of {id} is committed; asking for it tries this again")
+            raise
+        made[id] = version
+    return made
+
+
+async def latest(backend: Backend, id: TableId) -> Version | None:
+    """The latest version; None where there is none, or none that the catalog committed and it is to."""
+    known = await _known(backend, id, all=False)
+    found = known.found if known.table.managed_versioning else await manifests.recorded(known.table)
+    return await _at_hand(known.table, found[0]) if found else None
+
+
+async def one(backend: Backend, id: TableId, number: int | None) -> Version:
+    """A version whose manifest is there; without a number the latest."""
+    known = await _known(backend, id, all=False)
+    table, found = known.table, known.found
+    if not table.managed_versioning:
+        found = await manifests.recorded(table)
+    elif number is not None and number < (table.version or number + 1):
+        found = (await _known(backend, id, all=True)).found
+        if all(version.number != number for version in found):
+            # Some catalogs remember the latest alone.
+            found = [*(await manifests.stored(table)).values()]
+    version = next((version for version in found if number in (None, version.number)), None)
+    if version is None:
+        which = "it has none yet" if number is None else f"version {number}"
+        raise TableVersionNotFoundError(f"Table version not found: {id} ({which})")
+    return await _at_hand(table, version)
+
+
+async def present(backend: Backend, id: TableId) -> Sequence[Version]:
+    """The versions whose manifests are there, oldest first."""
+    return await _present(await _known(backend, id, all=True))
+
+
+async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, int | None]]) -> int:
+    """Removes versions and their manifests; gives how many. A range without end goes up to the latest, which stays."""
+    _must_commit(backend)
+    known = await _known(backend, id, all=True)
+    table = known.table
+    _must_be_managed(table)
+    found = await _present(known)
+    if not found:
+        return 0
+    *old, last = found
+    for start, end in ranges:
+        if end is not None and start <= last.number < end:
+            raise InvalidInputError(
+                f"ranges: [{start}, {end}) holds {last.number}, the latest version, which must stay"
+            )
+    going = [it for it in old if any(start <= it.number and (end is None or it.number < end) for start, end in ranges)]
+    if not going:
+        return 0
+    needed = await manifests.needed(table)
+    for version in going:
+        if version.number in needed:
+            raise InvalidTableStateError(
+                f"Invalid table state: {id} (version {version.number} must stay: {needed[version.number]} needs it)"
+            )
+    await backend.forget_versions(id, [version.number for version in going])
+    await manifests.remove(table, going)
+    return len(going)
+
+
+async def _known(backend: Backend, id: TableId, *, all: bool) -> Versions:
+    if backend.capabilities.commits_versions:
+        return await backend.table_versions(id, all=all)
+    return Versions(await backend.describe_table(id), [])
+
+
+async def _present(known: Versions) -> Sequence[Version]:
+    table = known.table
+    if not table.managed_versioning:
+        return [*reversed(await manifests.recorded(table))]
+    if not known.found:
+        return []
+    await _at_hand(table, known.found[0])
+    told = {version.number: version for version in known.found if version.staging is not None}
+    stored = await manifests.stored(table)
+    # What is beyond the latest was not committed.
+    return [told.get(number, stored[number]) for number in sorted(stored) if number <= known.found[0].number]
+
+
+async def _at_hand(table: Table, version: Version) -> Version:
+    """The version, with its manifest at its final name."""
+    if version.staging is None:
+        # Committed by somebody who does not tell where the manifest was.
+        stored = (await manifests.stored(table)).get(version.number)
+        if stored is not None:
+            return replace(version, staging=stored.staging)
+    elif await manifests.find(table, version):
+        return version
+    raise _no_manifest(table, version)
+
+
+def _no_manifest(table: Table, version: Version) -> LanceNamespaceError:
+    if version.number == table.version:
+        return InvalidTableStateError(
+            f"Invalid table state: {table.id} (its latest version {version.number} has no manifest at {table.location})"
+        )
+    return TableVersionNotFoundError(
+        f"Table version not found: {table.id} (version {version.number}: its manifest was removed)"
+    )
+
+
+def _must_commit(backend: Backend) -> None:
+    if not backend.capabilities.commits_versions:
+        raise UnsupportedOperationError("Not supported: this catalog commits no versions; Lance does, in the storage")
+
+
+def _must_be_managed(table: Table) -> None:
+    if not table.managed_versioning:
+        raise UnsupportedOperationError(
+            f"Not supported: {table.id} (Lance commits its versions in the storage, for managed_by is not 'impl')"
+        )

@@ -1,0 +1,589 @@
+"""The operations on versions: through pylance, in a storage that fails, and on tables whose storage commits them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    BatchCommitTablesRequest,
+    BatchDeleteTableVersionsRequest,
+    CreateNamespaceRequest,
+    CreateTableVersionRequest,
+    DeclareTableRequest,
+    DescribeTableRequest,
+    DescribeTableVersionRequest,
+    ListTableVersionsRequest,
+    RegisterTableRequest,
+    TableVersion,
+)
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
+from tests.fakes.faults import Answer, Received
+from tests.fakes.glue_moto import StockMoto
+from tests.fakes.http import FakeServer
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.iceberg_catalog import NESSIE, Quirks
+
+QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
+ID = ["a", "t é"]
+COMMIT = r"POST .*/tables/t%20%C3%A9"
+LOAD = r"GET .*/tables/t%20%C3%A9"
+
+
+class FakeS3(FakeServer):
+    """S3 with one bucket, `lake`, which forgets all when it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moto = StockMoto()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What Lance needs to reach it."""
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "aws_region": "us-east-1"}
+        return {"aws_endpoint": self.url, "allow_http": "true", **keys}
+
+    def start(self) -> None:
+        super().start()
+        httpx.put(f"{self.url}/lake", trust_env=False).raise_for_status()
+
+    def stop(self) -> None:
+        super().stop()
+        self._moto.reset()
+
+    def handle(self, request: Received) -> Answer:
+        return self._moto.answer(request)
+
+
+@dataclass
+class Site:
+    """A catalog that commits versions, and the storage of its tables."""
+
+    server: FakeIceberg
+    ns: IcebergNamespace
+    root: str
+    options: dict[str, str]
+
+    @property
+    def location(self) -> str:
+        found = self.ns.describe_table(DescribeTableRequest(id=ID)).location
+        assert found is not None
+        return found
+
+    def write(self, value: int, mode: str) -> int:
+        version: int = lance.write_dataset(rows(value), mode=mode, namespace_client=self.ns, table_id=ID).version
+        return version
+
+    def open(self, version: int | str | None = None) -> Any:
+        return lance.dataset(namespace_client=self.ns, table_id=ID, version=version)
+
+    def values(self, version: int | str | None = None) -> list[int]:
+        return sorted(self.open(version).to_table()["n"].to_pylist())
+
+    def files(self) -> list[str]:
+        """What is in the folder of the manifests."""
+        session = lance.file.LanceFileSession(self.location, storage_options=self.options or None)
+        return [path.removeprefix("_versions/") for path in session.list("_versions") if "manifest" in path]
+
+    def listed(self, **given: Any) -> list[int]:
+        return [version.version for version in self.page(**given).versions]
+
+    def page(self, **given: Any) -> Any:
+        return self.ns.list_table_versions(ListTableVersionsRequest(id=ID, **given))
+
+    def describe(self, version: int | None = None) -> TableVersion:
+        return self.ns.describe_table_version(DescribeTableVersionRequest(id=ID, version=version)).version
+
+    def delete(self, *ranges: tuple[int, int]) -> int | None:
+        asked = [{"start_version": start, "end_version": end} for start, end in ranges]
+        request = BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": asked})
+        assert request is not None
+        return self.ns.batch_delete_table_versions(request).deleted_count
+
+    def staging(self, number: int) -> str:
+        """Where the catalog was told the manifest of a version is."""
+        kept = self.server.metadata(ID[:1], ID[1])
+        assert kept is not None
+        snapshot = next(it for it in kept["snapshots"] if it["snapshot-id"] == number)
+        told: str = snapshot["summary"]["lance.staging"]
+        return told
+
+    def undo_move(self, number: int) -> None:
+        """Makes it as if the writer of a version had died just after it committed it."""
+        staging = self.staging(number).rpartition("/")[2]
+        self.rename(f"{staging.partition('.manifest')[0]}.manifest", staging)
+
+    def rename(self, name: str, to: str | None) -> None:
+        """Moves a manifest, or removes it."""
+        session = lance.file.LanceFileSession(self.location, storage_options=self.options or None)
+        if to is not None:
+            with TemporaryDirectory() as folder:
+                session.download_file(f"_versions/{name}", f"{folder}/copy")
+                session.upload_file(f"{folder}/copy", f"_versions/{to}")
+        session.delete_file(f"_versions/{name}")
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"n": list(values)})
+
+
+def name(number: int) -> str:
+    return f"{2**64 - 1 - number:020}.manifest"
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    if request.param == "local":
+        yield (tmp_path / "ro ot").as_uri(), {}
+        return
+    with FakeS3() as s3:
+        yield "s3://lake/ro~o t", s3.options
+
+
+@pytest.fixture(params=["iceberg", "nessie"])
+def everywhere(request: pytest.FixtureRequest, storage: tuple[str, dict[str, str]]) -> Iterator[Site]:
+    yield from site(Quirks() if request.param == "iceberg" else NESSIE, *storage)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Site]:
+    yield from site(Quirks(), (tmp_path / "root").as_uri(), {})
+
+
+@pytest.fixture
+def nessie(tmp_path: Path) -> Iterator[Site]:
+    yield from site(NESSIE, (tmp_path / "root").as_uri(), {})
+
+
+def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) -> Iterator[Site]:
+    with FakeIceberg(quirks) as server:
+        given = {"endpoint": server.endpoint, "root": root, "managed_by": "impl", **QUICK, **properties}
+        stored = {f"storage.{key}": value for key, value in options.items()}
+        with IcebergNamespace(**given, **stored) as ns:
+            ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
+            yield Site(server, ns, root, options)
+
+
+def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
+    at = everywhere
+    assert [at.write(1, "create"), at.write(2, "append"), at.write(3, "overwrite"), at.write(4, "append")] == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert at.open().version == 4
+    assert [at.values(version) for version in (None, 1, 2, 3)] == [[3, 4], [1], [1, 2], [3]]
+    assert at.files() and all(path.endswith(".manifest") for path in at.files())
+    described = at.ns.describe_table(DescribeTableRequest(id=ID))
+    assert (described.version, described.managed_versioning) == (4, True)
+    dataset = at.open()
+    dataset.delete("n = 3")
+    dataset.add_columns({"m": "n + 1"})
+    dataset.tags.create("kept", 2)
+    dataset.checkout_version(2).restore()
+    assert at.open().version == 7 and at.values() == at.values("kept") == [1, 2]
+    assert at.listed() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_versions_are_told(everywhere: Site) -> None:
+    at = everywhere
+    for number in (1, 2, 3):
+        assert at.write(number, "append" if number > 1 else "create") == number
+    sizes = {}
+    for version in at.page().versions:
+        assert version.manifest_path.endswith(f"/_versions/{name(version.version)}")
+        assert at.describe(version.version).manifest_path == version.manifest_path
+        sizes[version.version] = version.manifest_size
+    assert at.describe() == at.describe(3) == at.page(descending=True, limit=1).versions[0]
+    assert at.describe().timestamp_millis and isinstance(sizes[3], int)
+    for missing in (0, 4):
+        with pytest.raises(TableVersionNotFoundError, match=rf"^Table version not found: a\$t é \(version {missing}"):
+            at.describe(missing)
+    with pytest.raises(ValueError, match="Table version not found"):
+        at.open(4)
+
+
+def test_a_table_without_versions_has_none(here: Site) -> None:
+    here.ns.declare_table(DeclareTableRequest(id=ID))
+    assert here.listed() == here.listed(descending=True, limit=1) == []
+    for number in (None, 1):
+        with pytest.raises(TableVersionNotFoundError, match=r"it has none yet|version 1"):
+            here.describe(number)
+    assert here.delete((0, -1)) == 0
+    assert here.ns.describe_table(DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
+
+
+@pytest.mark.parametrize("descending", [None, False, True])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
+def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) -> None:
+    here.write(1, "create")
+    for number in (2, 3, 4, 5):
+        here.write(number, "append")
+    found: list[int] = []
+    token: str | None = None
+    for _ in range(9):
+        page = here.page(limit=limit, descending=descending, page_token=token)
+        assert len(page.versions) <= limit
+        found += [version.version for version in page.versions]
+        if (token := page.page_token) is None:
+            break
+    assert found == ([5, 4, 3, 2, 1] if descending else [1, 2, 3, 4, 5])
+
+
+def test_a_page_is_asked_for_as_it_should_be(here: Site) -> None:
+    here.write(1, "create")
+    with pytest.raises(InvalidInputError, match="limit 0"):
+        here.page(limit=0)
+    for token in ("x", "WyJhIl0="):
+        with pytest.raises(InvalidInputError, match="not one of this listing"):
+            here.page(page_token=token)
+
+
+def test_the_latest_version_costs_one_short_call(here: Site) -> None:
+    here.write(1, "create")
+    here.write(2, "append")
+    here.server.clear()
+    assert here.listed(descending=True, limit=1) == [2]
+    (request,) = here.server.requests
+    assert request.path.endswith("?snapshots=refs")
+
+
+def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> None:
+    at = everywhere
+    at.write(1, "create")
+    readers: Sequence[Callable[[], object]] = [
+        lambda: at.open().count_rows(),
+        lambda: at.write(9, "append"),
+        lambda: at.describe(at.ns.describe_table(DescribeTableRequest(id=ID)).version),
+        lambda: at.listed(descending=True, limit=1),
+        lambda: at.listed(),
+        lambda: at.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True)),
+    ]
+    for read in readers:
+        number = at.write(2, "append")
+        at.undo_move(number)
+        assert name(number) not in at.files()
+        read()
+        assert name(number) in at.files()
+        assert all(path.endswith(".manifest") for path in at.files())
+
+
+def test_a_manifest_that_is_nowhere_is_told_of(here: Site) -> None:
+    here.write(1, "create")
+    here.write(2, "append")
+    here.rename(name(2), None)
+    for read in (here.describe, here.listed, lambda: here.listed(descending=True, limit=1)):
+        with pytest.raises(InvalidTableStateError, match="its latest version 2 has no manifest"):
+            read()
+    here.rename(name(1), None)
+    with pytest.raises(TableVersionNotFoundError, match="version 1: its manifest was removed"):
+        here.describe(1)
+
+
+def test_lance_rebases_what_loses(here: Site) -> None:
+    here.write(1, "create")
+    stale = here.open()
+    here.write(2, "append")
+    assert lance.write_dataset(rows(3), stale, mode="append").version == 3
+    assert here.values() == [1, 2, 3]
+    # One that loses at the very commit.
+    with here.server.hold(COMMIT) as hold:
+        done: list[int] = []
+        writers = [Thread(target=lambda n=n: done.append(here.write(n, "append"))) for n in (4, 5)]
+        for writer in writers:
+            writer.start()
+        hold.wait_for(2)
+        hold.release()
+        for writer in writers:
+            writer.join()
+    assert sorted(done) == [4, 5] and here.values() == [1, 2, 3, 4, 5]
+    assert all(path.endswith(".manifest") for path in here.files())
+
+
+def test_lance_is_none_the_wiser_of_a_lost_answer(everywhere: Site) -> None:
+    at = everywhere
+    at.server.cut(match="POST .*/tables/", when="after")
+    assert at.write(1, "create") == 1
+    at.server.cut(match=COMMIT, when="after")
+    assert at.write(2, "append") == 2
+    at.server.cut(match=COMMIT)
+    assert at.write(3, "append") == 3
+    assert at.values() == [1, 2, 3]
+
+
+def test_lance_finds_its_commit_where_we_could_not_tell(here: Site) -> None:
+    here.write(1, "create")
+    here.server.cut(match=COMMIT, when="after")
+    # Describing is a load as well, and so is listing: what fails is the look after the commit.
+    failed = False
+
+    def fail(call: object) -> None:
+        nonlocal failed
+        if not failed and getattr(call, "outcome", "") == "disconnected":
+            here.server.fail(403, match=LOAD)
+            failed = True
+
+    with here.ns.observe(fail):
+        assert here.write(2, "append") == 2
+    assert failed and here.values() == [1, 2]
+
+
+def test_lance_does_not_know_what_the_server_refused(here: Site) -> None:
+    here.write(1, "create")
+    here.server.fail(403, match=COMMIT)
+    with pytest.raises(OSError, match="Commit result for version 2 is unknown"):
+        here.write(2, "append")
+    assert here.values() == [1] and here.listed() == [1]
+    assert here.write(2, "append") == 2 and here.values() == [1, 2]
+
+
+@pytest.mark.parametrize("storage", ["local", "s3"], indirect=True)
+def test_versions_are_deleted(everywhere: Site) -> None:
+    at = everywhere
+    at.write(1, "create")
+    for number in range(2, 8):
+        at.write(number, "append")
+    assert at.delete() == 0
+    assert at.delete((2, 3), (0, 2), (9, 12)) == 2
+    assert at.delete((2, 3)) == 0
+    assert at.listed() == [3, 4, 5, 6, 7]
+    at.open().tags.create("kept", 4)
+    with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept' needs it"):
+        at.delete((0, -1))
+    assert at.delete((3, 4), (5, -1)) == 3
+    assert at.listed() == [4, 7] and at.values(4) == [1, 2, 3, 4]
+    with pytest.raises(InvalidInputError, match=r"\[7, 8\) holds 7, the latest version"):
+        at.delete((7, 8))
+    for wrong in ((-1, 3), (5, 2)):
+        with pytest.raises(InvalidInputError, match="ranges: "):
+            at.delete(wrong)
+    with pytest.raises(TableVersionNotFoundError):
+        at.describe(5)
+    assert at.write(8, "append") == 8
+
+
+def test_what_lance_cleans_up_is_no_version_any_more(here: Site) -> None:
+    here.write(1, "create")
+    here.write(2, "append")
+    here.write(3, "append")
+    here.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    assert here.listed() == [3]
+    with pytest.raises(TableVersionNotFoundError):
+        here.describe(1)
+    assert here.values() == [1, 2, 3]
+
+
+def test_versions_that_others_committed_are_found(here: Site) -> None:
+    location = f"{here.root}/other"
+    for _ in range(3):
+        lance.write_dataset(rows(1), location, mode="append")
+    here.server.add_table(
+        ID[:1], ID[1], properties={"table_type": "LANCE", "managed_by": "IMPL"}, location=location, snapshots=2
+    )
+    # The third is in the storage alone: the catalog knows of two.
+    assert here.listed() == [1, 2] and here.values() == [1, 1]
+    assert here.open(1).count_rows() == 1
+    with pytest.raises(TableVersionNotFoundError, match="version 3"):
+        here.describe(3)
+    # A writer builds on it, and so it becomes one of the catalog's.
+    assert here.write(2, "append") == 4
+    assert here.listed() == [1, 2, 3, 4] and here.values(3) == [1, 1, 1] and here.values() == [1, 1, 1, 2]
+
+
+def test_a_table_of_the_storage_may_become_one_of_the_catalog(here: Site) -> None:
+    location = f"{here.root}/before"
+    lance.write_dataset(rows(1), location)
+    lance.write_dataset(rows(2), location, mode="append")
+    here.ns.register_table(RegisterTableRequest(id=ID, location=location))
+    assert here.listed() == [] and here.values() == [1, 2] and here.values(1) == [1]
+    assert here.write(3, "append") == 3
+    assert here.listed() == [1, 2, 3] and here.values(2) == [1, 2] and here.values() == [1, 2, 3]
+
+
+def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> None:
+    here.write(1, "create")
+    lance.write_dataset(rows(2), here.location, mode="append")
+    found = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
+    assert (found.version, found.is_only_declared) == (1, False)
+    assert here.values() == [1]
+    # What somebody wrote past the catalog is not overwritten.
+    with pytest.raises(ConcurrentModificationError, match="version 2: its manifest is there already"):
+        here.ns.create_table_version(create(here, 2, f"{name(2)}-x"))
+    assert here.listed() == [1]
+
+
+def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVersionRequest:
+    folder = at.describe(1).manifest_path.rpartition("/")[0]
+    path = given.pop("manifest_path", f"{folder}/{staging}")
+    return CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **given)
+
+
+@pytest.mark.parametrize(
+    ("staging", "given", "told"),
+    [
+        (f"{name(2)}-gone", {}, "there is no such file"),
+        (f"{name(2)}-short", {}, "it cannot be read"),
+        (f"{name(2)}-other", {}, "it is of version 1"),
+        (f"{name(2)}-other", {"manifest_size": 7}, r"it holds \d+ bytes, not 7"),
+        (name(2), {}, "with more behind it"),
+        (f"{name(3)}-other", {}, "a manifest of version 2 is called"),
+        ("2.other", {}, "a manifest of version 2 is called"),
+        ("", {"manifest_path": f"elsewhere/_versions/{name(2)}-other"}, "it is not in .*/_versions"),
+        ("", {"manifest_path": "", "version": 0}, "versions count from 1"),
+        (f"{name(2)}-other", {"branch": "b"}, r"Not supported: branch 'b'"),
+    ],
+)
+def test_what_is_no_manifest_is_not_committed(here: Site, staging: str, given: dict[str, Any], told: str) -> None:
+    here.write(1, "create")
+    folder = Path("/", here.describe(1).manifest_path).parent
+    (folder / f"{name(2)}-short").write_bytes(b"no manifest" * 10)
+    shutil.copy(folder / name(1), folder / f"{name(2)}-other")
+    here.server.clear()
+    with pytest.raises((InvalidInputError, UnsupportedOperationError), match=told):
+        here.ns.create_table_version(create(here, given.pop("version", 2), staging, **given))
+    assert not [request for request in here.server.requests if request.method == "POST"]
+
+
+def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(here: Site) -> None:
+    here.write(1, "create")
+    here.write(2, "append")
+    folder = Path("/", here.describe(1).manifest_path).parent
+    staged = folder / f"{name(3)}-{uuid4()}"
+    before = lance.write_dataset(rows(3), here.location, mode="append").version
+    shutil.move(folder / name(before), staged)
+
+    def past(call: object) -> None:
+        if here.server.requests[-1].method == "POST":
+            (folder / name(3)).write_bytes(b"written past the catalog")
+
+    with (
+        here.ns.observe(past),
+        pytest.raises(InvalidTableStateError, match="somebody wrote past the catalog") as raised,
+    ):
+        here.ns.create_table_version(create(here, 3, staged.name))
+    assert raised.value.__notes__ == ["version 3 of a$t é is committed; asking for it tries this again"]
+    assert (folder / name(3)).read_bytes() == b"written past the catalog" and staged.exists()
+
+
+def test_a_file_system_need_not_have_hard_links(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    assert [here.write(1, "create"), here.write(2, "append")] == [1, 2]
+    assert here.values() == [1, 2] and all(path.endswith(".manifest") for path in here.files())
+
+
+def test_batches_hold_versions_alone(here: Site) -> None:
+    here.write(1, "create")
+    version = {"id": ID, "version": 2, "manifest_path": f"x/{name(2)}-x"}
+
+    def commit(*operations: dict[str, Any]) -> object:
+        request = BatchCommitTablesRequest.from_dict({"operations": list(operations)})
+        assert request is not None
+        return here.ns.batch_commit_tables(request)
+
+    for operation in ("declare_table", "deregister_table"):
+        with pytest.raises(UnsupportedOperationError, match=f"{operation} in one commit with others"):
+            commit({operation: {"id": ID}})
+    with pytest.raises(UnsupportedOperationError, match="delete_table_versions"):
+        commit({"delete_table_versions": {"id": ID, "ranges": []}})
+    with pytest.raises(InvalidInputError, match="each names one operation, not 0"):
+        commit({})
+    with pytest.raises(InvalidInputError, match="each names one operation, not 2: declare_table, create_table_version"):
+        commit({"declare_table": {"id": ID}, "create_table_version": version})
+    with pytest.raises(InvalidInputError, match="it is named twice"):
+        commit({"create_table_version": version}, {"create_table_version": version})
+    answer = here.ns.batch_commit_tables(BatchCommitTablesRequest(operations=[]))
+    assert answer.results == []
+
+
+def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
+    here.write(1, "create")
+    here.write(2, "append")
+    request = {"id": ID, "version": 2, "manifest_path": here.staging(2)}
+    told = BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
+    assert told is not None
+    (result,) = here.ns.batch_commit_tables(told).results
+    assert result.create_table_version is not None and result.create_table_version.version == here.describe(2)
+
+
+def test_branches_are_no_matter_of_the_catalog(here: Site) -> None:
+    here.write(1, "create")
+    for call in (here.listed, here.page):
+        with pytest.raises(UnsupportedOperationError, match="Not supported: branch 'b'"):
+            call(branch="b")
+    assert here.listed(branch="main") == [1]
+    with pytest.raises(OSError, match="Not supported: branch 'b'"):
+        here.open().create_branch("b")
+
+
+@pytest.fixture(params=["dir", "iceberg"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Namespace, list[str]]]:
+    """A namespace whose storage commits versions, and a table of it that has none yet."""
+    if request.param == "dir":
+        with DirNamespace(root=str(tmp_path)) as ns:
+            yield ns, ["t"]
+        return
+    for at in site(Quirks(), tmp_path.as_uri(), {}, managed_by="storage"):
+        yield at.ns, ID
+
+
+def test_versions_of_the_storage_are_told_and_not_made(stored: tuple[Namespace, list[str]]) -> None:
+    ns, id = stored
+    declared = ns.declare_table(DeclareTableRequest(id=id))
+    assert declared.managed_versioning is False
+    assert ns.list_table_versions(ListTableVersionsRequest(id=id)).versions == []
+    assert ns.list_table_versions(ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == []
+    with pytest.raises(TableVersionNotFoundError):
+        ns.describe_table_version(DescribeTableVersionRequest(id=id))
+    for value, mode in ((1, "create"), (2, "append")):
+        lance.write_dataset(rows(value), declared.location, mode=mode)
+    listed = ns.list_table_versions(ListTableVersionsRequest(id=id)).versions
+    assert [version.version for version in listed] == [1, 2]
+    assert all(Path("/", version.manifest_path).exists() and version.timestamp_millis for version in listed)
+    assert listed[1].metadata is not None and listed[1].metadata["total_rows"] == "2"
+    for number in (None, 2):
+        assert ns.describe_table_version(DescribeTableVersionRequest(id=id, version=number)).version == listed[1]
+    assert ns.list_table_versions(ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == listed[1:]
+    with pytest.raises(TableVersionNotFoundError, match="version 3"):
+        ns.describe_table_version(DescribeTableVersionRequest(id=id, version=3))
+    version = CreateTableVersionRequest(id=id, version=3, manifest_path=f"x/_versions/{name(3)}-x")
+    with pytest.raises(UnsupportedOperationError, match=r"Not supported: .*Lance"):
+        ns.create_table_version(version)
+    with pytest.raises(UnsupportedOperationError, match=r"Not supported: .*Lance"):
+        ns.batch_delete_table_versions({"id": id, "ranges": []})  # type: ignore[arg-type]
+
+
+def test_a_storage_that_cannot_be_reached_commits_nothing(tmp_path: Path) -> None:
+    with FakeS3() as s3:
+        for at in site(Quirks(), "s3://lake/x", s3.options):
+            at.write(1, "create")
+            staging = create(at, 2, f"{name(2)}-x")
+            s3.fail(500, times=None)
+            with pytest.raises(InternalError, match="at s3://lake/x/"):
+                at.ns.create_table_version(staging)
+            s3.heal()
+            assert at.ns.describe_table(DescribeTableRequest(id=ID)).version == 1
