@@ -21,6 +21,7 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.concurrency import each
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.paging import walk
+from lance_ns_async.policy import remaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,24 +116,42 @@ class _Run:
         self.tables: dict[TableId, Table] = {}
         self.errors: dict[TableId, LanceNamespaceError] = {}
         self.unseen: list[TableId] = []
+        self._refusal: UnauthenticatedError | None = None
 
     async def step(self, step: Step) -> None:
-        match step:
-            case One(id):
-                await self._one(id)
-                settled = 1
-            case Batch(parent, names):
-                settled = await self._shared(parent, names, self._batch(parent, names))
-            case Scan(parent, names):
-                settled = await self._shared(parent, names, self._scan(parent, names))
+        if (error := self._futile()) is not None:
+            ids = [step.id] if isinstance(step, One) else [step.parent.table(name) for name in step.names]
+            self.errors.update(dict.fromkeys(ids, error))
+            settled = len(ids)
+        else:
+            match step:
+                case One(id):
+                    await self._one(id)
+                    settled = 1
+                case Batch(parent, names):
+                    settled = await self._shared(parent, names, self._batch(parent, names))
+                case Scan(parent, names):
+                    settled = await self._shared(parent, names, self._scan(parent, names))
         if self._progress is not None and settled:
             self._progress(settled)
+
+    def _futile(self) -> LanceNamespaceError | None:
+        """Why there is no use in asking for more; None where there may be."""
+        left = remaining()
+        if left is not None and left <= 0:
+            why = "the time was over before it was asked for"
+            return ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
+        return self._refusal
 
     async def _one(self, id: TableId) -> None:
         try:
             self.tables[id] = await self._backend.describe_table(id)
         except LanceNamespaceError as e:
             self.errors[id] = e
+            if isinstance(e, UnauthenticatedError) and self._refusal is None:
+                # Whoever is nobody for one table is nobody for the others.
+                why = f"not asked for, as who asks was refused: {e}"
+                self._refusal = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
 
     async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
         """Does work that describes many names at once; gives how many of them are settled by it."""

@@ -99,7 +99,7 @@ def described(table: Table, *, with_uri: bool | None, declared: bool | None) -> 
         managed_versioning=table.managed_versioning,
         version=table.version,
         is_only_declared=declared,
-        var_schema=_catalogs_schema(table.schema),
+        var_schema=_json_schema(table.schema),
     )
 
 
@@ -142,17 +142,15 @@ def uri(location: str) -> str:
     return location if "://" in location else Path(location).absolute().as_uri()
 
 
-def _json_schema(schema: pa.Schema) -> JsonArrowSchema | None:
-    found: JsonArrowSchema | None = JsonArrowSchema.from_dict(schema_json(schema))
-    return found
-
-
-def _catalogs_schema(schema: pa.Schema | None) -> JsonArrowSchema | None:
-    """The columns as a catalog keeps them; None where it keeps none, or one of a type that the spec has no word for."""
+def _json_schema(schema: pa.Schema | None) -> JsonArrowSchema | None:
+    """The columns in the spec's form; None where nobody says, and where one is of a type that it has no word for."""
+    if schema is None:
+        return None
     try:
-        return None if schema is None else _json_schema(schema)
+        found: JsonArrowSchema | None = JsonArrowSchema.from_dict(schema_json(schema))
     except UnsupportedOperationError:
         return None
+    return found
 
 
 def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -57,7 +57,7 @@ def is_url(text: str) -> bool:
         _ = urlsplit(text).port
     except ValueError:
         return False
-    return re.fullmatch(r"https?://[^/\s?#]+(/[^\s#]*)?", text) is not None
+    return re.fullmatch(r"https?://[^/\s?#]+([/?][^\s#]*)?", text) is not None
 
 
 def _header_name(name: str) -> str:

@@ -25,6 +25,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.bulk import Batch, Described, One, Scan, Step, describe_tables, plan
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
+from lance_ns_async.policy import deadline
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
 DB = NamespaceId(["db"])
@@ -237,6 +238,28 @@ async def test_a_catalog_that_is_down_is_not_asked_for_each_table(
         backend.faults[operation, DB] = cls("down")
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2)
     assert outcome(described) == dict.fromkeys(tables(*"abcdef"), cls) and len(backend.calls) == 1
+
+
+async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
+    for id in ids[2:]:
+        backend.faults["describe_table", id] = UnauthenticatedError("Unauthenticated: expired")
+    settled: list[int] = []
+    described = await describe_tables(backend, ids, max_in_flight=1, progress=settled.append)
+    assert set(described.tables) == set(ids[:2]) and list(described.errors) == ids[2:]
+    assert {type(e) for e in described.errors.values()} == {UnauthenticatedError} and sum(settled) == 8
+    assert "not asked for" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
+
+
+@pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
+async def test_when_the_time_is_over_nothing_more_is_asked(can: Capabilities) -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), can, as_asked)
+    with deadline(-1.0):
+        described = await describe_tables(backend, ids, max_in_flight=2)
+    assert not backend.calls and list(described.errors) == ids
+    assert all("the time was over" in str(e) for e in described.errors.values())
 
 
 async def test_what_a_scan_found_before_it_failed_is_kept() -> None:

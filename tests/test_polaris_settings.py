@@ -28,6 +28,13 @@ def test_what_is_not_said_is_usual() -> None:
     assert settings.filter_tables is False and settings.storage_options() is None
 
 
+@pytest.mark.parametrize(
+    "endpoint", ["https://p.example.com", "https://p.example.com/", "https://p.example.com/api/catalog/"]
+)
+def test_the_endpoint_is_the_servers_root_however_it_is_given(endpoint: str) -> None:
+    assert PolarisSettings.parse({"endpoint": endpoint}).endpoint == "https://p.example.com"
+
+
 @pytest.mark.parametrize("prefix", ["", "polaris."])
 def test_bare_times_are_milliseconds(prefix: str) -> None:
     settings = parsed(**{f"{prefix}connect_timeout": "1500", f"{prefix}read_timeout": "2s"})

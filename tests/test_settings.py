@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError
 from pydantic import ValidationError
 
 from lance_ns_async.backends.directory import DirSettings
-from lance_ns_async.backends.iceberg import IcebergSettings
+from lance_ns_async.backends.iceberg_settings import IcebergSettings
 from lance_ns_async.policy import Policy
 from lance_ns_async.settings import HttpSettings, Settings
 
@@ -49,6 +49,11 @@ def test_a_bare_number_means_seconds_or_milliseconds(text: str, seconds: float) 
     bare = text.strip().replace(".", "").isdigit()
     assert parsed({"operation_timeout": text}).operation_timeout == pytest.approx(seconds)
     assert parsed({"read_timeout": text}).read_timeout == pytest.approx(seconds / 1000 if bare else seconds)
+
+
+@pytest.mark.parametrize("endpoint", ["http://host?query", "http://host/path?query=1"])
+def test_an_endpoint_has_no_query(endpoint: str) -> None:
+    assert "endpoint: it has a query, and paths are to be added" in refused({"endpoint": endpoint})
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1500", 1.5), ("0.5", 0.0005)])
@@ -199,7 +204,6 @@ def test_a_key_given_twice_must_say_the_same() -> None:
         "http://host:port",
         "http://host:65536",
         "http://[::1",
-        "http://host?query",
         "http://host/path#part",
         "http://host\n",
     ],

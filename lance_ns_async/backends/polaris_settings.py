@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from lance_ns_async.transports.oauth2 import OAuth2Settings
 
@@ -45,6 +45,12 @@ class PolarisSettings(OAuth2Settings):
         if self.credential is not None and not all(self.client()):
             raise ValueError("credential: Polaris wants client_id:client_secret, with a colon between them")
         return self
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_alone(cls, endpoint: str) -> str:
+        # What clients of its Iceberg API are given.
+        return endpoint.rstrip("/").removesuffix("/api/catalog")
 
     def identity(self) -> str:
         """Endpoint, realm and client id."""

@@ -65,6 +65,13 @@ def is_addressable(name: str) -> bool:
     return bool(name) and name not in _REWRITTEN
 
 
+_MISTAKES: Mapping[Code, str] = {
+    "MissingOrInvalidRealm": "is the property realm right?",
+    "NotFoundException": "is the endpoint right? It is the server's root",
+}
+"""What to look at where the server does not know what it was asked for."""
+
+
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """The exception's type and message, as Iceberg's catalogs tell them; OAuth2's form has a message alone."""
     if isinstance(body.get("error"), str):
@@ -73,6 +80,8 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     # Of what is missing the message holds the name, which can say anything.
     if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message
+    if codes and codes[0] in _MISTAKES:
+        return codes, f"{message}; {_MISTAKES[codes[0]]}"
     return codes, message
 
 
