@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import monotonic
 from typing import TypeAlias
 
 from lance_namespace.errors import (
@@ -95,12 +96,24 @@ def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
             yield from (One(parent.table(name)) for name in names)
 
 
+GIVE_UP = 30.0
+"""Seconds without any answer after which nothing more is asked of a catalog."""
+
+
 async def describe_tables(
-    backend: Backend, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None = None
+    backend: Backend,
+    ids: Iterable[TableId],
+    *,
+    max_in_flight: int,
+    progress: Progress | None = None,
+    give_up: float = GIVE_UP,
 ) -> Described:
-    """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had."""
+    """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had.
+
+    Where the catalog was unavailable to all for `give_up` seconds, or refuses who asks, the rest fails unasked.
+    """
     asked = dict.fromkeys(ids)
-    run = _Run(backend, progress)
+    run = _Run(backend, progress, give_up)
     sharing = backend.capabilities
     # What no shared answer gave is asked for by name, so that missing and denied stay apart.
     naming = replace(sharing, listing_has_locations=False, describe_batch=0)
@@ -110,13 +123,15 @@ async def describe_tables(
 
 
 class _Run:
-    def __init__(self, backend: Backend, progress: Progress | None) -> None:
+    def __init__(self, backend: Backend, progress: Progress | None, give_up: float) -> None:
         self._backend = backend
         self._progress = progress
+        self._give_up = give_up
+        self._answered = monotonic()
         self.tables: dict[TableId, Table] = {}
         self.errors: dict[TableId, LanceNamespaceError] = {}
         self.unseen: list[TableId] = []
-        self._refusal: UnauthenticatedError | None = None
+        self._end: LanceNamespaceError | None = None
 
     async def step(self, step: Step) -> None:
         if (error := self._futile()) is not None:
@@ -141,17 +156,27 @@ class _Run:
         if left is not None and left <= 0:
             why = "the time was over before it was asked for"
             return ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
-        return self._refusal
+        return self._end
+
+    def _note(self, error: LanceNamespaceError | None) -> None:
+        """Learns from the outcome of a step whether there is use in another."""
+        if isinstance(error, UnauthenticatedError):
+            # Whoever is nobody for one table is nobody for the others.
+            why = f"not asked for, as who asks was refused: {error}"
+            self._end = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
+        elif not isinstance(error, ServiceUnavailableError):
+            self._answered = monotonic()
+        elif (seconds := monotonic() - self._answered) > self._give_up:
+            why = f"not asked for, as nothing was answered for {seconds:.0f} s: {error}"
+            self._end = ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
 
     async def _one(self, id: TableId) -> None:
         try:
             self.tables[id] = await self._backend.describe_table(id)
+            self._note(None)
         except LanceNamespaceError as e:
             self.errors[id] = e
-            if isinstance(e, UnauthenticatedError) and self._refusal is None:
-                # Whoever is nobody for one table is nobody for the others.
-                why = f"not asked for, as who asks was refused: {e}"
-                self._refusal = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
+            self._note(e)
 
     async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
         """Does work that describes many names at once; gives how many of them are settled by it."""
@@ -160,6 +185,7 @@ class _Run:
             await work
         except LanceNamespaceError as e:
             error = e
+        self._note(error)
         # A scan that fails half-way has found some of them all the same.
         unseen = [id for id in map(parent.table, names) if id not in self.tables]
         if isinstance(error, _OF_ALL):

@@ -99,6 +99,10 @@ PHRASES: Mapping[type[LanceNamespaceError], str] = {
 }
 
 
+_LONGEST = 600
+"""How many characters of an id are shown."""
+
+
 class NotALanceTableError(InvalidInputError):
     """The catalog has a table of that name, but of another format than Lance."""
 
@@ -140,8 +144,9 @@ def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable
 def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> LanceNamespaceError:
     """The error users see, which names its subject in the words other Lance tools look for."""
     cls = error_class(failure, subject, operation, table)
-    # A table's call can find that the namespace above it is missing.
-    named = NamespaceId(subject[:-1]) if cls is NamespaceNotFoundError and subject.kind == "table" else subject
+    # What is missing for a table, or for a namespace to be made, is what it is to be in.
+    is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
+    named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
     return cls(f"{PHRASES.get(cls, cls.__name__)}: {_on_one_line(named)} ({operation}: {failure.message}{attempts})")
 
@@ -154,4 +159,5 @@ def without_source(text: str) -> str:
 def _on_one_line(subject: Id) -> str:
     """The subject on one line; calls that are about no object in particular are about the root."""
     text = str(subject) if subject else "the catalog"
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return shown if shown.isprintable() else shown.encode("unicode_escape").decode()

@@ -67,6 +67,9 @@ class Lister:
     async def everything(self, parent: NamespaceId) -> Sequence[TableId]:
         """All Lance tables in `parent`, described where the listing tells their locations."""
         if len(parent) < self._backend.capabilities.min_depth:
+            if parent:
+                # It must be there all the same.
+                await self._backend.describe_namespace(parent)
             return []
         if not self._backend.capabilities.listing_has_locations:
             names = await self.page(parent, None, None)

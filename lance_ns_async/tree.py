@@ -49,6 +49,9 @@ class Tree:
         first = [*self._visits(self._start, "tables")]
         if recursive:
             first += self._visits(self._start, "namespaces")
+        if not first and self._start:
+            # Nothing to list, but it must be there all the same.
+            await self._backend.describe_namespace(self._start)
         async with aclosing(self._rounds(first, with_tables=True, recursive=recursive)) as rounds:
             async for found in rounds:
                 yield [parent.table(name) for parent, kind, names in found if kind == "tables" for name in names]
@@ -56,6 +59,8 @@ class Tree:
     async def namespaces(self, *, recursive: bool) -> AsyncGenerator[Sequence[NamespaceId], None]:
         """The namespaces, parents before their children; holds one round of pages at most."""
         first = [*self._visits(self._start, "namespaces")]
+        if not first and self._start:
+            await self._backend.describe_namespace(self._start)
         async with aclosing(self._rounds(first, with_tables=False, recursive=recursive)) as rounds:
             async for found in rounds:
                 yield [parent.child(name) for parent, _, names in found for name in names]

@@ -252,6 +252,19 @@ async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> Non
     assert "not asked for" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
 
 
+async def test_a_catalog_that_answers_nobody_is_given_up() -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
+    for id in ids[2:]:
+        backend.faults["describe_table", id] = ServiceUnavailableError("Service unavailable: down")
+    patient = await describe_tables(backend, ids, max_in_flight=1)
+    assert len(backend.calls) == 8 and list(patient.errors) == ids[2:]
+    backend.calls.clear()
+    described = await describe_tables(backend, ids, max_in_flight=1, give_up=-1.0)
+    assert len(backend.calls) == 3 and list(described.errors) == ids[2:]
+    assert "not asked for" in str(described.errors[ids[-1]]) and set(described.tables) == set(ids[:2])
+
+
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
 async def test_when_the_time_is_over_nothing_more_is_asked(can: Capabilities) -> None:
     ids = tables(*"abcdefgh")

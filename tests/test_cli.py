@@ -121,7 +121,7 @@ def test_ls_says_what_else_there_may_be(root: Path) -> None:
         catalog.create_namespace(CreateNamespaceRequest(id=["shop", "void"], mode="ExistOk"))
     run = Run("ls", "shop.void", *at(root))
     assert (run.code, run.out) == (0, "")
-    assert run.err == "lance-ns: no tables in shop.void; -r looks below it, -n lists its namespaces\n"
+    assert run.err == "lance-ns: no tables in shop.void, and no namespaces\n"
 
 
 @pytest.mark.parametrize("format", ["plain", "table", "json", "csv"])

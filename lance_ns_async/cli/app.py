@@ -77,8 +77,9 @@ def list_(
         # Closed here and now: a listing left half read would outlive its catalog.
         with closing(listing.rows()) as rows:
             count = output.write(rows, listing.columns, format, sys.stdout)
-    if not count and not (recursive or namespaces):
-        say(f"no tables in {namespace or 'the root'}; -r looks below it, -n lists its namespaces")
+        if not count and not (recursive or namespaces):
+            below = "; -r looks below it, -n lists its namespaces" if listing.holds_namespaces() else ", and no namespaces"
+            say(f"no tables in {namespace or 'the root'}{below}")
     if listing.failed:
         raise typer.Exit(Code.FAILED)
 

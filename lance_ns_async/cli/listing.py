@@ -44,6 +44,13 @@ class Listing:
         for table in tables:
             yield {"id": ids.written(table)}
 
+    def holds_namespaces(self) -> bool:
+        """Whether there are namespaces where it looked; costs a call, and shows whether the catalog answers at all."""
+        from lance_namespace import ListNamespacesRequest
+
+        page = self._namespace.list_namespaces(ListNamespacesRequest(id=list(self._start), limit=1))
+        return bool(page.namespaces)
+
     def _located(self, tables: Iterable[TableId]) -> Iterator[Row]:
         waiting = iter(tables)
         while group := list(islice(waiting, _GROUP)):

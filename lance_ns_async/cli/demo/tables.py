@@ -55,15 +55,16 @@ async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
 
 
 async def _make(namespace: AsyncNamespace, wanted: Sequence[TableId], count: int, bar: Bar) -> int:
-    from lance_namespace.errors import TableNotFoundError
+    from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
     from lance_ns_async.concurrency import each
 
-    await _make_namespaces(namespace, wanted[0].parent)
+    # Before anything is made: an id that is too short for the catalog is refused here.
     described = await namespace.describe_tables(wanted)
     for error in described.errors.values():
-        if not isinstance(error, TableNotFoundError):
+        if not isinstance(error, NamespaceNotFoundError | TableNotFoundError):
             raise error
+    await _make_namespaces(namespace, wanted[0].parent)
     written = 0
 
     async def see_to(id: TableId) -> None:
