@@ -91,7 +91,10 @@ class ManyTables(Session):
         return self._tree(namespace).namespaces(recursive=recursive)
 
     async def exists(self, id: Iterable[str]) -> bool:
-        """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId."""
+        """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId.
+
+        Raises NotALanceTableError for a table of another format: the name is taken, and no Lance table is there.
+        """
         with self._operation():
             try:
                 if isinstance(id, NamespaceId):
