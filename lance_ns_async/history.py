@@ -20,6 +20,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import manifests
 from lance_ns_async.backends.base import Backend, Version, Versions
+from lance_ns_async.concurrency import each
 from lance_ns_async.model import Table, TableId
 
 if TYPE_CHECKING:
@@ -34,17 +35,9 @@ async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping
         _must_be_managed(table)
         return await manifests.read(table, version)
 
-    made: dict[TableId, Version] = {}
-    for id, versions in (await backend.commit_versions(wanted, prepare)).items():
-        table, version = versions.table, versions.found[0]
-        try:
-            if not await manifests.publish(table, version):
-                raise _no_manifest(table, version)
-        except LanceNamespaceError as e:
-            e.add_note(f"version {version.number} of {id} is committed; asking for it tries this again")
-            raise
-        made[id] = version
-    return made
+    made = await backend.commit_versions(wanted, prepare)
+    await each(_published, made.values(), max_in_flight=len(made))
+    return {id: versions.found[0] for id, versions in made.items()}
 
 
 async def latest(backend: Backend, id: TableId) -> Version | None:
@@ -60,8 +53,8 @@ async def one(backend: Backend, id: TableId, number: int | None) -> Version:
     table, found = known.table, known.found
     if not table.managed_versioning:
         found = await manifests.recorded(table)
-    elif number is not None and number < (table.version or number + 1):
-        found = (await _known(backend, id, all=True)).found
+    elif number is not None and (table.version is None or number < table.version):
+        found = (await _known(backend, id, all=True)).found if found else []
         if all(version.number != number for version in found):
             # Some catalogs remember the latest alone.
             found = [*(await manifests.stored(table)).values()]
@@ -104,6 +97,17 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     await backend.forget_versions(id, [version.number for version in going])
     await manifests.remove(table, going)
     return len(going)
+
+
+async def _published(made: Versions) -> None:
+    """Moves the manifest of a version that was committed just now."""
+    table, version = made.table, made.found[0]
+    try:
+        if not await manifests.publish(table, version):
+            raise _no_manifest(table, version)
+    except LanceNamespaceError as e:
+        e.add_note(f"version {version.number} of {table.id} is committed; asking for it tries this again")
+        raise
 
 
 async def _known(backend: Backend, id: TableId, *, all: bool) -> Versions:

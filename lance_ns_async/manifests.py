@@ -187,10 +187,13 @@ class _Store:
         if self._folder is not None:
             return self._move_here(self._folder / staging, self._folder / final)
         with tempfile.TemporaryDirectory() as folder:
-            copy = os.path.join(folder, final)
+            copy, present = os.path.join(folder, staging), os.path.join(folder, final)
             if not self._fetch(staging, copy):
                 return self.has(final)
-            self._session.upload_file(copy, f"{_VERSIONS}/{final}")
+            if not self.has(final):
+                self._session.upload_file(copy, f"{_VERSIONS}/{final}")
+            elif self._fetch(final, present):
+                self._check_same(copy, present)
         self.delete(staging)
         return True
 
@@ -218,18 +221,23 @@ class _Store:
             return final.exists()
         except FileExistsError:
             with suppress(FileNotFoundError):
-                if not filecmp.cmp(staging, final, shallow=False):
-                    raise InvalidTableStateError(
-                        f"Invalid table state: {self._table.id} ({final} is not what the catalog committed, which "
-                        f"is {staging}: somebody wrote past the catalog)"
-                    ) from None
+                self._check_same(staging, final)
         except OSError:
             # A file system without hard links.
             with suppress(FileNotFoundError):
+                if final.exists():
+                    self._check_same(staging, final)
                 staging.rename(final)
             return final.exists()
         staging.unlink(missing_ok=True)
         return True
+
+    def _check_same(self, staging: str | Path, final: str | Path) -> None:
+        if not filecmp.cmp(staging, final, shallow=False):
+            raise InvalidTableStateError(
+                f"Invalid table state: {self._table.id} ({os.path.basename(final)} is not what the catalog committed, "
+                f"which is {os.path.basename(staging)}: somebody wrote past the catalog)"
+            )
 
 
 def _local(location: str) -> str | None:

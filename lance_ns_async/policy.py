@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from random import uniform
 from time import monotonic
 from typing import TypeVar
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
-from tenacity.wait import wait_random_exponential
 
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for
 from lance_ns_async.model import Id
@@ -47,6 +47,10 @@ class Policy:
             least = 1 if limit.name == "max_in_flight" else 0
             if not value >= least or (value == 0 and limit.name.endswith("timeout")):
                 raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
+
+    def pause(self, attempt: int) -> float:
+        """How long to wait, by chance, before what was tried that often is tried again."""
+        return uniform(0, min(self.backoff_max, self.backoff_initial * 2.0 ** min(attempt - 1, 64)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,6 @@ class Caller:
         self._errors = errors
         self._observers = observers or Observers()
         self._slots = asyncio.Semaphore(policy.max_in_flight)
-        self._jitter = wait_random_exponential(multiplier=policy.backoff_initial, max=policy.backoff_max)
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Tells `observer` of every call made while the context is open."""
@@ -246,7 +249,7 @@ class Caller:
     def _pause(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome else None
         asked = failure.retry_after if isinstance(failure, Failure) else None
-        return self._jitter(state) + (asked or 0.0)
+        return self.policy.pause(state.attempt_number) + (asked or 0.0)
 
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str) -> None:
         if log.isEnabledFor(logging.DEBUG):

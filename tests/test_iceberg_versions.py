@@ -332,6 +332,24 @@ async def test_a_commit_that_gets_no_answer_ever_is_of_unknown_outcome(here: Sit
     assert len(here.commits()) == 3 and await here.latest() is None
 
 
+async def test_a_repetition_waits_as_long_as_the_server_asks(here: Site) -> None:
+    await here.declared()
+    here.server.fail(503, match=COMMIT, headers={"Retry-After": "3600"})
+    # There is no such time left, so it is given up at once, and nothing is sent again.
+    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+        await here.create(1)
+    assert len(here.commits()) == 1 and await here.latest() is None
+
+
+async def test_what_is_in_doubt_stays_so_whatever_becomes_of_the_repetitions(here: Site) -> None:
+    await here.declared()
+    here.server.cut(match=COMMIT)
+    here.server.fail(409, match=COMMIT, times=None)
+    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+        await here.create(1)
+    assert len(here.commits()) == 3
+
+
 async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
     await here.declared()
     here.server.cut(match=COMMIT, when="after")

@@ -192,6 +192,28 @@ def test_only_what_is_unknown_is_asked_for_again(server: FakeIceberg, remote: Lo
     assert again["db.t0000"] == first["db.t0000"]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_version_of_the_catalog_is_pinned_though_its_writer_died(tmp_path: Path, number: int) -> None:
+    with FakeIceberg() as server:
+        given = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}
+        with Namespace.connect("iceberg", given) as ns:
+            ns.create_namespace(CreateNamespaceRequest(id=["a"]))
+            for mode in ("create", "append")[:number]:
+                lance.write_dataset(ROWS, mode=mode, namespace_client=ns, table_id=["a", "t"])
+            metadata = server.metadata(["a"], "t")
+            assert metadata is not None
+            # It died between the commit and the move of the manifest.
+            staging = Path("/", metadata["snapshots"][-1]["summary"]["lance.staging"])
+            final = staging.with_name(staging.name.partition("-")[0])
+            final.rename(staging)
+            found = LocationResolver(ns).prefetch("a.t")["a.t"]
+            assert (found.version, found.rows, final.exists()) == (number, 3 * number, True)
+            # What nobody can find is told as it is.
+            final.unlink()
+            report = LocationResolver(ns).prefetch("a.t").report
+            assert f"latest version {number} has no manifest" in report.failed[0].reason
+
+
 def test_what_is_forgotten_is_asked_for_again(server: FakeIceberg, remote: LocationResolver) -> None:
     server.add_lance_tables(["db"], 3)
     everything = ["db.t0000", "db.t0001", "db.t0002"]

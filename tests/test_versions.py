@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -123,11 +124,15 @@ class Site:
 
     def staging(self, number: int) -> str:
         """Where the catalog was told the manifest of a version is."""
-        kept = self.server.metadata(ID[:1], ID[1])
-        assert kept is not None
-        snapshot = next(it for it in kept["snapshots"] if it["snapshot-id"] == number)
+        snapshot = next(it for it in self.metadata["snapshots"] if it["snapshot-id"] == number)
         told: str = snapshot["summary"]["lance.staging"]
         return told
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        kept = self.server.metadata(ID[:1], ID[1])
+        assert kept is not None
+        return kept
 
     def undo_move(self, number: int) -> None:
         """Makes it as if the writer of a version had died just after it committed it."""
@@ -290,6 +295,25 @@ def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> N
         assert all(path.endswith(".manifest") for path in at.files())
 
 
+def test_many_may_move_a_manifest_at_once(everywhere: Site) -> None:
+    at = everywhere
+    at.write(1, "create")
+
+    def write(value: int) -> None:
+        for _ in range(4):
+            at.write(value, "append")
+
+    def read() -> None:
+        for _ in range(8):
+            assert at.listed(descending=True, limit=1) and at.describe().version and at.values()
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(write, 2), threads.submit(write, 3), threads.submit(read), threads.submit(read)]:
+            done.result()
+    assert at.values() == [1, 2, 2, 2, 2, 3, 3, 3, 3] and at.listed() == list(range(1, 10))
+    assert all(path.endswith(".manifest") for path in at.files())
+
+
 def test_a_manifest_that_is_nowhere_is_told_of(here: Site) -> None:
     here.write(1, "create")
     here.write(2, "append")
@@ -359,7 +383,6 @@ def test_lance_does_not_know_what_the_server_refused(here: Site) -> None:
     assert here.write(2, "append") == 2 and here.values() == [1, 2]
 
 
-@pytest.mark.parametrize("storage", ["local", "s3"], indirect=True)
 def test_versions_are_deleted(everywhere: Site) -> None:
     at = everywhere
     at.write(1, "create")
@@ -372,16 +395,30 @@ def test_versions_are_deleted(everywhere: Site) -> None:
     at.open().tags.create("kept", 4)
     with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept' needs it"):
         at.delete((0, -1))
-    assert at.delete((3, 4), (5, -1)) == 3
-    assert at.listed() == [4, 7] and at.values(4) == [1, 2, 3, 4]
+    # A branch that somebody made past the catalog needs the version it began with all the same.
+    lance.dataset(at.location, storage_options=at.options or None).create_branch("b", 5)
+    with pytest.raises(InvalidTableStateError, match="version 5 must stay: branch 'b' needs it"):
+        at.delete((5, -1))
+    assert at.delete((3, 4), (6, -1)) == 2
+    assert at.listed() == [4, 5, 7] and at.values(4) == [1, 2, 3, 4]
     with pytest.raises(InvalidInputError, match=r"\[7, 8\) holds 7, the latest version"):
         at.delete((7, 8))
     for wrong in ((-1, 3), (5, 2)):
         with pytest.raises(InvalidInputError, match="ranges: "):
             at.delete(wrong)
     with pytest.raises(TableVersionNotFoundError):
-        at.describe(5)
+        at.describe(6)
     assert at.write(8, "append") == 8
+
+
+def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
+    here.write(1, "create")
+    here.write(2, "append")
+    kept = here.metadata
+    kept["snapshots"] = [it for it in kept["snapshots"] if it["snapshot-id"] == 2]
+    assert here.listed() == [1, 2]
+    assert here.delete((0, -1)) == 1
+    assert here.listed() == [2] and here.files() == [name(2)]
 
 
 def test_what_lance_cleans_up_is_no_version_any_more(here: Site) -> None:
@@ -466,32 +503,46 @@ def test_what_is_no_manifest_is_not_committed(here: Site, staging: str, given: d
     assert not [request for request in here.server.requests if request.method == "POST"]
 
 
-def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
-    folder = Path("/", here.describe(1).manifest_path).parent
-    staged = folder / f"{name(3)}-{uuid4()}"
-    before = lance.write_dataset(rows(3), here.location, mode="append").version
-    shutil.move(folder / name(before), staged)
+@pytest.mark.parametrize("links", [True, False])
+def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(
+    everywhere: Site, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    at = everywhere
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    at.write(1, "create")
+    at.write(2, "append")
+    staged = f"{name(3)}-{uuid4()}"
+    options = at.options or None
+    assert lance.write_dataset(rows(3), at.location, mode="append", storage_options=options).version == 3
+    at.rename(name(3), staged)
+    session = lance.file.LanceFileSession(at.location, storage_options=options)
 
     def past(call: object) -> None:
-        if here.server.requests[-1].method == "POST":
-            (folder / name(3)).write_bytes(b"written past the catalog")
+        if at.server.requests[-1].method == "POST":
+            with TemporaryDirectory() as folder:
+                Path(folder, "past").write_bytes(b"written past the catalog")
+                session.upload_file(f"{folder}/past", f"_versions/{name(3)}")
 
     with (
-        here.ns.observe(past),
+        at.ns.observe(past),
         pytest.raises(InvalidTableStateError, match="somebody wrote past the catalog") as raised,
     ):
-        here.ns.create_table_version(create(here, 3, staged.name))
+        at.ns.create_table_version(create(at, 3, staged))
     assert raised.value.__notes__ == ["version 3 of a$t é is committed; asking for it tries this again"]
-    assert (folder / name(3)).read_bytes() == b"written past the catalog" and staged.exists()
+    with TemporaryDirectory() as folder:
+        session.download_file(f"_versions/{name(3)}", f"{folder}/found")
+        assert Path(folder, "found").read_bytes() == b"written past the catalog"
+    assert staged in at.files()
+
+
+def no_link(*_: object) -> None:
+    """`os.link` where there are no hard links."""
+    raise PermissionError(1, "Operation not permitted")
 
 
 def test_a_file_system_need_not_have_hard_links(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def link(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "link", no_link)
     assert [here.write(1, "create"), here.write(2, "append")] == [1, 2]
     assert here.values() == [1, 2] and all(path.endswith(".manifest") for path in here.files())
 

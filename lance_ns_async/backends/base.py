@@ -46,11 +46,11 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a table whose versions the catalog commits."""
+    """A version of a table, as who commits its versions tells of it: the catalog, or the storage."""
 
     number: int
     staging: str | None
-    """Where the manifest was written, as object stores spell paths; None where the catalog was not told."""
+    """Where the manifest was written, or is, as object stores spell paths; None where the catalog was not told."""
     size: int | None = None
     """Of the manifest, in bytes."""
     timestamp_millis: int | None = None

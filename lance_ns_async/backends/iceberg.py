@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -24,10 +24,10 @@ from lance_namespace.errors import (
     TableNotFoundError,
     UnsupportedOperationError,
 )
-from pydantic import BeforeValidator
 
 from lance_ns_async.backends import iceberg_versions
 from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
+from lance_ns_async.backends.iceberg_settings import IcebergSettings
 from lance_ns_async.backends.iceberg_wire import (
     Routes,
     declaration,
@@ -46,10 +46,9 @@ from lance_ns_async.backends.settling import settled
 from lance_ns_async.concurrency import SingleFlight
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.policy import Caller
-from lance_ns_async.settings import Url
+from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.transports.http import HttpTransport, open_http
-from lance_ns_async.transports.oauth2 import OAuth2Settings, client_credentials
+from lance_ns_async.transports.oauth2 import client_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,27 +74,6 @@ ICEBERG_ERRORS: ErrorTable = {
 _MANAGERS = ("storage", "impl")
 
 
-class IcebergSettings(OAuth2Settings):
-    """Properties of an Iceberg REST catalog; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
-
-    backend = "iceberg"
-
-    warehouse: str | None = None
-    """Sent to `/v1/config`, which answers with the prefix of all paths; not a level of ids."""
-    oauth2_server_uri: Url | None = None
-    """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
-    root: str | None = None
-    """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
-    metadata_path: str | None = None
-    """Where the server is to keep its own metadata files; None means inside each table's location."""
-    managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
-    """Who commits the versions of tables declared without that property: Lance in the storage, or the catalog."""
-
-    def identity(self) -> str:
-        """Endpoint, warehouse and client id."""
-        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))
-
-
 class IcebergBackend(Backend):
     """An Iceberg REST catalog. Describing costs one load; the first call of all asks `/v1/config` once more."""
 
@@ -105,11 +83,11 @@ class IcebergBackend(Backend):
         min_depth=1, max_depth=None, paginates=True, lists_only_lance=False, commits_versions=True
     )
 
-    def __init__(self, http: HttpTransport, settings: IcebergSettings, attempts: int) -> None:
-        """`attempts` is how often a commit is sent at most."""
+    def __init__(self, http: HttpTransport, settings: IcebergSettings, policy: Policy) -> None:
+        """`policy` says how often a commit is sent at most, and the pauses between."""
         self._http = http
         self._settings = settings
-        self._attempts = attempts
+        self._policy = policy
         self._storage_options = settings.storage_options()
         self._routes: Routes | None = None
         self._configuration = SingleFlight(self._configure)
@@ -124,7 +102,7 @@ class IcebergBackend(Backend):
             uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
             tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
             http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
-        return cls(http, settings, attempts=caller.policy.max_retries + 1)
+        return cls(http, settings, caller.policy)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -274,7 +252,7 @@ class IcebergBackend(Backend):
             load=partial(self._held, operation=operation),
             send=send,
             prepare=prepare,
-            attempts=self._attempts,
+            policy=self._policy,
         )
 
     async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:

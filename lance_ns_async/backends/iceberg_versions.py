@@ -7,6 +7,7 @@ what became of a commit looks, and can tell.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from lance_ns_async.backends.iceberg_wire import identifier, table
 from lance_ns_async.concurrency import each
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.policy import Policy, remaining
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,23 +170,28 @@ Send = Callable[[Sequence[Json]], Awaitable[None]]
 
 
 async def commit(
-    wanted: Mapping[TableId, Version], *, load: Load, send: Send, prepare: Prepare, attempts: int
+    wanted: Mapping[TableId, Version], *, load: Load, send: Send, prepare: Prepare, policy: Policy
 ) -> Mapping[TableId, Versions]:
     """Commits a version of each table; looks before it believes a refusal, and before it sends again.
 
-    To send again is safe: what took effect after all makes the repetition fail.
+    To send again is safe: what took effect after all makes the repetition fail. It is done as often, and after such
+    pauses, as the policy says.
     """
     schemas: dict[TableId, pa.Schema] = {}
     doubt: LanceNamespaceError | None = None
+    asked = 0.0
     tables = await _loaded(wanted, load)
-    for attempt in range(attempts + 1):
+    for attempt in range(policy.max_retries + 2):
         made = await _made(wanted, tables, load, doubt)
         # In the same order whoever commits them: so fewer get in each other's way.
         missing = sorted(id for id in wanted if id not in made)
         if not missing:
             return made
-        if attempt == attempts:
-            break
+        if attempt:
+            pause, left = policy.pause(attempt) + asked, remaining()
+            if attempt > policy.max_retries or (left is not None and pause >= left):
+                break
+            await asyncio.sleep(pause)
         for id in missing:
             if id not in schemas:
                 schemas[id] = await prepare(tables[id].table, wanted[id])
@@ -197,15 +204,18 @@ async def commit(
             last: LanceNamespaceError = InternalError("Internal error: the server says it committed, and did not")
         except ConcurrentModificationError as e:
             last = InternalError(f"Internal error: the server refuses a commit that nothing came before: {e}")
+            asked = _asked_pause(e)
         except (InternalError, ServiceUnavailableError, ThrottlingError) as e:
             if isinstance(e.__cause__, Failure) and e.__cause__.delivered is False:
                 raise doubt or e from e.__cause__
             last = doubt = doubt or e
+            asked = _asked_pause(e)
         try:
             tables = await _loaded(wanted, load)
         except LanceNamespaceError as e:
             raise doubt or e from last
-    raise last
+    # What is still in doubt may yet take effect, whatever became of the repetitions.
+    raise doubt or last
 
 
 async def _loaded(wanted: Mapping[TableId, Version], load: Load) -> Mapping[TableId, Held]:
@@ -248,6 +258,12 @@ async def _made(
     if taken:
         raise ConcurrentModificationError(f"Concurrent modification: {', '.join(taken.values())}") from doubt
     return made
+
+
+def _asked_pause(error: LanceNamespaceError) -> float:
+    """Seconds that the server asked to wait."""
+    cause = error.__cause__
+    return (cause.retry_after or 0.0) if isinstance(cause, Failure) else 0.0
 
 
 def _now(held: Held) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import anyio
@@ -11,6 +11,7 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     ServiceUnavailableError,
     TableNotFoundError,
+    TableVersionNotFoundError,
 )
 
 from lance_ns_async import data
@@ -33,9 +34,11 @@ async def open_tables(
     max_in_flight: int = data.THREADS,
     timeout: float | None = None,
     settled: Callable[[], None] = lambda: None,
+    finish: Callable[[TableId, int], Awaitable[object]] | None = None,
 ) -> Opened:
     """Opens each dataset once, at the version its catalog tells or else the latest, in worker threads.
 
+    A version that its catalog tells of and its storage lacks is given to `finish`, and the dataset opened again.
     What is not open after `timeout` seconds fails with ServiceUnavailableError. Equal schemas become one object.
     """
     details: dict[TableId, Details] = {}
@@ -43,9 +46,19 @@ async def open_tables(
     schemas: dict[object, object] = {}
     waiting = {table.id: table for table in tables}
 
+    async def opened(table: Table) -> Details:
+        snapshot = data.Snapshot(version=table.version)
+        try:
+            return await data.details(table, snapshot)
+        except (TableNotFoundError, TableVersionNotFoundError):
+            if finish is None or table.version is None:
+                raise
+        await finish(table.id, table.version)
+        return await data.details(table, snapshot)
+
     async def visit(table: Table) -> None:
         try:
-            found = await data.details(table, data.Snapshot(version=table.version))
+            found = await opened(table)
         except TableNotFoundError:
             # Its catalog has it, so what was not found is the data.
             errors[table.id] = InvalidTableStateError(

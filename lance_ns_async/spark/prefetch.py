@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 
+from lance_namespace import DescribeTableVersionRequest
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -122,10 +123,15 @@ class _Run:
             max_in_flight=self._ask.max_in_flight,
             timeout=timeout,
             settled=steps.settle,
+            finish=self._finish,
         )
         for id, details in opened.details.items():
             unopened[id].details = details
         self._failed.update(opened.errors)
+
+    async def _finish(self, id: TableId, version: int) -> None:
+        # Its writer may have died before it moved the manifest to where executors look; whoever asks for it does that.
+        await self._namespace.describe_table_version(DescribeTableVersionRequest(id=list(id), version=version))
 
     def errors(self) -> Iterator[tuple[NamespaceId | TableId, LanceNamespaceError]]:
         """The namespaces that could not be looked into, then the tables that were not found or not read."""

@@ -1,16 +1,17 @@
-"""Tables whose versions the catalog commits, on a real server: by one, by many at once, and while all goes wrong."""
+"""Tables whose versions the catalog commits, on real servers: by one, by many at once, and while all goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing.synchronize import Barrier
 from threading import Event, Thread
-from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,35 +27,58 @@ from tests.servers.process import LOOPBACK
 
 pytestmark = pytest.mark.integration
 
+Properties = Mapping[str, str]
+
 WRITERS = 8
-ID = ["db", "t"]
+_names = count()
 
 
-Server = IcebergRest | Nessie
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A server, how to reach it, and how much is written there."""
+
+    server: IcebergRest | Nessie
+    properties: Properties
+    writers: int
+    appends: int
+    """Of each writer."""
+    kills: int
+    """How often the server dies while they write."""
 
 
-@pytest.fixture(params=["iceberg", "nessie"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    with iceberg_rest(tmp_path) if request.param == "iceberg" else nessie(tmp_path) as running:
-        yield running
+@pytest.fixture(scope="module", params=["iceberg", "nessie"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    tmp = tmp_path_factory.mktemp(request.param)
+    # With patience: a server that is started anew takes a while.
+    patient = {"managed_by": "impl", "max_retries": "40", "backoff_max": "1s"}
+    if request.param == "iceberg":
+        with iceberg_rest(tmp) as server:
+            yield Site(server, {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}, WRITERS, 25, kills=2)
+    else:
+        with nessie(tmp) as server:
+            # It is slower, above all to start, and so is an S3 written in Python.
+            yield Site(server, {**server.properties, **patient}, 4, 5, kills=1)
 
 
-def properties(server: Server, tmp: Path) -> dict[str, str]:
-    """How to reach it, with patience: a server that is started anew takes a while."""
-    given = server.properties if isinstance(server, Nessie) else {"endpoint": server.endpoint, "root": tmp.as_uri()}
-    return {**given, "managed_by": "impl", "max_retries": "40", "backoff_max": "1s"}
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """As many processes as there are writers, all of them up."""
+    spawning = multiprocessing.get_context("spawn")
+    up = spawning.Barrier(WRITERS)
+    with ProcessPoolExecutor(WRITERS, spawning, initializer=await_others, initargs=(up,)) as pool:
+        wait([pool.submit(int) for _ in range(WRITERS)])
+        yield pool
+
+
+def await_others(up: Barrier) -> None:
+    up.wait()
 
 
 def row(writer: int, number: int) -> pa.Table:
     return pa.table({"writer": [writer], "number": [number]})
 
 
-def appends(server: Server) -> int:
-    """How many appends of each writer; Nessie, with an S3 written in Python, is slower."""
-    return 10 if isinstance(server, Nessie) else 25
-
-
-def append(properties: Mapping[str, str], writer: int, count: int) -> Counter[str]:
+def append(properties: Properties, id: list[str], writer: int, appends: int) -> Counter[str]:
     """Appends rows one by one; gives what became of the calls."""
     outcomes: Counter[str] = Counter()
 
@@ -62,10 +86,10 @@ def append(properties: Mapping[str, str], writer: int, count: int) -> Counter[st
         outcomes[call.outcome] += 1
 
     with IcebergNamespace(**properties) as ns, ns.observe(tell):
-        for number in range(count):
+        for number in range(appends):
             while True:
                 try:
-                    lance.write_dataset(row(writer, number), mode="append", namespace_client=ns, table_id=ID)
+                    lance.write_dataset(row(writer, number), mode="append", namespace_client=ns, table_id=id)
                     break
                 except OSError as e:
                     # Lance tries for half a minute; when it says this, it committed nothing.
@@ -109,14 +133,17 @@ class Proxy:
         server.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = None
-        with suppress(OSError):
-            answers, there = await asyncio.open_connection(LOOPBACK, self._to.port)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._questions(reader, there))
-                group.create_task(self._answers(answers, writer))
-        for end in filter(None, (writer, there)):
-            end.transport.abort()
+        ends = [writer]
+        try:
+            with suppress(OSError):
+                answers, there = await asyncio.open_connection(LOOPBACK, self._to.port)
+                ends.append(there)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._questions(reader, there))
+                    group.create_task(self._answers(answers, writer))
+        finally:
+            for end in ends:
+                end.transport.abort()
 
     async def _questions(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -136,71 +163,89 @@ class Proxy:
         writer.transport.abort()
 
 
-def write_all(properties: Mapping[str, str], disturb: Sequence[float], server: Server) -> Counter[str]:
-    """Lets all writers append while the server is killed after each of those seconds and started again."""
-    spawning = multiprocessing.get_context("spawn")
-    outcomes: Counter[str] = Counter()
-    with ProcessPoolExecutor(WRITERS, mp_context=spawning) as processes:
-        writing = [processes.submit(append, properties, writer, appends(server)) for writer in range(WRITERS)]
-        for seconds in disturb:
-            sleep(seconds)
-            server.kill()
-            server.start()
+class Run:
+    """A table of its own, which all writers append to."""
+
+    def __init__(self, site: Site, properties: Properties, ns: IcebergNamespace) -> None:
+        self.id = [f"db{next(_names)}", "t"]
+        self.at: dict[str, Any] = {"namespace_client": ns, "table_id": self.id}
+        self._site = site
+        self._properties = properties
+        self._ns = ns
+        ns.create_namespace(CreateNamespaceRequest(id=self.id[:1]))
+        lance.write_dataset(row(0, -1), mode="create", **self.at)
+
+    @property
+    def last(self) -> int:
+        """The version that the last append makes."""
+        return self._site.writers * self._site.appends + 1
+
+    def write(self, processes: ProcessPoolExecutor, *, kills: int = 0) -> Counter[str]:
+        """Lets all writers append, while the server dies so often and is started again; gives what became of calls."""
+        writing = [
+            processes.submit(append, self._properties, self.id, writer, self._site.appends)
+            for writer in range(self._site.writers)
+        ]
+        for kill in range(1, kills + 1):
+            self._await_version(self.last * kill // (kills + 1), writing)
+            self._site.server.kill()
+            self._site.server.start()
+        outcomes: Counter[str] = Counter()
         for future in writing:
             outcomes += future.result()
-    return outcomes
+        return outcomes
+
+    def check(self) -> None:
+        """Every row is there once, every version too, and all manifests have their final names."""
+        site, last = self._site, self.last
+        rows = lance.dataset(**self.at).to_table().to_pylist()
+        wanted = [(0, -1), *((writer, number) for writer in range(site.writers) for number in range(site.appends))]
+        assert sorted((row["writer"], row["number"]) for row in rows) == sorted(wanted)
+        listed = self._ns.list_table_versions(ListTableVersionsRequest(id=self.id)).versions
+        assert [version.version for version in listed] == list(range(1, last + 1))
+        table = self._ns.describe_table(DescribeTableRequest(id=self.id))
+        assert table.location is not None
+        files = lance.file.LanceFileSession(table.location, storage_options=table.storage_options).list("_versions")
+        names = [path.rpartition("/")[2] for path in files if "manifest" in path]
+        assert sorted(names) == sorted(version.manifest_path.rpartition("/")[2] for version in listed)
+        # Each version holds the rows of those before it, and one more.
+        for number in (1, 2, last // 2, last - 1):
+            assert lance.dataset(version=number, **self.at).count_rows() == number
+
+    def _await_version(self, number: int, writing: list[Future[Counter[str]]]) -> None:
+        while (self._ns.describe_table(DescribeTableRequest(id=self.id)).version or 0) < number:
+            # One that failed would never get there; it says why.
+            for future in wait(writing, timeout=0.05).done:
+                future.result()
 
 
-def check(ns: IcebergNamespace, count: int) -> None:
-    """Every row is there once, every version too, and all manifests have their final names."""
-    rows = lance.dataset(namespace_client=ns, table_id=ID).to_table().to_pylist()
-    wanted = [(0, -1), *((writer, number) for writer in range(WRITERS) for number in range(count))]
-    assert sorted((row["writer"], row["number"]) for row in rows) == sorted(wanted)
-    listed = ns.list_table_versions(ListTableVersionsRequest(id=ID)).versions
-    assert [version.version for version in listed] == list(range(1, WRITERS * count + 2))
-    table = ns.describe_table(DescribeTableRequest(id=ID))
-    assert table.location is not None
-    files = lance.file.LanceFileSession(table.location, storage_options=table.storage_options).list("_versions")
-    names = [path.rpartition("/")[2] for path in files if "manifest" in path]
-    assert sorted(names) == sorted(version.manifest_path.rpartition("/")[2] for version in listed)
-    # Each version holds the rows of those before it, and one more.
-    for number in (1, 2, WRITERS * count // 2, WRITERS * count):
-        dataset = lance.dataset(namespace_client=ns, table_id=ID, version=number)
-        assert dataset.count_rows() == number
-
-
-@contextmanager
-def table(properties: Mapping[str, str]) -> Iterator[IcebergNamespace]:
-    with IcebergNamespace(**properties) as ns:
-        ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
-        lance.write_dataset(row(0, -1), mode="create", namespace_client=ns, table_id=ID)
-        yield ns
-
-
-def test_lance_writes_and_reads_by_the_catalog(server: Server, tmp_path: Path) -> None:
-    with table(properties(server, tmp_path)) as ns:
-        at: dict[str, Any] = {"namespace_client": ns, "table_id": ID}
-        assert lance.write_dataset(row(1, 1), mode="append", **at).version == 2
-        assert lance.write_dataset(pa.table({"word": ["x"]}), mode="overwrite", **at).version == 3
-        assert lance.write_dataset(row(2, 2), mode="overwrite", **at).version == 4
-        assert [lance.dataset(version=number, **at).count_rows() for number in (1, 2, 3, 4)] == [1, 2, 1, 1]
-        found = ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True))
+def test_lance_writes_and_reads_by_the_catalog(site: Site) -> None:
+    with IcebergNamespace(**site.properties) as ns:
+        run = Run(site, site.properties, ns)
+        assert lance.write_dataset(row(1, 1), mode="append", **run.at).version == 2
+        assert lance.write_dataset(pa.table({"word": ["x"]}), mode="overwrite", **run.at).version == 3
+        assert lance.write_dataset(row(2, 2), mode="overwrite", **run.at).version == 4
+        assert [lance.dataset(version=number, **run.at).count_rows() for number in (1, 2, 3, 4)] == [1, 2, 1, 1]
+        found = ns.describe_table(DescribeTableRequest(id=run.id, load_detailed_metadata=True))
         assert (found.version, found.managed_versioning) == (4, True)
 
 
-def test_many_processes_write_at_once(server: Server, tmp_path: Path) -> None:
-    given = properties(server, tmp_path)
-    with table(given) as ns:
-        outcomes = write_all(given, [], server)
-        check(ns, appends(server))
+def test_many_processes_write_at_once(site: Site, processes: ProcessPoolExecutor) -> None:
+    with IcebergNamespace(**site.properties) as ns:
+        run = Run(site, site.properties, ns)
+        outcomes = run.write(processes)
+        run.check()
     assert outcomes["CommitFailedException"] + outcomes["409"] > 0
 
 
-def test_nothing_is_lost_or_doubled_when_the_server_dies_and_answers_get_lost(server: Server, tmp_path: Path) -> None:
-    proxy = Proxy(server.endpoint)
+def test_nothing_is_lost_or_doubled_when_the_server_dies_and_answers_get_lost(
+    site: Site, processes: ProcessPoolExecutor
+) -> None:
+    proxy = Proxy(site.server.endpoint)
     with proxy.running():
-        given = properties(server, tmp_path) | {"endpoint": proxy.endpoint}
-        with table(given) as ns:
-            outcomes = write_all(given, [10.0, 5.0], server)
-            check(ns, appends(server))
+        given = {**site.properties, "endpoint": proxy.endpoint}
+        with IcebergNamespace(**given) as ns:
+            run = Run(site, given, ns)
+            outcomes = run.write(processes, kills=site.kills)
+            run.check()
     assert outcomes["disconnected"] > proxy.answers // 20
