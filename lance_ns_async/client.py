@@ -43,11 +43,12 @@ from lance_namespace.errors import (
 from lance_ns_async import data, derived, history, messages
 from lance_ns_async.listing import Lister
 from lance_ns_async.model import NamespaceId, Page, Table
+from lance_ns_async.operations import DataOperations
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.versions import TableVersions
 
 
-class AsyncNamespace(TableVersions):
+class AsyncNamespace(TableVersions, DataOperations):
     """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
 
     Every operation takes and gives the models of the Lance Namespace spec and raises
@@ -178,7 +179,7 @@ class AsyncNamespace(TableVersions):
         with self._operation():
             table = await self._backend.describe_table(self._table(request.id))
             if request.version is not None:
-                await data.details(table, data.Snapshot(request.version))
+                await data.details(table, await self._pinned(table, data.Snapshot(request.version)))
         return TableExistsResponse()
 
     async def declare_table(
@@ -256,9 +257,11 @@ class AsyncNamespace(TableVersions):
 
     async def _pinned(self, table: Table, snapshot: data.Snapshot) -> data.Snapshot:
         """The state that is meant, where the catalog and not the storage says which version is the latest."""
-        if table.version is None or snapshot != data.LATEST:
+        if not table.managed_versioning or snapshot.tag is not None or snapshot.branch not in (None, "main"):
             return snapshot
-        newest = await history.latest(self._backend, table.id)
+        if snapshot.version is not None:
+            return data.Snapshot((await history.one(self._backend, table.id, snapshot.version)).number)
+        newest = None if table.version is None else await history.latest(self._backend, table.id)
         return snapshot if newest is None else data.Snapshot(newest.number)
 
     def _is_deepest(self, id: NamespaceId) -> bool:

@@ -91,7 +91,7 @@ async def written(tables: Sequence[Table]) -> Sequence[Table]:
     declared: set[TableId] = set()
 
     async def check(table: Table) -> None:
-        if await is_only_declared(table):
+        if table.version is None and await is_only_declared(table):
             declared.add(table.id)
 
     await each(check, tables, max_in_flight=THREADS)

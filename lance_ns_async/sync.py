@@ -36,7 +36,6 @@ from lance_namespace import (
     DropNamespaceResponse,
     DropTableRequest,
     DropTableResponse,
-    LanceNamespace,
     ListNamespacesRequest,
     ListNamespacesResponse,
     ListTablesRequest,
@@ -60,6 +59,7 @@ from lance_ns_async.listing import Listed, Wanted
 from lance_ns_async.loop import BackgroundLoop, guard
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.policy import Observer, Policy
+from lance_ns_async.sync_operations import SyncDataOperations
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class _Session:
         self.loop.close_soon(self.client.aclose())
 
 
-class Namespace(LanceNamespace):
+class Namespace(SyncDataOperations):
     """A Lance namespace over one catalog, for use from any thread, running event loops included.
 
     Each method is that of `AsyncNamespace` and documented there. May be shared by threads, used after a

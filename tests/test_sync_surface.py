@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import GenericAlias
 from typing import get_args, get_type_hints
 
+import lance
 import lance_namespace
 import pytest
 from lance_namespace import (
@@ -23,6 +24,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Call, DirNamespace, IcebergNamespace, Namespace, NamespaceId, Policy
+from lance_ns_async.sync_operations import SyncDataOperations
 from tests.fakes.iceberg import FakeIceberg
 
 SECRET = "hush-hush-4711"
@@ -56,7 +58,7 @@ PAIRS = sorted(public(AsyncNamespace) - {"aclose", "table_groups", "namespace_gr
 
 
 def test_there_are_no_other_methods() -> None:
-    own = {name for name in vars(Namespace) if not name.startswith("_")}
+    own = {name for cls in (Namespace, SyncDataOperations) for name in vars(cls) if not name.startswith("_")}
     assert own - {"close", "run"} == set(PAIRS)
 
 
@@ -67,7 +69,8 @@ def test_a_method_has_the_signature_of_the_async_one_and_refers_to_it(name: str)
     assert [p.replace(annotation=None) for p in signature.parameters.values()] == [
         p.replace(annotation=None) for p in told.parameters.values()
     ]
-    hints, wanted = get_type_hints(ours), get_type_hints(theirs)
+    # Lance is not imported before it is used.
+    hints, wanted = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
     if name.startswith("iter_"):
         item, _ = get_args(wanted["return"])
         wanted["return"] = GenericAlias(Iterator, (item,))

@@ -1,0 +1,84 @@
+"""Operations on a table's dataset: located by the catalog, opened and worked on in a worker thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from lance_ns_async import data
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.data import LATEST, Snapshot
+from lance_ns_async.model import Page, Table
+from lance_ns_async.paging import keep_all, take
+from lance_ns_async.policy import Caller, Policy
+from lance_ns_async.session import Session
+from lance_ns_async.tables.face import connecting
+from lance_ns_async.tables.locating import located
+from lance_ns_async.tables.opening import Opener
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+T = TypeVar("T")
+
+
+class LocatedTables(Session):
+    """What every operation on datasets stands on: a call that locates the table, and a thread that opens it."""
+
+    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
+        super().__init__(backend, caller, namespace_id)
+        self._opener = Opener()
+
+    @classmethod
+    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+        """The namespace of a catalog: `impl` is one of `lance_ns_async.registry.BACKENDS`, `properties` are its own.
+
+        Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
+        with the server by the first operation. `policy` takes the place of all limits in the properties.
+        """
+        made = super().connect(impl, properties, policy=policy)
+        made._opener = Opener(connecting(impl, dict(properties), policy))
+        return made
+
+    async def aclose(self) -> None:
+        """Gives back connections and threads; may be called twice. Datasets that were opened stay open."""
+        self._opener.close()
+        await super().aclose()
+
+    async def _read(
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
+    ) -> T:
+        """What `work` finds in the dataset in that state."""
+        return await self._on_dataset(id, work, snapshot, changes=False)
+
+    async def _change(
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
+    ) -> T:
+        """What `work` gives, which changes the dataset, and is done once or not at all."""
+        return await self._on_dataset(id, work, snapshot, changes=True)
+
+    async def _on_dataset(
+        self,
+        id: Iterable[str] | None,
+        work: Callable[[LanceDataset, Table], T],
+        snapshot: Snapshot,
+        *,
+        changes: bool,
+    ) -> T:
+        def opened() -> T:
+            return work(self._opener.open(table, snapshot), table)
+
+        with self._operation():
+            table = await located(self._backend, self._table(id))
+            return await data.in_thread(table, opened, patience=inf, changes=changes)
+
+
+async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
+    """At most `limit` of what was found, by name, and the token to go on with."""
+
+    async def fetch(token: str | None, size: int | None) -> Page[str]:
+        return Page(sorted(found))
+
+    page = await take(fetch, keep_all, limit=limit, page_token=page_token)
+    return {name: found[name] for name in page.items}, page.token

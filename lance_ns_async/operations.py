@@ -1,0 +1,238 @@
+"""The spec's operations on a table's rows, and opening and writing tables as Python has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
+
+from lance_namespace import (
+    AnalyzeTableQueryPlanRequest,
+    CountTableRowsRequest,
+    CountTableRowsResponse,
+    CreateEmptyTableRequest,
+    CreateEmptyTableResponse,
+    CreateTableRequest,
+    CreateTableResponse,
+    DeleteFromTableRequest,
+    DeleteFromTableResponse,
+    ExplainTableQueryPlanRequest,
+    InsertIntoTableRequest,
+    InsertIntoTableResponse,
+    MergeInsertIntoTableRequest,
+    MergeInsertIntoTableResponse,
+    QueryTableRequest,
+    QueryTableResponse,
+    UpdateTableRequest,
+    UpdateTableResponse,
+)
+from lance_namespace.errors import TableAlreadyExistsError, UnsupportedOperationError
+
+from lance_ns_async import data, messages
+from lance_ns_async.bulk import Progress
+from lance_ns_async.data import Snapshot
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.tables import arrow, creating, many, reading, searching, writing
+from lance_ns_async.tables.creating import Content, Made
+from lance_ns_async.tables.locating import located
+from lance_ns_async.tables.many import Opened
+from lance_ns_async.upkeep import TableUpkeep
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+class DataOperations(TableUpkeep):
+    """What is done with rows. Costs one call, and an open of the dataset in a worker thread.
+
+    Nothing that changes a table is ever sent twice: after a time-out the error says that the outcome is unknown.
+    """
+
+    async def create_table(self, request: CreateTableRequest, request_data: bytes) -> CreateTableResponse:
+        """Declares a table and writes the rows of an Arrow IPC stream to it; where that fails, neither stays.
+
+        Mode ExistOk keeps one that is registered, even if nothing was written to it yet; Overwrite writes a version
+        that replaces all its rows and columns, and its properties where some are given.
+        """
+        request = messages.coerced(CreateTableRequest, request)
+        id = self._table(request.id)
+        mode = messages.word(request.mode, "mode", ("create", "existok", "overwrite"))
+        rows = await data.aside(lambda: arrow.rows(request_data))
+        made = await self._made(id, mode, Content(rows, request.properties, request.storage_options))
+        answer = messages.registration(made.table)
+        return CreateTableResponse(
+            location=answer.location,
+            version=None if made.dataset is None else made.dataset.version,
+            storage_options=answer.storage_options,
+            properties=answer.properties,
+        )
+
+    async def create_empty_table(self, request: CreateEmptyTableRequest) -> CreateEmptyTableResponse:
+        """What `declare_table` does, which took its place in the spec. Mode ExistOk keeps one that is there."""
+        request = messages.coerced(CreateEmptyTableRequest, request)
+        id = self._table(request.id)
+        mode = messages.word(request.mode, "mode", ("create", "existok"))
+        with self._operation():
+            try:
+                table = await self._backend.declare_table(id, None, request.properties or {})
+            except TableAlreadyExistsError:
+                if mode != "existok":
+                    raise
+                table = await self._backend.describe_table(id)
+        answer = messages.registration(table)
+        return CreateEmptyTableResponse(
+            location=answer.location, storage_options=answer.storage_options, properties=answer.properties
+        )
+
+    async def insert_into_table(self, request: InsertIntoTableRequest, request_data: bytes) -> InsertIntoTableResponse:
+        """Adds the rows of an Arrow IPC stream, or with mode Overwrite has them replace all that there are.
+
+        The first version of a table that was only declared is written so, too.
+        """
+        request = messages.coerced(InsertIntoTableRequest, request)
+        id = self._table(request.id)
+        mode = messages.word(request.mode, "mode", ("append", "overwrite"))
+        rows = await data.aside(lambda: arrow.rows(request_data))
+        with self._operation():
+            written = await self._inserted(id, request.branch, rows, mode)
+        return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=written.version)
+
+    async def merge_insert_into_table(
+        self, request: MergeInsertIntoTableRequest, request_data: bytes
+    ) -> MergeInsertIntoTableResponse:
+        """Merges the rows of an Arrow IPC stream into a table: updates, inserts, deletes, all in one version."""
+        request = messages.coerced(MergeInsertIntoTableRequest, request)
+        timeout = writing.check_merge(request)
+        rows = await data.aside(lambda: arrow.rows(request_data))
+
+        def merge(dataset: LanceDataset, table: Table) -> tuple[Mapping[str, int], int]:
+            return writing.merge(dataset, request, rows, timeout), dataset.version
+
+        counts, version = await self._change(request.id, merge, Snapshot(branch=request.branch))
+        return MergeInsertIntoTableResponse(
+            num_updated_rows=counts["num_updated_rows"],
+            num_inserted_rows=counts["num_inserted_rows"],
+            num_deleted_rows=counts["num_deleted_rows"],
+            version=version,
+        )
+
+    async def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
+        """Sets columns to what SQL expressions give, in all rows or in those that fit the predicate."""
+        request = messages.coerced(UpdateTableRequest, request)
+        new = writing.updates(request.updates)
+        if request.properties:
+            raise UnsupportedOperationError(
+                "Not supported: properties in update_table (catalogs keep them, not the table); "
+                "register_table with mode Overwrite changes them"
+            )
+
+        def update(dataset: LanceDataset, table: Table) -> tuple[int, int]:
+            return writing.update(dataset, new, request.predicate), dataset.version
+
+        count, version = await self._change(request.id, update, Snapshot(branch=request.branch))
+        return UpdateTableResponse(updated_rows=count, version=version)
+
+    async def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
+        """Deletes the rows that fit the predicate; old versions keep them."""
+        request = messages.coerced(DeleteFromTableRequest, request)
+
+        def delete(dataset: LanceDataset, table: Table) -> int:
+            writing.delete(dataset, request.predicate)
+            version: int = dataset.version
+            return version
+
+        version = await self._change(request.id, delete, Snapshot(branch=request.branch))
+        return DeleteFromTableResponse(version=version)
+
+    async def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
+        """How many rows there are, or how many that fit the predicate."""
+        request = messages.coerced(CountTableRowsRequest, request)
+        snapshot = Snapshot(request.version, branch=request.branch)
+        count = await self._read(request.id, lambda it, _: reading.count(it, request.predicate), snapshot)
+        return CountTableRowsResponse(count=count)
+
+    async def query_table(self, request: QueryTableRequest) -> QueryTableResponse:
+        """The `k` rows nearest to a vector, or best for a text, or the first that fit a filter; an Arrow IPC file.
+
+        An empty vector searches for none. Searched rows come with their `_distance` or `_score`; several vectors
+        give `k` rows each, and a column `query_index` tells which is whose.
+        """
+        request = messages.coerced(QueryTableRequest, request)
+        searching.check(request)
+        snapshot = Snapshot(request.version, branch=request.branch)
+        return QueryTableResponse(data=await self._read(request.id, lambda it, _: reading.query(it, request), snapshot))
+
+    async def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest) -> str:
+        """How a query would be run."""
+        request = messages.coerced(ExplainTableQueryPlanRequest, request)
+        query, verbose = request.query, bool(request.verbose)
+        searching.check(query)
+        snapshot = Snapshot(query.version, branch=request.branch or query.branch)
+        return await self._read(request.id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
+
+    async def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
+        """How a query was run, and what each step took; runs it."""
+        request = messages.coerced(AnalyzeTableQueryPlanRequest, request)
+        searching.check(request)
+        snapshot = Snapshot(request.version, branch=request.branch)
+        return await self._read(request.id, lambda it, _: reading.analyze(it, request), snapshot)
+
+    async def open(self, id: Iterable[str], *, version: int | str | None = None) -> LanceDataset:
+        """The dataset of a table, at a version or a tag, or else at its latest version.
+
+        It stays open when this namespace is closed, and asks the catalog itself for credentials when those it has
+        expire, from a connection of its own. Reading it blocks: use threads.
+        """
+        snapshot = Snapshot(tag=version) if isinstance(version, str) else Snapshot(version)
+        return await self._read(id, lambda dataset, _: dataset, snapshot)
+
+    async def open_many(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Opened:
+        """Opens many tables side by side, each once; one that fails is in `errors` and spoils no other.
+
+        Costs a call and an open each. The limits are those of `describe_tables`.
+        """
+        checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
+        for id in checked:
+            messages.check_depth(id, self._backend.capabilities)
+        with self._within(timeout):
+            return await many.open_many(
+                self._backend, self._opener, checked, max_in_flight=self._workers(max_in_flight), progress=progress
+            )
+
+    async def write(
+        self, id: Iterable[str], data: Any, *, mode: Literal["create", "append", "overwrite"] = "create"
+    ) -> LanceDataset:
+        """Writes Arrow data to a table and gives its dataset, which is as `open` gives it.
+
+        Create declares the table first, and if it fails neither stays; append needs one that is declared; overwrite
+        takes both. `data` is a pyarrow table, reader or dataset, or a data frame that has `__arrow_c_stream__`.
+        """
+        checked = self._table(id)
+        how = messages.word(mode, "mode", ("create", "append", "overwrite"))
+        content = Content(arrow.readable(data))
+        if how == "append":
+            with self._operation():
+                return await self._inserted(checked, None, content.data, how)
+        made = await self._made(checked, how, content)
+        assert made.dataset is not None
+        return made.dataset
+
+    async def _made(self, id: TableId, mode: str, content: Content) -> Made:
+        make = {"create": creating.create, "existok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
+        with self._operation():
+            return await make(self._backend, self._opener, id, content)
+
+    async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
+        table = await located(self._backend, id)
+
+        def insert() -> LanceDataset:
+            return writing.insert(self._opener, table, branch, rows, mode)
+
+        return await data.in_thread(table, insert, patience=inf, changes=True)

@@ -1,0 +1,131 @@
+"""Columns of datasets and what is kept about them: added, altered, dropped, annotated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
+from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
+from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+_BY_EXPRESSION = "give the column an expression"
+
+
+def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
+    """The new columns and the SQL that fills them."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.computed is not None or entry.virtual_column is not None:
+            kind = "computed" if entry.computed is not None else "virtual"
+            raise UnsupportedOperationError(
+                f"Not supported: new_columns: {entry.name} ({kind} columns need a service that fills them); "
+                f"{_BY_EXPRESSION}"
+            )
+        if entry.expression is None:
+            raise InvalidInputError(f"new_columns: {entry.name}: {_BY_EXPRESSION}")
+        if entry.name in found:
+            raise InvalidInputError(f"new_columns: {entry.name}: it is named twice")
+        found[entry.name] = entry.expression
+    if not found:
+        raise InvalidInputError("new_columns: none was given")
+    return found
+
+
+def alterations(entries: Sequence[AlterColumnsEntry]) -> Sequence[Any]:
+    """The changes of columns as pylance takes them."""
+    found: list[Mapping[str, Any]] = []
+    for entry in entries:
+        if entry.virtual_column is not None:
+            raise UnsupportedOperationError(
+                f"Not supported: alterations: {entry.path} (virtual columns need a service that fills them)"
+            )
+        change: dict[str, Any] = {"path": entry.path}
+        if entry.rename is not None:
+            change["name"] = entry.rename
+        if entry.nullable is not None:
+            change["nullable"] = entry.nullable
+        if entry.data_type is not None:
+            change["data_type"] = _type(entry.path, entry.data_type)
+        if len(change) == 1:
+            raise InvalidInputError(f"alterations: {entry.path}: give it a rename, a data_type or nullable")
+        found.append(change)
+    if not found:
+        raise InvalidInputError("alterations: none was given")
+    return found
+
+
+def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[str, Mapping[str, str | None]], bool]:
+    """The metadata by field, and whether it replaces what is there."""
+    if not entries:
+        raise InvalidInputError("updates: none was given")
+    if len({bool(entry.replace) for entry in entries}) > 1:
+        # Lance commits one kind at a time, and half of a request must not be done.
+        raise InvalidInputError("updates: either all replace what is there or none does; make two requests")
+    found: dict[str, Mapping[str, str | None]] = {}
+    for entry in entries:
+        if entry.path in found:
+            raise InvalidInputError(f"updates: {entry.path}: it is named twice")
+        found[entry.path] = entry.metadata
+    return found, bool(entries[0].replace)
+
+
+def add(dataset: LanceDataset, new: Mapping[str, str]) -> int:
+    """Fills new columns; gives the version."""
+    dataset.add_columns(dict(new))
+    return _version(dataset)
+
+
+def alter(dataset: LanceDataset, changes: Sequence[Any]) -> int:
+    """Renames columns, and changes their types and whether they may be null; gives the version."""
+    dataset.alter_columns(*changes)
+    return _version(dataset)
+
+
+def drop(dataset: LanceDataset, names: Sequence[str]) -> int:
+    """Removes columns; gives the version."""
+    dataset.drop_columns(list(names))
+    return _version(dataset)
+
+
+def update_schema_metadata(dataset: LanceDataset, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Sets entries of the schema's metadata and leaves the others; gives all."""
+    found: Mapping[str, str] = dataset.update_schema_metadata(dict(given))
+    return found
+
+
+def update_field_metadata(
+    dataset: LanceDataset, given: Mapping[str, Mapping[str, str | None]], *, replace: bool
+) -> tuple[int, Mapping[str, Mapping[str, str]]]:
+    """Sets entries of fields' metadata, None removing one; gives the version and what the fields have now."""
+    dataset.update_field_metadata({path: dict(entries) for path, entries in given.items()}, replace=replace)
+    return _version(dataset), {path: _metadata(dataset, path) for path in given}
+
+
+def _metadata(dataset: LanceDataset, path: str) -> Mapping[str, str]:
+    field: Any = dataset.lance_schema.field(path)
+    found: Mapping[str, str] = field.metadata
+    return found
+
+
+def _version(dataset: LanceDataset) -> int:
+    found: int = dataset.version
+    return found
+
+
+def _type(path: str, told: Mapping[str, Any]) -> pa.DataType:
+    from lance.schema import json_to_schema
+
+    try:
+        schema = json_to_schema({"fields": [{"name": "it", "nullable": True, "type": dict(told)}]})
+    except (ValueError, TypeError) as e:
+        raise InvalidInputError(
+            f"alterations: {path}: data_type {json.dumps(told, default=str)}: not a type in JSON Arrow form"
+        ) from e
+    return schema.field(0).type

@@ -1,0 +1,64 @@
+"""Many tables opened side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async import data
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.bulk import Progress
+from lance_ns_async.concurrency import each
+from lance_ns_async.model import TableId
+from lance_ns_async.tables.locating import located
+from lance_ns_async.tables.opening import Opener
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The outcome of opening many tables: one bad table never spoils the others."""
+
+    datasets: Mapping[TableId, LanceDataset] = field(default_factory=dict)
+    errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
+    """What went wrong for each id that is not in `datasets`."""
+
+    def raise_for_errors(self) -> Opened:
+        """Itself where all were opened; otherwise raises the first error, saying how many more there are."""
+        for error in self.errors.values():
+            if len(self.errors) == 1:
+                raise error
+            raise type(error)(f"{error}; and {len(self.errors) - 1} more errors among {len(self)} tables") from error
+        return self
+
+    def __len__(self) -> int:
+        return len(self.datasets) + len(self.errors)
+
+
+async def open_many(
+    backend: Backend, opener: Opener, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None
+) -> Opened:
+    """Describes and opens each table once, in the order of the ids."""
+    wanted = list(dict.fromkeys(ids))
+    datasets: dict[TableId, LanceDataset] = {}
+    errors: dict[TableId, LanceNamespaceError] = {}
+
+    async def open_one(id: TableId) -> None:
+        try:
+            # Singly, for no catalog gives out credentials for many tables at once.
+            table = await located(backend, id)
+            datasets[id] = await data.in_thread(table, lambda: opener.open(table))
+        except LanceNamespaceError as e:
+            errors[id] = e
+        if progress is not None:
+            progress(1)
+
+    await each(open_one, wanted, max_in_flight=max_in_flight)
+    return Opened(
+        {id: datasets[id] for id in wanted if id in datasets}, {id: errors[id] for id in wanted if id in errors}
+    )

@@ -1,0 +1,148 @@
+"""Opening and writing located tables: the one place that gives pylance locations, credentials and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace import DeclareTableResponse, DescribeTableResponse
+from lance_namespace.errors import (
+    TableBranchNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.data import LATEST, Snapshot
+from lance_ns_async.errors import PHRASES
+from lance_ns_async.faults import translated
+from lance_ns_async.model import Table
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance_namespace import LanceNamespace
+
+INDEX_CACHE_BYTES = 256 * 2**20
+"""How much of indices is kept in memory from one operation to the next."""
+
+METADATA_CACHE_BYTES = 128 * 2**20
+"""How much of manifests and files' metadata is kept in memory from one operation to the next."""
+
+MAIN = "main"
+"""What Lance calls the branch that is there without being made."""
+
+_EXPIRY = "expires_at_millis"
+
+
+class Opener:
+    """Opens and writes tables for one namespace. Blocks: for worker threads.
+
+    A table is opened anew each time, so it is never stale; what makes that cheap is kept in caches that all
+    tables share. Where a table's credentials expire, or its catalog commits its versions, Lance is given a
+    namespace to ask, which is that of `connect` and lives as long as somebody's dataset needs it.
+    """
+
+    def __init__(self, connect: Callable[[], LanceNamespace] | None = None) -> None:
+        self._connect = connect
+        self._lock = Lock()
+        self._session: Any = None
+        self._asked: LanceNamespace | None = None
+
+    def close(self) -> None:
+        """Lets go of the caches and of the namespace; datasets that were opened keep both."""
+        with self._lock:
+            self._session = self._asked = None
+
+    def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
+        """The dataset in that state; what is missing is told apart: version, tag, branch, or all data."""
+        import lance
+
+        version = snapshot.tag if snapshot.tag is not None else snapshot.version
+        where = self._where(table)
+        with translated(table):
+            if snapshot.branch in (None, MAIN):
+                return lance.dataset(version=version, session=self._caches(), **where)
+            dataset = lance.dataset(session=self._caches(), **where)
+            try:
+                return dataset.checkout_version((snapshot.branch, snapshot.version))
+            except (OSError, ValueError) as e:
+                # Lance misses a version where the whole branch is missing.
+                check_branch(table, dataset, snapshot.branch, cause=e)
+                raise
+
+    def write(self, table: Table, data: Any, mode: str) -> LanceDataset:
+        """The dataset as written."""
+        import lance
+
+        with translated(table):
+            return lance.write_dataset(data, mode=mode, session=self._caches(), **self._where(table))
+
+    def _where(self, table: Table) -> dict[str, Any]:
+        given = dict(table.storage_options or {})
+        if not table.managed_versioning and _EXPIRY not in given:
+            return {"uri": table.location, "storage_options": given or None}
+        if (namespace := self._namespace()) is None:
+            if table.managed_versioning:
+                raise UnsupportedOperationError(
+                    f"Not supported: {table.id} (its catalog commits its versions, and Lance can reach that only "
+                    "from a namespace that was made by connect)"
+                )
+            return {"uri": table.location, "storage_options": given}
+        return {"namespace_client": Located(table, given, namespace), "table_id": list(table.id)}
+
+    def _namespace(self) -> LanceNamespace | None:
+        with self._lock:
+            if self._asked is None and self._connect is not None:
+                self._asked = self._connect()
+            return self._asked
+
+    def _caches(self) -> Any:
+        import lance
+
+        with self._lock:
+            if self._session is None:
+                self._session = lance.Session(  # type: ignore[attr-defined]  # it is public, and not typed so
+                    index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES
+                )
+            return self._session
+
+
+class Located:
+    """The namespace that Lance asks about one table; where that is, which it asks first, is known already."""
+
+    def __init__(self, table: Table, options: Mapping[str, str], namespace: LanceNamespace) -> None:
+        self._namespace = namespace
+        self._known: dict[str, Any] | None = {
+            "location": table.location,
+            "storage_options": dict(options) or None,
+            "managed_versioning": table.managed_versioning,
+        }
+
+    def declare_table(self, request: Any) -> DeclareTableResponse:
+        """What is known: the table was declared before Lance was called."""
+        known, self._known = self._known, None
+        return DeclareTableResponse(**known) if known else self._namespace.declare_table(request)
+
+    def describe_table(self, request: Any) -> DescribeTableResponse:
+        """What is known, once; then what the catalog says, fresh credentials above all."""
+        known, self._known = self._known, None
+        return DescribeTableResponse(**known) if known else self._namespace.describe_table(request)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._namespace, name)
+
+
+def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cause: Exception | None = None) -> None:
+    """Raises TableBranchNotFoundError where the dataset has no such branch; costs a listing of its branches."""
+    if branch in (None, MAIN):
+        return
+    known = dataset.branches.list()
+    if branch not in known:
+        told = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(known)])})"
+        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {told}") from cause
+
+
+def check_version(table: Table, dataset: LanceDataset, version: int) -> None:
+    """Raises TableVersionNotFoundError where the dataset's branch has no such version."""
+    if all(found["version"] != version for found in dataset.versions()):
+        raise TableVersionNotFoundError(f"{PHRASES[TableVersionNotFoundError]}: {table.id} (version {version})")

@@ -1,0 +1,66 @@
+"""Reading datasets: rows counted, searched and explained, and what is told of their storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from lance_namespace import GetTableStatsResponse
+from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
+from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
+
+from lance_ns_async.tables import arrow, searching
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+def count(dataset: LanceDataset, predicate: str | None) -> int:
+    """How many rows there are that fit."""
+    found: int = dataset.count_rows(filter=predicate)
+    return found
+
+
+def query(dataset: LanceDataset, asked: searching.Query) -> bytes:
+    """The rows a query finds, as an Arrow IPC file."""
+    return arrow.file(searching.scan(dataset, asked).to_table())
+
+
+def explain(dataset: LanceDataset, asked: searching.Query, *, verbose: bool) -> str:
+    """How a query would be run."""
+    plan: str = searching.scan(dataset, asked).explain_plan(verbose)
+    return plan
+
+
+def analyze(dataset: LanceDataset, asked: searching.Query) -> str:
+    """How a query was run, and what each step took; runs it."""
+    plan: str = searching.scan(dataset, asked).analyze_plan()
+    return plan
+
+
+def stats(dataset: LanceDataset) -> GetTableStatsResponse:
+    """What the table holds, and in what pieces."""
+    rows = sorted(fragment.count_rows() for fragment in dataset.get_fragments())
+    told, stored = dataset.stats.dataset_stats(), cast(Any, dataset.stats.data_stats())
+
+    def at(percent: int) -> int:
+        """Of so many percent of the fragments none is longer."""
+        return rows[min(len(rows) * percent // 100, len(rows) - 1)] if rows else 0
+
+    return GetTableStatsResponse(
+        total_bytes=sum(field.bytes_on_disk for field in stored.fields),
+        num_rows=sum(rows),
+        num_indices=len(dataset.describe_indices()),
+        fragment_stats=FragmentStats(
+            num_fragments=told["num_fragments"],
+            num_small_fragments=told["num_small_files"],
+            lengths=FragmentSummary(
+                min=at(0),
+                max=at(100),
+                mean=sum(rows) // len(rows) if rows else 0,
+                p25=at(25),
+                p50=at(50),
+                p75=at(75),
+                p99=at(99),
+            ),
+        ),
+    )

@@ -1,0 +1,105 @@
+"""Writing to datasets that are there: rows inserted, merged, updated, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace import MergeInsertIntoTableRequest
+from lance_namespace.errors import InvalidInputError, TableNotFoundError
+from pydantic import TypeAdapter, ValidationError
+
+from lance_ns_async.data import Snapshot
+from lance_ns_async.faults import translated
+from lance_ns_async.model import Table
+from lance_ns_async.settings import Seconds
+from lance_ns_async.tables.opening import MAIN, Opener
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+_SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
+
+
+def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> LanceDataset:
+    """The dataset with the rows added, or in place of all others; a declared table gets its first version.
+
+    `mode` is append or overwrite.
+    """
+    try:
+        dataset = opener.open(table, Snapshot(branch=branch))
+    except TableNotFoundError:
+        if branch not in (None, MAIN):
+            raise
+        return opener.write(table, data, mode)
+    with translated(table):
+        dataset.insert(data, mode=mode)
+    return dataset
+
+
+def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
+    """How long Lance may try; raises InvalidInputError for a request that no table could serve."""
+    if not request.on:
+        raise InvalidInputError("on: it is left out; name the columns that tell which rows are the same")
+    if request.when_matched_update_all_filt is not None and not request.when_matched_update_all:
+        raise InvalidInputError("when_matched_update_all_filt: it needs when_matched_update_all")
+    if request.when_not_matched_by_source_delete_filt is not None and not request.when_not_matched_by_source_delete:
+        raise InvalidInputError("when_not_matched_by_source_delete_filt: it needs when_not_matched_by_source_delete")
+    if not (
+        request.when_matched_update_all
+        or request.when_not_matched_insert_all
+        or request.when_not_matched_by_source_delete
+    ):
+        raise InvalidInputError(
+            "merge: nothing is asked for; set when_matched_update_all, when_not_matched_insert_all or "
+            "when_not_matched_by_source_delete"
+        )
+    if request.timeout is None:
+        return None
+    try:
+        return timedelta(seconds=_SECONDS.validate_python(request.timeout))
+    except ValidationError as e:
+        raise InvalidInputError(f"timeout {request.timeout!r}: {e.errors()[0]['msg']}") from None
+
+
+def merge(
+    dataset: LanceDataset, request: MergeInsertIntoTableRequest, data: Any, timeout: timedelta | None
+) -> Mapping[str, int]:
+    """Merges rows into the dataset as asked by a checked request; gives pylance's three counts."""
+    merging = dataset.merge_insert(request.on)
+    if request.when_matched_update_all:
+        merging = merging.when_matched_update_all(request.when_matched_update_all_filt)
+    if request.when_not_matched_insert_all:
+        merging = merging.when_not_matched_insert_all()
+    if request.when_not_matched_by_source_delete:
+        merging = merging.when_not_matched_by_source_delete(request.when_not_matched_by_source_delete_filt)
+    if request.use_index is not None:
+        merging = merging.use_index(request.use_index)
+    if timeout is not None:
+        merging = merging.retry_timeout(timeout)
+    counts: Mapping[str, int] = merging.execute(data)
+    return counts
+
+
+def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
+    """The columns to update and the SQL that fills them."""
+    found: dict[str, str] = {}
+    for path, expression in pairs:
+        if path in found:
+            raise InvalidInputError(f"updates: {path}: it is named twice")
+        found[path] = expression
+    if not found:
+        raise InvalidInputError("updates: none was given")
+    return found
+
+
+def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None) -> int:
+    """Updates the rows that fit; gives how many."""
+    count: int = dataset.update(dict(new), where=predicate)["num_rows_updated"]
+    return count
+
+
+def delete(dataset: LanceDataset, predicate: str) -> None:
+    """Deletes the rows that fit."""
+    dataset.delete(predicate)

@@ -1,0 +1,109 @@
+"""Rows: what is done with them goes through the catalog alone, whichever it is."""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    AlterTableAddColumnsRequest,
+    CountTableRowsRequest,
+    CreateTableRequest,
+    DeleteFromTableRequest,
+    DescribeTableRequest,
+    DropTableRequest,
+    InsertIntoTableRequest,
+    QueryTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.contract.conftest import Home, Room
+from tests.lake import ROWS, in_file, stream
+
+
+async def _count(ns: AsyncNamespace, id: list[str]) -> int | None:
+    return (await ns.count_table_rows(CountTableRowsRequest(id=id))).count
+
+
+async def test_a_table_is_created_read_changed_and_dropped(ns: AsyncNamespace, home: Home) -> None:
+    id = home.table("t")
+    made = await ns.create_table(CreateTableRequest(id=id), stream(ROWS))
+    assert made.version == 1 and made.location and lance.dataset(made.location).to_table() == ROWS
+    added = await ns.insert_into_table(InsertIntoTableRequest(id=id), stream(ROWS))
+    assert (added.num_inserted_rows, added.version) == (3, 2) and await _count(ns, id) == 6
+    query = QueryTableRequest.from_dict({"id": id, "k": 1, "vector": {"single_vector": [1.0, 0.0]}, "filter": "id = 2"})
+    assert query is not None
+    (row,) = in_file((await ns.query_table(query)).data)
+    assert row == {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0}
+    await ns.delete_from_table(DeleteFromTableRequest(id=id, predicate="id > 1"))
+    assert await _count(ns, id) == 2
+    await ns.drop_table(DropTableRequest(id=id))
+    with pytest.raises(TableNotFoundError):
+        await _count(ns, id)
+    with pytest.raises(ValueError, match="not found"):
+        lance.dataset(made.location)
+
+
+async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, home: Home) -> None:
+    for rows in (ROWS, ROWS.select(["id"])):
+        await ns.create_table(CreateTableRequest(id=home.table("t")), stream(rows))
+        assert (await ns.open(home.table("t"))).to_table() == rows
+        await ns.drop_table(DropTableRequest(id=home.table("t")))
+
+
+async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamespace, home: Home) -> None:
+    id, other = home.table("t"), pa.table({"id": [9], "more": ["x"]})
+    await ns.create_table(CreateTableRequest(id=id, properties={"k": "v"}), stream(ROWS))
+    with pytest.raises(TableAlreadyExistsError):
+        await ns.create_table(CreateTableRequest(id=id), stream(other))
+    kept = await ns.create_table(CreateTableRequest(id=id, mode="ExistOk"), stream(other))
+    assert kept.version == 1 and await _count(ns, id) == 3
+    replaced = await ns.create_table(CreateTableRequest(id=id, mode="Overwrite"), stream(other))
+    assert replaced.version == 2 and (await ns.open(id)).to_table() == other
+    assert (await ns.open(id, version=1)).to_table() == ROWS
+    found = await ns.describe_table(DescribeTableRequest(id=id))
+    assert found.properties is not None and found.properties["k"] == "v"
+
+
+async def test_a_table_that_cannot_be_written_is_not_left_in_the_catalog(ns: AsyncNamespace, home: Home) -> None:
+    for data, error in ((b"garbage", InvalidInputError), (stream(pa.table({"a.b": [1]})), TableSchemaValidationError)):
+        with pytest.raises(error):
+            await ns.create_table(CreateTableRequest(id=home.table("t")), data)
+        assert not await ns.exists(home.table("t"))
+    await ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    assert await _count(ns, home.table("t")) == 3
+
+
+async def test_what_is_missing_is_told(ns: AsyncNamespace, home: Home, room: Room) -> None:
+    with pytest.raises(NamespaceNotFoundError):
+        await ns.create_table(CreateTableRequest(id=room.child("none", "t")), stream(ROWS))
+    for operation in (
+        ns.insert_into_table(InsertIntoTableRequest(id=home.table("none")), stream(ROWS)),
+        ns.count_table_rows(CountTableRowsRequest(id=home.table("none"))),
+        ns.open(home.table("none")),
+        ns.write(home.table("none"), ROWS, mode="append"),
+    ):
+        with pytest.raises(TableNotFoundError, match=r"^Table not found: "):
+            await operation
+
+
+async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, home: Home) -> None:
+    for name in ("t", "u"):
+        assert (await ns.write(home.table(name), ROWS)).version == 1
+    request = AlterTableAddColumnsRequest.from_dict(
+        {"id": home.table("t"), "new_columns": [{"name": "twice", "expression": "id * 2"}]}
+    )
+    assert request is not None and (await ns.alter_table_add_columns(request)).version == 2
+    opened = await ns.open_many([home.table(name) for name in ("t", "u", "none")])
+    assert {id.name: dataset.schema.names for id, dataset in opened.datasets.items()} == {
+        "t": ["id", "text", "v", "twice"],
+        "u": ["id", "text", "v"],
+    }
+    assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]

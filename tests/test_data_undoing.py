@@ -1,0 +1,175 @@
+"""What is left of a table that could not be created or overwritten: what was there before, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CreateTableRequest,
+)
+from lance_namespace.errors import (
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableSchemaValidationError,
+)
+
+from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.policy import Caller, Policy
+from tests.fakes.memory import MemoryBackend
+from tests.lake import ROWS, stream
+
+OTHER = pa.table({"id": [9]})
+
+
+class Keeping(MemoryBackend):
+    """A catalog that keeps columns, and has its tables in a directory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+        self.schemas: list[pa.Schema | None] = []
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Any, schema: pa.Schema | None = None
+    ) -> Table:
+        made = await super().declare_table(id, location or str(self._root / id.name), properties)
+        self.schemas.append(schema)
+        self.tables[id] = Table(id, made.location, dict(properties), schema=schema)
+        return self.tables[id]
+
+
+class Catalog:
+    """A namespace over such a catalog."""
+
+    id = TableId(["t"])
+
+    def __init__(self, root: Path, policy: Policy | None = None) -> None:
+        self.location = root / "t"
+        self.backend = Keeping(root)
+        self.ns = AsyncNamespace(self.backend, Caller(policy or Policy(), {}), "memory")
+
+    async def create(self, mode: str = "create", rows: pa.Table = ROWS, **given: Any) -> None:
+        await self.ns.create_table(CreateTableRequest(id=["t"], mode=mode, **given), stream(rows))
+
+
+class Slow:
+    """Rows that come when they are told to, to a table that nobody waits for any more."""
+
+    def __init__(self, location: Path) -> None:
+        self._location = location
+        self.begun = threading.Event()
+        self._go_on = threading.Event()
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(ROWS.schema, self._batches())
+
+    async def goes_on(self) -> None:
+        """Has the rows written; returns when what was written is gone, with all that lay beside it."""
+        self._location.mkdir(exist_ok=True)
+        beside = self._location / "beside"
+        beside.touch()
+        self._go_on.set()
+
+        def wait() -> None:
+            while beside.exists():
+                time.sleep(0.01)
+
+        with anyio.fail_after(30):
+            await anyio.to_thread.run_sync(wait, abandon_on_cancel=True)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        self.begun.set()
+        self._go_on.wait()
+        yield from ROWS.to_batches()
+
+
+async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    lance.write_dataset(OTHER, catalog.location)
+    for mode in ("create", "existok", "overwrite"):
+        with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but at .* there is data"):
+            await catalog.create(mode)
+        assert catalog.backend.tables == {}
+    assert lance.dataset(catalog.location).to_table() == OTHER
+
+
+async def test_other_tables_below_it_outlive_a_table_that_failed(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    lance.write_dataset(OTHER, catalog.location / "below")
+    with pytest.raises(TableSchemaValidationError) as raised:
+        await catalog.create(rows=pa.table({"a.b": [1]}))
+    assert catalog.backend.tables == {} and "other tables that lie under" in raised.value.__notes__[0]
+    assert lance.dataset(catalog.location / "below").to_table() == OTHER
+
+
+async def test_what_cannot_be_undone_is_told(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.backend.faults["deregister_table", catalog.id] = PermissionDeniedError("Permission denied: t")
+    with pytest.raises(TableSchemaValidationError) as raised:
+        await catalog.create(rows=pa.table({"a.b": [1]}))
+    (note,) = raised.value.__notes__
+    assert "of table t is left: its registration and what was written" in note and "Permission denied: t" in note
+
+
+async def test_a_table_that_cannot_be_described_after_it_was_declared_is_not_left(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
+    with pytest.raises(ServiceUnavailableError):
+        await catalog.create()
+    assert catalog.backend.tables == {} and not catalog.location.exists()
+
+
+async def test_the_catalog_is_told_the_columns(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    await catalog.create()
+    assert catalog.backend.schemas == [ROWS.schema]
+
+
+async def test_a_catalog_that_keeps_columns_and_properties_is_told_those_of_an_overwrite(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    await catalog.create(properties={"owner": "me"})
+    await catalog.create("overwrite", rows=OTHER)
+    await catalog.create("overwrite", rows=OTHER, properties={"owner": "you"})
+    found = catalog.backend.tables[catalog.id]
+    assert (found.schema, found.properties) == (OTHER.schema, {"owner": "you"})
+    assert found.location == str(catalog.location) and lance.dataset(catalog.location).version == 3
+
+
+async def test_an_overwrite_that_fails_leaves_the_registration_as_it_was(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    await catalog.create(properties={"owner": "me"})
+    before = catalog.backend.tables[catalog.id]
+    with pytest.raises(TableSchemaValidationError):
+        await catalog.create("overwrite", rows=pa.table({"a.b": [1]}), properties={"owner": "you"})
+    assert catalog.backend.tables[catalog.id] == before
+    assert lance.dataset(catalog.location).to_table() == ROWS
+
+
+async def test_what_is_cancelled_while_it_is_written_leaves_nothing(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    slow = Slow(catalog.location)
+    async with anyio.create_task_group() as group:
+        group.start_soon(catalog.ns.write, ["t"], slow.reader())
+        await anyio.to_thread.run_sync(slow.begun.wait)
+        group.cancel_scope.cancel()
+    assert catalog.backend.tables == {}
+    await slow.goes_on()
+
+
+async def test_what_takes_too_long_leaves_nothing(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, Policy(operation_timeout=0.3))
+    slow = Slow(catalog.location)
+    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+        await catalog.ns.write(["t"], slow.reader())
+    assert catalog.backend.tables == {}
+    await slow.goes_on()

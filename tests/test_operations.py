@@ -1,0 +1,30 @@
+"""The documentation's table of operations is what the code does."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import LanceNamespace
+
+from lance_ns_async import AsyncNamespace, registry
+from tests import operations
+from tests.pages import Page
+
+
+def test_the_page_shows_what_the_code_does() -> None:
+    assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.operations"
+
+
+def test_each_operation_is_served_by_a_catalog_or_needs_a_server() -> None:
+    assert len(operations.OPERATIONS) == 54
+    unserved = {row.operation for row in operations.rows() if None not in row.reasons.values()}
+    assert unserved == set(operations.NEEDS_A_SERVER)
+    assert unserved == {name for name in operations.OPERATIONS if not hasattr(AsyncNamespace, name)}
+
+
+@pytest.mark.parametrize("operation", operations.NEEDS_COMMITS)
+def test_what_needs_commits_is_an_operation(operation: str) -> None:
+    assert hasattr(LanceNamespace, operation) and hasattr(AsyncNamespace, operation)
+
+
+def test_each_catalog_has_a_column() -> None:
+    assert list(operations.NAMES) and set(operations.NAMES) == set(registry.BACKENDS)
