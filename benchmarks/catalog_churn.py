@@ -38,7 +38,7 @@ async def _churned(site: Site, server: Hive) -> Rows:
     port = urlsplit(server.uri).port or 0
     rights: list[int] = []
     downtime = 0.0
-    properties = {**site.properties, "client.pool-size": str(CONNECTIONS), "max_in_flight": str(CALLERS)}
+    properties = {**site.properties, "client.pool-size": str(CONNECTIONS)}
     async with AsyncNamespace.connect(site.impl, properties) as namespace:
         callers = Callers(namespace, site.extent, cancel=SHARE, missing=SHARE)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.policy import remaining
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 _MORE_TIME = 1.0
@@ -67,6 +70,21 @@ class SingleFlight(Generic[T]):
             raise
         self._rounds, self._last = self._rounds + 1, result
         return result
+
+
+class SingleFlights(Generic[K, T]):
+    """Work that is under way at most once for each key."""
+
+    def __init__(self, work: Callable[[K], Awaitable[T]]) -> None:
+        self._work = work
+        self._flights: WeakValueDictionary[K, SingleFlight[T]] = WeakValueDictionary()
+
+    async def outcome(self, key: K) -> T:
+        """What came out for the key while we waited, or comes of doing the work; failures are shared, too."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = SingleFlight(partial(self._work, key))
+        return await flight.outcome(lambda: None)
 
 
 def _until() -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from math import inf
 
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
+from lance_ns_async.policy import deadline, remaining
 from lance_ns_async.transports import aws_credentials
 from lance_ns_async.transports.aws_credentials import AssumedCredentials, Keys, Session, assumed_session
 
@@ -20,6 +22,7 @@ class Clock:
         self.now = 1000.0
         self.fetches = 0
         self.failing = False
+        self.left: list[float] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -28,6 +31,7 @@ class Clock:
 
     async def fetch(self) -> Session:
         self.fetches += 1
+        self.left.append(remaining() or inf)
         key = f"key-{self.fetches}"
         await self.gate.wait()
         await asyncio.sleep(0)
@@ -66,6 +70,16 @@ async def test_others_go_on_with_the_old_keys_while_one_renews_them(clock: Clock
     assert await _key(credentials) == "key-1"
     clock.gate.set()
     assert await renewing == "key-2" and await _key(credentials) == "key-2" and clock.fetches == 2
+
+
+async def test_an_early_renewal_may_not_take_the_time_of_the_call_that_makes_it(clock: Clock) -> None:
+    credentials = AssumedCredentials(clock.fetch)
+    with deadline(100):
+        for after in (0, 80, 100):
+            clock.now += after
+            await credentials.current()
+    first, early, late = clock.left
+    assert first > 90 and late > 90 and 0 < early <= 5
 
 
 async def test_keys_that_cannot_be_renewed_serve_until_they_are_about_to_end(clock: Clock) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InternalError, ServiceUnavailableError, TableNotFoundError
 
-from lance_ns_async.concurrency import SingleFlight, each
+from lance_ns_async.concurrency import SingleFlight, SingleFlights, each
 from lance_ns_async.policy import deadline
 from tests.fakes.clock import run
 
@@ -238,3 +238,25 @@ async def test_whose_time_was_over_tells_nothing_to_those_who_have_more() -> Non
     with pytest.raises(ServiceUnavailableError):
         await first
     assert await asyncio.gather(*others) == [2] * 5
+
+
+async def test_work_for_each_key_is_shared_by_those_who_want_it() -> None:
+    begun: list[str] = []
+    gate = asyncio.Event()
+
+    async def work(key: str) -> str:
+        begun.append(key)
+        await gate.wait()
+        if key == "c":
+            raise TableNotFoundError("Table not found: c")
+        return key.upper()
+
+    flights = SingleFlights(work)
+    tasks = [asyncio.create_task(flights.outcome(key)) for key in "abcabc"]
+    await settle()
+    assert begun == ["a", "b", "c"]
+    gate.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert done[:2] == done[3:5] == ["A", "B"] and begun == ["a", "b", "c"]
+    assert {type(error) for error in (done[2], done[5])} == {TableNotFoundError}
+    assert await flights.outcome("a") == "A" and begun[3:] == ["a"]

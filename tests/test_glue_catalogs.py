@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async import NamespaceId
+from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.glue_wire import catalog_id, is_child
 from lance_ns_async.transports.aws import Service
 from tests.fakes.glue import FakeGlue
@@ -76,6 +76,13 @@ async def test_a_server_without_catalogs_has_databases_alone(server: FakeGlue) -
             await made(ns, "db", "x")
         await made(ns, "new")
     assert set(server.calls) == {"GetDatabase", "CreateDatabase"}
+
+
+async def test_what_is_below_no_catalog_is_missing_from_the_first_time_on(server: FakeGlue) -> None:
+    server.switch(no_catalog_api=True)
+    for asked in (NamespaceId(["none", "none"]), TableId(["none", "none", "t"])):
+        async with connected(server) as ns:
+            assert not await ns.exists(asked) and not await ns.exists(asked)
 
 
 async def test_moto_as_it_comes_has_databases_alone() -> None:

@@ -112,6 +112,13 @@ async def test_in_a_crowd_each_table_gets_its_own_error(server: FakeHive) -> Non
     }
 
 
+async def test_those_who_miss_tables_at_once_ask_for_their_database_together(server: FakeHive) -> None:
+    async with connected(server, **{"client.pool-size": "8"}) as ns:
+        described = await ns.describe_tables(TableId(["lake", "d", f"none{i}"]) for i in range(32))
+    assert {type(error) for error in described.errors.values()} == {TableNotFoundError}
+    assert server.calls.count("get_table_req") == 32 and server.calls.count("get_database") < 16
+
+
 async def test_a_single_table_costs_one_call_and_another_to_tell_what_is_missing(server: FakeHive) -> None:
     server.add_table("lake", "d", "t")
     async with connected(server) as ns:
@@ -197,6 +204,19 @@ async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, loc
     async with connected(server) as ns:
         with pytest.raises(InvalidInputError, match="relative"):
             await ns.declare_table(declare("lake", "d", "t", location=location))
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://b//x", "s3://b/x/../y", "/x/./y", "file://host/x", "/x//y/", "file:///x/.", "//x/y"]
+)
+async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: FakeHive, location: str) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"kept as another one|relative"):
+            await ns.declare_table(declare("lake", "d", "t", location=location))
+    async with connected(server, root="s3://b/x/../y") as ns:
+        with pytest.raises(InvalidInputError, match=r"table lake\$d\$t: its location .* kept as another one"):
+            await ns.declare_table(declare("lake", "d", "t"))
     assert server.calls == []
 
 
@@ -314,6 +334,21 @@ async def test_a_declaration_that_was_lost_is_no_success(server: FakeHive) -> No
         with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
             await ns.declare_table(declare("lake", "d", "t", k="v"))
     assert server.calls.count("create_table") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_deregistration_whose_answer_was_lost_is_looked_up(server: FakeHive, when: Any) -> None:
+    server.add_table("lake", "d", "t")
+    server.cut("drop_table", when=when)
+    request = DeregisterTableRequest(id=["lake", "d", "t"])
+    async with connected(server) as ns:
+        if when == "after":
+            await ns.deregister_table(request)
+        else:
+            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+                await ns.deregister_table(request)
+        assert await ns.exists(["lake", "d", "t"]) == (when == "before")
+    assert server.calls.count("drop_table") == 1
 
 
 @pytest.mark.parametrize("others", [{"k": "w"}, {"k": "v", "more": "1"}, {}])

@@ -20,7 +20,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId
+from lance_ns_async.policy import Call
 from tests.fakes.hive import FakeHive
+from tests.fakes.thrift_wire import REPLY, Message
 from tests.hive import connected, create, declare, drop, kept, namespaces, tables, written
 
 
@@ -107,6 +109,8 @@ async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
         (("hive", "d"), {"k": "v" * 4001}, "'k' has 4001 characters, 4000 are the most"),
         (("hive", "d"), {"database.location-uri": "x/y"}, "relative"),
         (("hive", "d"), {"database.location-uri": "/\ud800"}, "cannot be written as UTF-8"),
+        (("hive", "d"), {"database.location-uri": "/x//y"}, "kept as another one"),
+        (("lake",), {"catalog.location.uri": "file:///x/../y"}, "kept as another one"),
         (("hive", "d"), {"database.owner": "x" * 129}, "database.owner has 129 characters"),
         (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; it is one of USER, ROLE, GROUP"),
     ],
@@ -142,6 +146,20 @@ async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
                 await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
         assert "a file system that they do not know" in caught.value.__notes__[0]
         assert server.calls.count("create_catalog") == 1
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_database_lies_where_its_making_said(server: FakeHive, lost: bool) -> None:
+    base = server.warehouse.parent
+    async with connected(server) as ns:
+        for name, given in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+            if lost:
+                server.cut("^create_database", when="after")
+            made = await ns.create_namespace(create("hive", name, **{"database.location-uri": given}))
+            found = await kept(ns, "hive", name)
+            assert made.properties is not None and made.properties.items() <= found.items()
+            assert found["database.location-uri"] == f"file://{base}/x"
+    assert server.calls.count("create_database") == 3
 
 
 async def test_overwriting_replaces_what_is_empty(server: FakeHive) -> None:
@@ -241,6 +259,39 @@ async def test_a_drop_that_is_cancelled_leaves_the_catalog_as_it_was(server: Fak
         assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_drop_that_is_cancelled_at_its_first_step_leaves_the_catalog_as_it_was(
+    server: FakeHive, when: Any
+) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+        server.cut("^drop_database", when=when)
+        async with anyio.create_task_group() as group:
+
+            def watch(call: Call) -> None:
+                if call.outcome == "disconnected":
+                    group.cancel_scope.cancel()
+
+            with ns.observe(watch):
+                await ns.drop_namespace(drop("lake"))
+        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+    assert "alter_catalog" not in server.calls
+
+
+async def test_a_catalog_is_not_dropped_at_its_own_place_by_a_server_that_does_not_move_it(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+        # What a server says whose neighbour, behind the same address, answers from its cache.
+        answer = Message(REPLY, "alter_catalog", server.requests[-1].sequence + 5).encoded()
+        server.garbage(answer, match="^alter_catalog")
+        with pytest.raises(ServiceUnavailableError, match=r"still has it at .* where it would delete all"):
+            await ns.drop_namespace(drop("lake"))
+        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+    assert "drop_catalog" not in server.calls
+
+
 async def test_what_could_not_be_put_back_is_told(server: FakeHive) -> None:
     async with connected(server) as ns:
         await ns.create_namespace(create("lake", description="all of it"))
@@ -278,6 +329,29 @@ async def test_a_namespace_that_was_lost_or_is_anothers_is_no_success(server: Fa
             await ns.create_namespace(create(*id, **{name: "ours"}))
 
 
+async def test_anothers_database_with_more_properties_is_not_taken_for_ours(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("hive", "d", k="v", more="1"))
+        for properties in ({"k": "v"}, {}):
+            server.cut("^create_database")
+            with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+                await ns.create_namespace(create("hive", "d", **properties))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_database_whose_drop_was_not_answered_is_looked_for(server: FakeHive, when: Any) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("hive", "d"))
+        server.cut("^drop_database", when=when)
+        if when == "after":
+            await ns.drop_namespace(drop("hive", "d"))
+        else:
+            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+                await ns.drop_namespace(drop("hive", "d"))
+        assert await ns.exists(NamespaceId(["hive", "d"])) == (when == "before")
+    assert server.calls.count("drop_database") == 1
+
+
 async def test_of_simultaneous_creates_one_wins_even_where_the_database_tells(server: FakeHive) -> None:
     told = "Insert failed : The statement was aborted because it would have caused a duplicate key value in a unique"
     async with connected(server) as ns:
@@ -305,5 +379,5 @@ def _deleted_nothing(server: FakeHive) -> None:
     drops = [r for r in server.requests if r.method in ("drop_table", "drop_database")]
     assert {r.method for r in drops} == {"drop_table", "drop_database"}
     assert not any(r.arguments[3 if r.method == "drop_table" else 2] for r in drops)
-    before = [server.calls[i - 1] for i, method in enumerate(server.calls) if method == "drop_catalog"]
-    assert {*before} == {"alter_catalog"}
+    before = [tuple(server.calls[i - 2 : i]) for i, method in enumerate(server.calls) if method == "drop_catalog"]
+    assert {*before} == {("alter_catalog", "get_catalog")}

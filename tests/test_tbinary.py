@@ -162,8 +162,18 @@ def _shape(value: Any) -> Shape | None:
         case Struct():
             return {id: _shape(inner) for id, inner in value.items()}
         case Typed(type=type, value=[*items]) if type == STRUCT:
-            return {id: inner for item in items for id, inner in (_shape(item) or {}).items()}
+            merged: Shape | None = None
+            for item in items:
+                merged = _merged(merged, _shape(item))
+            return merged
     return None
+
+
+def _merged(one: Shape | None, other: Shape | None) -> Shape | None:
+    """The shape with which all is read that either reads: items of a list may differ."""
+    if one is None or other is None:
+        return one or other
+    return {id: _merged(one.get(id), other.get(id)) for id in (*one, *other)}
 
 
 @given(found=_STRUCTS, unwanted=_STRUCTS, size=st.integers(1, 40))

@@ -20,7 +20,7 @@ from lance_ns_async.policy import Call, Policy
 from lance_ns_async.transports.tbinary import text
 from lance_ns_async.transports.thrift import Method
 from tests.fakes.hive import FakeHive
-from tests.fakes.thrift_wire import Message, Struct
+from tests.fakes.thrift_wire import STRING, Message, Struct, Typed
 from tests.thrift_client import DATABASE, NAMES, Talkative, client
 
 
@@ -154,6 +154,23 @@ async def test_an_answer_that_is_not_understood_is_an_internal_error(server: Fak
             await asked.call(DATABASE, text(1, "d1"), decode=lambda found: found["x"])
         assert await asked.ask("d1") == "d1"
         assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Message(2, "get_database", 1, Struct({1: "no exception"})),
+        Message(2, "get_database", 1, Struct({1: Struct({1: Typed(STRING, ["no text"])})})),
+        Message(3, "get_database", 1, Struct({1: Typed(STRING, ["no text"])})),
+        Message(3, "get_database", 1, Struct({2: Typed(STRING, ["no number"])})),
+    ],
+)
+async def test_an_exception_of_unknown_form_is_an_internal_error(server: FakeHive, body: Message) -> None:
+    server.garbage(body.encoded())
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match="get_database: an answer of unknown form"):
+            await asked.ask("d1")
+        assert await asked.ask("d1") == "d1"
 
 
 async def test_garbage_is_an_internal_error_and_ends_the_connection(server: FakeHive) -> None:

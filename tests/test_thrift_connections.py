@@ -56,12 +56,7 @@ async def test_no_more_connections_are_open_than_allowed(server: FakeHive) -> No
 
 async def test_the_connection_used_last_is_used_next(server: FakeHive) -> None:
     async with client(server.port, size=3) as asked:
-        with server.hold() as hold:
-            async with anyio.create_task_group() as group:
-                for name in NAMES[:3]:
-                    group.start_soon(asked.ask, name)
-                await hold.reached(3)
-                hold.release()
+        await _keep_three(server, asked)
         server.clear()
         for name in NAMES:
             await asked.ask(name)
@@ -90,12 +85,7 @@ async def test_a_fresh_connection_that_dies_is_a_failed_attempt(server: FakeHive
 
 async def test_all_that_is_kept_goes_with_the_first_that_dies(server: FakeHive) -> None:
     async with client(server.port, size=3) as asked:
-        with server.hold() as hold:
-            async with anyio.create_task_group() as group:
-                for name in NAMES[:3]:
-                    group.start_soon(asked.ask, name)
-                await hold.reached(3)
-                hold.release()
+        await _keep_three(server, asked)
         server.cut(match="'d5'")
         assert await asked.ask("d5") == "d5"
         server.wait_open(1)
@@ -170,6 +160,29 @@ async def test_a_server_that_dies_gives_way_to_the_next(server: FakeHive) -> Non
         assert server.calls == ["get_database"]
 
 
+async def test_a_server_that_hangs_gives_way_with_all_connections_to_it(server: FakeHive) -> None:
+    with FakeHive() as other:
+        for name in NAMES:
+            other.add_database("hive", name)
+        hurried = Policy(max_retries=1, attempt_timeout=0.1, backoff_initial=0.001)
+        async with client(other.port, server.port, policy=hurried) as asked:
+            await _keep_three(other, asked)
+            other.clear()
+            with other.hold():
+                assert [await asked.ask(name) for name in NAMES] == NAMES
+            assert other.calls == ["get_database"] and server.connections == 1
+
+
+async def test_each_caller_tries_each_address(server: FakeHive) -> None:
+    with FakeHive() as one, FakeHive() as two:
+        gone = (one.port, two.port)
+    async with client(*gone, server.port, size=8, policy=Policy(max_retries=0)) as asked:
+        async with anyio.create_task_group() as group:
+            for name in NAMES:
+                group.start_soon(asked.ask, name)
+    assert sorted(server.calls) == ["get_database"] * len(NAMES)
+
+
 async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) -> None:
     async def silence(connection: Connection) -> None:
         """Nothing is to be said."""
@@ -186,6 +199,7 @@ async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) ->
 
 async def test_closing_ends_what_is_under_way(server: FakeHive) -> None:
     async with client(server.port) as asked:
+        await asked.ask("d0")
         with server.hold("'d1'") as hold:
             async with anyio.create_task_group() as group:
                 group.start_soon(_refused, asked)
@@ -193,6 +207,17 @@ async def test_closing_ends_what_is_under_way(server: FakeHive) -> None:
                 await asked.thrift.aclose()
         await asked.thrift.aclose()
     server.wait_open(0)
+    assert server.connections == 1
+
+
+async def _keep_three(server: FakeHive, asked: Client) -> None:
+    """Opens three connections, which are then idle."""
+    with server.hold() as hold:
+        async with anyio.create_task_group() as group:
+            for name in NAMES[:3]:
+                group.start_soon(asked.ask, name)
+            await hold.reached(3)
+            hold.release()
 
 
 async def _refused(asked: Client) -> None:

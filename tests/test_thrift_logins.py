@@ -25,8 +25,11 @@ from lance_ns_async.transports.tbinary import text, texts
 from lance_ns_async.transports.thrift import Method
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive import FakeHive
-from tests.fakes.thrift_wire import Message
+from tests.fakes.thrift_wire import Message, Struct, frame
 from tests.thrift_client import NAMES, Talkative, client
+
+ANSWER = Message(2, "get_database", 1, Struct({0: Struct({1: "d1"})})).encoded()
+"""The answer to the first call."""
 
 
 @pytest.fixture
@@ -56,6 +59,15 @@ async def test_a_server_without_frames_is_told(server: FakeHive) -> None:
                 await asked.ask("d1")
 
 
+@pytest.mark.parametrize("said", [frame(ANSWER + b"\0"), frame(ANSWER) + frame(b"\0"), frame(ANSWER) + b"\0"])
+async def test_bytes_behind_an_answer_in_frames_make_it_none(said: bytes) -> None:
+    with FakeHive(framed=True) as server:
+        server.garbage(said)
+        async with client(server.port, framed=True) as asked:
+            with pytest.raises(InternalError, match="bytes after the end of the reply"):
+                await asked.ask("d1")
+
+
 async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
     made = Certificates.made(tmp_path)
     with FakeHive(tls=made.server) as server:
@@ -70,6 +82,18 @@ async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
         async with client(server.port, policy=none) as asked:
             with pytest.raises((InternalError, ServiceUnavailableError)):
                 await asked.ask("d1")
+
+
+async def test_a_write_does_not_go_to_a_server_that_died_unseen(tmp_path: Path) -> None:
+    made = Certificates.made(tmp_path)
+    with FakeHive(tls=made.server) as server:
+        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
+            await asked.make("d0")
+            # The event loop stands still meanwhile.
+            server.stop()
+            server.start()
+            await asked.make("d1")
+        assert server.calls == ["create_database"] * 2
 
 
 async def test_tls_shows_the_clients_certificate(tmp_path: Path) -> None:
@@ -95,6 +119,15 @@ async def test_plain_sasl_logs_in_once_for_each_connection() -> None:
                 await asked.make("d2")
             assert "sesame" not in str(caught.value)
         assert server.calls == ["get_database"] * 3
+
+
+async def test_what_a_server_says_of_a_login_is_shown_on_one_line_and_in_part() -> None:
+    said = b"no\n" + b"x" * 10_000
+    refusal = b"\x03" + len(said).to_bytes(4, "big") + said
+    async with Talkative(refusal) as other, client(other.port, login=Plain("me", "x")) as asked:
+        with pytest.raises(UnauthenticatedError, match=r"SASL PLAIN: no x+\.\.\.\)$") as caught:
+            await asked.ask("d1")
+        assert len(str(caught.value)) < 700
 
 
 async def test_a_server_that_does_not_speak_sasl_is_told(server: FakeHive) -> None:

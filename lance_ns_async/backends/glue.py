@@ -10,7 +10,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
 
 from lance_namespace.errors import (
     InvalidInputError,
@@ -30,7 +29,7 @@ from lance_ns_async.backends.glue_namespaces import Namespaces
 from lance_ns_async.backends.glue_patterns import Patterns
 from lance_ns_async.backends.locations import default_location, segment
 from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.concurrency import SingleFlight
+from lance_ns_async.concurrency import SingleFlights
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import walk
@@ -100,7 +99,7 @@ class GlueBackend(Backend):
         self._catalogs = Catalogs(aws, settings.catalog_id, served=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)
         self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self._give_up_patterns)
-        self._checks: WeakValueDictionary[NamespaceId, SingleFlight[str]] = WeakValueDictionary()
+        self._databases = SingleFlights(self._location_uri)
         if settings.bulk_strategy != "auto":
             self._give_up_patterns()
         if settings.bulk_strategy == "get":
@@ -202,21 +201,15 @@ class GlueBackend(Backend):
         try:
             return await self._aws.call("get_table", named, subject=id, operation="describe_table", decode=decode)
         except TableNotFoundError as missing:
-            # Glue says the same where the database is missing.
+            # Glue says the same where the database is missing. Those who wonder at once ask once.
             try:
-                await self._check_database(id.parent)
+                await self._databases.outcome(id.parent)
             except NamespaceNotFoundError:
                 raise
             except LanceNamespaceError:
                 # Whatever became of the database, the table is not there.
                 raise missing from missing.__cause__
             raise
-
-    async def _check_database(self, id: NamespaceId) -> None:
-        """Raises NamespaceNotFoundError where there is no such database. Those who wonder at once ask once."""
-        check = self._checks.get(id) or SingleFlight(partial(self._location_uri, id))
-        self._checks[id] = check
-        await check.outcome(lambda: None)
 
     async def _location_uri(self, id: NamespaceId) -> str:
         """Where the database says its tables go, or nothing; raises NamespaceNotFoundError where there is none."""

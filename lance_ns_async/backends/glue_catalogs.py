@@ -111,11 +111,18 @@ class Catalogs:
         return [name for name, _ in found]
 
     async def _id(self, id: NamespaceId) -> str:
+        missing = NamespaceNotFoundError(f"Namespace not found: {id} (there can be no catalog of that name)")
         if self._served is False or not wire.can_be_catalog(id):
-            raise NamespaceNotFoundError(f"Namespace not found: {id} (there can be no catalog of that name)")
+            raise missing
         if self._root is not None:
             return wire.catalog_id(self._root, id)
-        if (first := await self._first(id[0].lower())) is None:
+        try:
+            first = await self._first(id[0].lower())
+        except UnsupportedOperationError as e:
+            if self._served:
+                raise
+            raise missing from e
+        if first is None:
             raise NamespaceNotFoundError(f"Namespace not found: {id} (the account has no catalogs)")
         return wire.catalog_id(first, id[1:])
 

@@ -69,7 +69,7 @@ class Namespaces:
             return wanted
 
         async def find() -> Found | None:
-            found = await self._catalogs.find(id, "create_namespace")
+            found = await self._catalogs.find(id, "describe_namespace")
             return found if found.properties == wanted.properties else None
 
         made = await settled(id, create, find, NamespaceAlreadyExistsError)
@@ -112,7 +112,7 @@ class Namespaces:
 
     async def _must_be_catalog(self, id: NamespaceId) -> None:
         self._catalogs.check_served(id)
-        if (await self._catalogs.find(id, "create_namespace")).kind == "database":
+        if (await self._catalogs.find(id, "describe_namespace")).kind == "database":
             raise UnsupportedOperationError(
                 f"Not supported: create_namespace in {id} (it is a database, which holds tables alone)"
             )

@@ -7,6 +7,7 @@ Thrift service of Hive 3.1.3 and 4.0.1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
@@ -25,7 +26,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.hive3_answers import catalog_properties, database_properties, explain
+from lance_ns_async.backends.hive3_answers import catalog_properties, database_properties, explain, is_made_of
 from lance_ns_async.backends.hive3_calls import Metastore
 from lance_ns_async.backends.hive3_checks import (
     check_declaration,
@@ -34,14 +35,14 @@ from lance_ns_async.backends.hive3_checks import (
     findable,
     new_catalog,
     new_database,
-    sent_location,
 )
-from lance_ns_async.backends.hive3_dropping import drop_catalog
+from lance_ns_async.backends.hive3_dropping import drop_catalog, drop_database
+from lance_ns_async.backends.hive3_locations import is_at, is_complete, sent
 from lance_ns_async.backends.hive3_settings import HiveSettings
 from lance_ns_async.backends.hive3_wire import SET_UGI, user_arguments
 from lance_ns_async.backends.locations import default_location
-from lance_ns_async.backends.settling import settled
-from lance_ns_async.concurrency import each
+from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.concurrency import SingleFlights, each
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
@@ -95,6 +96,7 @@ class HiveBackend(Backend):
         self._storage_options = settings.storage_options()
         self._at_once = settings.client_pool_size
         self._filters = True
+        self._databases = SingleFlights(partial(hive.database, operation="describe_table"))
 
     @classmethod
     def open(cls, settings: HiveSettings, caller: Caller) -> HiveBackend:
@@ -132,18 +134,28 @@ class HiveBackend(Backend):
         if len(id) == 1:
             catalog = new_catalog(id, properties, default_location(self._root, TableId([id.name.lower()])))
             wanted = catalog_properties(catalog)
-            create = self._hive.create_catalog(id, catalog, operation)
+            make = partial(self._hive.create_catalog, id, catalog, operation)
+            known = True
         else:
             database = new_database(id, properties)
             wanted = database_properties(database)
-            create = self._hive.create_database(id, database, operation)
+            make = partial(self._hive.create_database, id, database, operation)
+            known = database.location is None or is_complete(database.location)
+
+        async def create() -> Mapping[str, str]:
+            await make()
+            return wanted if known else await self.describe_namespace(id)
+
+        async def find() -> Mapping[str, str] | None:
+            found = await self.describe_namespace(id)
+            return found if is_made_of(found, wanted) else None
+
         try:
-            await create
-        except (ServiceUnavailableError, InternalError) as e:
-            if isinstance(e.__cause__, Failure) and e.__cause__.delivered is False:
-                raise
-            await self._must_be_ours(id, wanted, e)
-        return wanted
+            return await settled(id, create, find, NamespaceAlreadyExistsError)
+        except ServiceUnavailableError as e:
+            if isinstance(e.__cause__, NamespaceNotFoundError):
+                e.add_note("it is not there; some servers hang up on a place in a file system that they do not know")
+            raise
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         check_findable(id)
@@ -152,7 +164,7 @@ class HiveBackend(Backend):
             return
         # Older servers fail on a null pointer of their own where there is no such database.
         await self._hive.database(id, "drop_namespace")
-        await self._hive.drop_database(id, "drop_namespace", cascade=cascade)
+        await drop_database(self._hive, id, cascade=cascade)
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         check_findable(parent)
@@ -173,20 +185,19 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
-        self.check_declaration(id, location, properties)
-        place = sent_location(location or self._default_location(id))
+        place = self._default_location(id) if location is None else location
+        self.check_declaration(id, place, properties)
+        place = sent(place)
         kept = {**properties, "table_type": "lance", "managed_by": "storage"}
         wanted = Table(id, place, kept, self._storage_options)
 
         async def declare() -> Table:
             await self._hive.create_table(id, place, kept, operation)
-            # The server completes a path by its own file system.
-            return wanted if "://" in place else await self._table(id, operation)
+            return wanted if is_complete(place) else await self._table(id, operation)
 
         async def find() -> Table | None:
             found = await self._table(id, operation)
-            there = found.location == place or ("://" not in place and found.location.endswith(place))
-            return found if there and found.properties == kept else None
+            return found if is_at(found.location, place) and found.properties == kept else None
 
         return await settled(id, declare, find)
 
@@ -195,7 +206,8 @@ class HiveBackend(Backend):
 
     async def deregister_table(self, id: TableId) -> None:
         check_findable(id)
-        await self._hive.drop_table(id, "deregister_table")
+        operation = "deregister_table"
+        await removed(partial(self._hive.drop_table, id, operation), partial(self._table, id, operation))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         check_new(to)
@@ -218,8 +230,8 @@ class HiveBackend(Backend):
         try:
             return await self._hive.table(id, operation)
         except TableNotFoundError:
-            # The answer is the same where the database is missing.
-            await self._hive.database(id.parent, operation)
+            # The answer is the same where the database is missing. Those who wonder at once ask once.
+            await self._databases.outcome(id.parent)
             raise
 
     async def _lance_tables(self, parent: NamespaceId, operation: str) -> Sequence[str]:
@@ -247,20 +259,6 @@ class HiveBackend(Backend):
         slices = (names[i : i + _SIFTED_AT_ONCE] for i in range(0, len(names), _SIFTED_AT_ONCE))
         await each(sift, slices, max_in_flight=self._at_once)
         return found
-
-    async def _must_be_ours(self, id: NamespaceId, wanted: Mapping[str, str], lost: LanceNamespaceError) -> None:
-        """Returns where the namespace is what was to be made, though the answer was lost; else raises what fits."""
-        try:
-            found = await self.describe_namespace(id)
-        except NamespaceNotFoundError as e:
-            lost.add_note("it is not there; some servers hang up on a location in a file system that they do not know")
-            raise lost from e
-        except LanceNamespaceError as e:
-            raise lost from e
-        if not wanted.items() <= found.items():
-            raise NamespaceAlreadyExistsError(
-                f"Namespace already exists: {id} (create_namespace: made by another)"
-            ) from lost
 
     def _default_location(self, id: TableId) -> str:
         catalog, database, name = (level.lower() for level in id)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lance_namespace.errors import UnsupportedOperationError
 
+from lance_ns_async.backends import hive3_locations as locations
 from lance_ns_async.backends.hive3_wire import OWNER_TYPES, Catalog, Database, table_parameters
 from lance_ns_async.errors import Code, NotALanceTableError
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -33,6 +34,9 @@ DESCRIPTION, LOCATION = "database.description", "database.location-uri"
 OWNER, OWNER_TYPE = "database.owner", "database.owner-type"
 """Properties of databases that the spec keeps outside of their parameters."""
 
+_FILLED_IN = frozenset({LOCATION, OWNER, OWNER_TYPE})
+"""Of these, what a server decides where nobody else does."""
+
 CATALOG_DESCRIPTION, CATALOG_LOCATION = "description", "catalog.location.uri"
 """The properties of catalogs, which have no others."""
 
@@ -55,7 +59,6 @@ _TOLD: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("Meta", r"Attempt to store value|Put request failed", "Unacceptable"),
     )
 )
-_SLASHES = re.compile(r"^file:/(?!/)")
 
 
 def explain(name: str, message: str) -> tuple[Code, ...]:
@@ -81,7 +84,7 @@ def catalog(found: Any) -> Catalog:
 def catalog_properties(kept: Catalog) -> dict[str, str]:
     """What a catalog's answer shows."""
     described = {} if kept.description is None else {CATALOG_DESCRIPTION: kept.description}
-    return {**described, CATALOG_LOCATION: location(kept.location)}
+    return {**described, CATALOG_LOCATION: locations.shown(kept.location)}
 
 
 def database(found: Any) -> Database:
@@ -99,11 +102,20 @@ def database_properties(kept: Database) -> dict[str, str]:
     """The parameters of a database, and its other fields under names of their own where they say something."""
     fields = {
         DESCRIPTION: kept.description,
-        LOCATION: kept.location and location(kept.location),
+        LOCATION: kept.location and locations.shown(kept.location),
         OWNER: kept.owner,
         OWNER_TYPE: OWNER_TYPES.get(kept.owner_type or 0),
     }
     return {**kept.parameters, **{name: value for name, value in fields.items() if value}}
+
+
+def is_made_of(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether the properties of a namespace are those wanted, whatever the server filled in that nobody gave."""
+    told = {key: value for key, value in found.items() if key in wanted or key not in _FILLED_IN}
+    place = wanted.get(LOCATION)
+    if place is not None and locations.is_at(told.get(LOCATION, ""), place):
+        told[LOCATION] = place
+    return told == wanted
 
 
 def names(found: Any) -> list[str]:
@@ -150,11 +162,6 @@ def renamed(id: TableId, to: TableId, answer: bytes) -> bytes:
     return nested(3, *fields.values())
 
 
-def location(kept: str) -> str:
-    """A location as others write it: metastores give `file:/x` for `file:///x`."""
-    return _SLASHES.sub("file:///", kept)
-
-
 def shown(parameters: Mapping[str, str]) -> dict[str, str]:
     """The parameters of a table without the metastore's own."""
     return {key: value for key, value in parameters.items() if key not in HIDDEN}
@@ -171,4 +178,4 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -
         kind = parameters.get("table_type")
         told = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
         raise NotALanceTableError(f"Invalid input: {id} is no Lance table, {told}")
-    return Table(id, location(found[7][2]), shown(parameters), storage_options)
+    return Table(id, locations.shown(found[7][2]), shown(parameters), storage_options)

@@ -16,13 +16,15 @@ from lance_ns_async.backends.hive3_answers import (
     OWNER,
     OWNER_TYPE,
 )
-from lance_ns_async.backends.hive3_answers import location as answered_location
+from lance_ns_async.backends.hive3_locations import path, sent
 from lance_ns_async.backends.hive3_wire import OWNER_TYPES, Catalog, Database
 from lance_ns_async.model import Id, NamespaceId, TableId
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _LONGEST_NAMES = (256, 128, 256)
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_ABSOLUTE = re.compile(r"/(?!/)|[A-Za-z][A-Za-z0-9+.-]*:/")
+_WITH_HOST = re.compile(r"file://[^/]")
+_DROPPED = frozenset({"", ".", ".."})
 _LONGEST_LOCATION = 4000
 _LONGEST_KEY = 256
 _LONGEST_DATABASE_KEY = 180
@@ -78,11 +80,6 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
         )
 
 
-def sent_location(location: str) -> str:
-    """A location as the server will give it back: metastores keep neither a slash at the end nor `file:/x`."""
-    return answered_location(location.rstrip("/") or "/")
-
-
 def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> Catalog:
     """The catalog to make, at the `default` location where the properties name none."""
     check_new(id)
@@ -95,7 +92,7 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
     location = properties.get(CATALOG_LOCATION, default)
     _check_location(what, location)
-    return Catalog(id.name, sent_location(location), properties.get(CATALOG_DESCRIPTION))
+    return Catalog(id.name, sent(location), properties.get(CATALOG_DESCRIPTION))
 
 
 def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
@@ -108,7 +105,7 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
     owner, told = kept.pop(OWNER, None), kept.pop(OWNER_TYPE, None)
     if location is not None:
         _check_location(what, location)
-        location = sent_location(location)
+        location = sent(location)
     if owner is not None and len(owner) > _LONGEST_OWNER:
         raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters, {_LONGEST_OWNER} are the most")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
@@ -123,6 +120,11 @@ def _check_location(what: str, location: str) -> None:
     if len(location) > _LONGEST_LOCATION:
         raise InvalidInputError(
             f"{what}: its location has {len(location)} characters, {_LONGEST_LOCATION} are the most"
+        )
+    if _WITH_HOST.match(location) or _DROPPED.intersection(path(sent(location)).split("/")[1:]):
+        raise InvalidInputError(
+            f"{what}: its location {location!r} would be kept as another one; give it without '//', '.' and '..' in "
+            "its path, and without a host where it is a file"
         )
     _check_encodable(what, "its location", location)
 

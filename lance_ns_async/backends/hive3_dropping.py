@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from uuid import uuid4
@@ -11,12 +12,15 @@ import anyio
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
+    NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    ServiceUnavailableError,
 )
 
 from lance_ns_async.backends.hive3_calls import Metastore
 from lance_ns_async.backends.hive3_wire import Catalog, Database
+from lance_ns_async.backends.settling import removed
 from lance_ns_async.concurrency import each
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.policy import anew
@@ -30,7 +34,8 @@ _UNDO_SECONDS = 30.0
 async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
     """Drops a catalog and with `cascade` the databases in it, so many at once; without, it must have none.
 
-    The database `default`, which every catalog is made with, does not count while it is empty. Costs six calls,
+    The database `default`, which every catalog is made with, does not count while it is empty. Where it fails or
+    is cancelled, the catalog is what it was, without the databases that were dropped by then. Costs seven calls,
     and one for each database.
     """
     if id.name.lower() == "hive":
@@ -41,35 +46,57 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     if others and not cascade:
         some = ", ".join(other.name for other in others[:3])
         raise NamespaceNotEmptyError(f"Namespace not empty: {id} ({_OPERATION}: it has {len(others)}, such as {some})")
-    await each(partial(hive.drop_database, operation=_OPERATION, cascade=True), others, max_in_flight=at_once)
+    await each(partial(drop_database, hive, cascade=True), others, max_in_flight=at_once)
     default = await hive.database(id.child(_DEFAULT), _OPERATION) if _DEFAULT in names else None
-    if default is not None:
-        await hive.drop_database(id.child(_DEFAULT), _OPERATION, cascade=cascade)
+    before: Catalog | None = None
     try:
-        # The server deletes the catalog's location with all that is in it, so it is shown one where nothing is.
-        await hive.alter_catalog(id, replace(kept, location=_nowhere(kept.location)), _OPERATION)
+        if default is not None:
+            await drop_database(hive, id.child(_DEFAULT), cascade=cascade)
+        before = kept
+        await _move_away(hive, id, kept)
         await hive.drop_catalog(id, _OPERATION)
     except (LanceNamespaceError, asyncio.CancelledError) as e:
         with anyio.CancelScope(shield=True), anew(_UNDO_SECONDS):
-            dropped = await _put_back(hive, id, kept, default, e)
+            dropped = await _put_back(hive, id, before, default, e)
         if dropped and not isinstance(e, asyncio.CancelledError):
             return
         raise
 
 
+async def _move_away(hive: Metastore, id: NamespaceId, kept: Catalog) -> None:
+    """Says that the catalog lies where nothing is: the server deletes its location with all that is in it."""
+    await hive.alter_catalog(id, replace(kept, location=_nowhere(kept.location)), _OPERATION)
+    # Where several servers are behind one address, some may have it otherwise in a cache.
+    if (await hive.catalog(id, _OPERATION)).location == kept.location:
+        raise ServiceUnavailableError(
+            f"Service unavailable: {id} ({_OPERATION}: the metastore still has it at {kept.location}, where it would "
+            "delete all that is there; try again later)"
+        )
+
+
+async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool) -> None:
+    """Drops a database that must exist, and with `cascade` all registrations in it; all data stays.
+
+    Costs one call, and one more where the answer was lost.
+    """
+    await removed(partial(hive.drop_database, id, _OPERATION, cascade=cascade), partial(hive.database, id, _OPERATION))
+
+
 async def _put_back(
-    hive: Metastore, id: NamespaceId, kept: Catalog, default: Database | None, error: BaseException
+    hive: Metastore, id: NamespaceId, before: Catalog | None, default: Database | None, error: BaseException
 ) -> bool:
-    """Makes the catalog what it was; whether it was dropped all the same, and the answer lost."""
+    """Makes the catalog what it was `before`, if it was changed; whether it was dropped all the same."""
     try:
-        await hive.catalog(id, _OPERATION)
-        await hive.alter_catalog(id, kept, _OPERATION)
+        if before is not None:
+            await hive.catalog(id, _OPERATION)
+            await hive.alter_catalog(id, before, _OPERATION)
         if default is not None:
-            await hive.create_database(id.child(_DEFAULT), default, _OPERATION)
+            with suppress(NamespaceAlreadyExistsError):
+                await hive.create_database(id.child(_DEFAULT), default, _OPERATION)
     except NamespaceNotFoundError:
-        return True
+        return before is not None
     except LanceNamespaceError as e:
-        error.add_note(f"and the catalog could not be made what it was ({e}): {kept}, its database default {default}")
+        error.add_note(f"and the catalog could not be made what it was ({e}): {before}, its database default {default}")
     return False
 
 

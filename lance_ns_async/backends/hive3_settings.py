@@ -23,10 +23,10 @@ def _addresses(uri: str) -> Sequence[Address]:
     for part in uri.split(","):
         try:
             parts = urlsplit(part.strip())
-            host, port = parts.hostname, parts.port or _PORT
+            host, port = parts.hostname, _PORT if parts.port is None else parts.port
         except ValueError:
             host = None
-        if host is None or parts.scheme != "thrift" or parts.path or parts.query or "@" in parts.netloc:
+        if not host or not port or parts != ("thrift", parts.netloc, "", "", "") or "@" in parts.netloc:
             raise ValueError("not a list of thrift://host:port, joined by commas")
         found.append(Address(host, port))
     return found
@@ -83,8 +83,12 @@ class HiveSettings(Settings):
             raise ValueError("auth, user and password: plain takes both of the others, and nothing else does")
         if self.auth != "none" and self.ugi is not None:
             raise ValueError("ugi: leave it out, auth tells who the calls come from")
+        if self.auth != "none" and self.framed:
+            raise ValueError("framed: leave it out, with auth all messages are in frames")
         if not self.use_ssl and (self.ca_bundle or self.client_cert or self.client_key):
             raise ValueError("ca_bundle, client_cert, client_key: they need use_ssl=true")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("client_key: give client_cert with it")
         return self
 
     def identity(self) -> str:

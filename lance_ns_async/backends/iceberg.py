@@ -129,7 +129,7 @@ class IcebergBackend(Backend):
         routes = self._routes or await self._config()
         if id.parent:
             # Some servers create the child of a parent that does not exist.
-            await self._must_exist(id.parent, "create_namespace")
+            await self._must_exist(id.parent, "describe_namespace")
         routes.namespace(id)
         return await self._http.request(
             "POST",

@@ -10,7 +10,6 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
 
-
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -19,7 +18,9 @@ def default_location(root: str | None, id: TableId) -> str:
     if root is not None and "://" in root:
         base = root.rstrip("/")
     elif root is not None and _SCHEME.match(root):
-        raise InvalidInputError(f"root {root!r}: a URI goes on with two slashes, as in file:///data or s3://bucket/data")
+        raise InvalidInputError(
+            f"root {root!r}: a URI goes on with two slashes, as in file:///data or s3://bucket/data"
+        )
     else:
         base = Path(root or ".").expanduser().resolve().as_uri()
     return "/".join((base, *(segment(name) for name in id)))

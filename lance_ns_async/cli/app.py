@@ -78,7 +78,9 @@ def list_(
         with closing(listing.rows()) as rows:
             count = output.write(rows, listing.columns, format, sys.stdout)
         if not count and not (recursive or namespaces):
-            below = "; -r looks below it, -n lists its namespaces" if listing.holds_namespaces() else ", and no namespaces"
+            below = (
+                "; -r looks below it, -n lists its namespaces" if listing.holds_namespaces() else ", and no namespaces"
+            )
             say(f"no tables in {namespace or 'the root'}{below}")
     if listing.failed:
         raise typer.Exit(Code.FAILED)

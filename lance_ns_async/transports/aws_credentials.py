@@ -19,14 +19,14 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async.concurrency import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.policy import Caller
+from lance_ns_async.policy import Caller, deadline
 from lance_ns_async.transports.aws_failures import failure
 
 _EARLY, _LATE = (900.0, 0.25), (600.0, 0.1)
 """Seconds before their end, and share of their life, at which keys are renewed while in use, and no longer used."""
 
-_PAUSE = 30.0
-"""Seconds until an early renewal that failed is tried again."""
+_PATIENCE, _PAUSE = 5.0, 30.0
+"""Seconds that an early renewal may hold up the call that makes it, and until one that failed is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ class AssumedCredentials:
         if monotonic() >= self._early and not self._renewing:
             self._renewing = True
             try:
-                return await self._renewal.outcome(self._fresh)
+                with deadline(_PATIENCE):
+                    return await self._renewal.outcome(self._fresh)
             except LanceNamespaceError:
                 self._early = monotonic() + _PAUSE
             finally:

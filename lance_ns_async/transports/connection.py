@@ -143,7 +143,9 @@ class _Unframed:
                     raise MalformedError(f"a frame of {self._left} bytes; does the server send frames at all?")
             whole = self._incoming.feed(chunk[: self._left])
             self._left, chunk = max(self._left - len(chunk), 0), chunk[self._left :]
-        return whole and not self._left
+            if whole and (self._left or chunk):
+                raise MalformedError(f"{self._left or len(chunk)} bytes after the end of the reply")
+        return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,8 @@ class Connector:
         """A connection that calls can be made on; raises a Failure that says why no address gives one."""
         addresses = self._route.addresses
         problems = []
-        for _ in addresses:
-            address = addresses[self._first]
+        # Others may pass over addresses meanwhile: each is tried once all the same.
+        for address in (*addresses[self._first :], *addresses[: self._first]):
             try:
                 async with asyncio.timeout(self._route.connect_timeout):
                     return await self._connect(address)
@@ -196,10 +198,12 @@ class Connector:
         message = f"cannot connect to {'; '.join(problems)}; is the uri right and the server up?"
         raise Failure("refused", message=message, delivered=False)
 
-    def pass_over(self, address: Address) -> None:
-        """Tries another address first, next time."""
-        if self._route.addresses[self._first] == address:
-            self._first = (self._first + 1) % len(self._route.addresses)
+    def pass_over(self, address: Address) -> bool:
+        """Tries another address first, next time; whether there is another and it was not so already."""
+        before = self._first
+        if self._route.addresses[before] == address:
+            self._first = (before + 1) % len(self._route.addresses)
+        return self._first != before
 
     async def _connect(self, address: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(

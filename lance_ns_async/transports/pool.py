@@ -15,6 +15,9 @@ T = TypeVar("T")
 STALE = 60.0
 """Seconds after which an idle connection is not lent again: balancers and firewalls forget such ones."""
 
+_TURNS = 3
+"""Of the event loop, until it knows that a server has ended a connection: the first looks, TLS takes one more."""
+
 
 class Pool:
     """Lends connections, the one used last before all others; belongs to the event loop of the first loan."""
@@ -33,12 +36,9 @@ class Pool:
         Work that is `safe` is done once more, on a new connection, where one that was kept turns out to be dead.
         """
         async with self._slots:
-            if self._closed:
-                raise _closed()
             if not safe and self._idle:
-                # Lets the event loop see which of them the server has closed: two turns, as the first only looks.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
             if (kept := self._kept()) is not None:
                 try:
                     return await self._lent(kept, work)
@@ -62,9 +62,8 @@ class Pool:
             result = await work(connection)
         except BaseException as e:
             connection.abort()
-            self._connector.pass_over(connection.address)
-            if isinstance(e, DisconnectedError):
-                # It is mostly the server that ended, and with it all that is kept.
+            if self._connector.pass_over(connection.address) or isinstance(e, DisconnectedError):
+                # It is mostly the server that ended or hangs, and with it all that is kept.
                 self._purge()
             raise
         if self._closed:
@@ -75,12 +74,13 @@ class Pool:
         return result
 
     async def _opened(self) -> Connection:
+        self._check_open()
         connection = await self._connector.open()
         self._open.add(connection)
         connection.when_closed(self._open.discard)
         if self._closed:
             connection.abort()
-            raise _closed()
+        self._check_open()
         return connection
 
     def _kept(self) -> Connection | None:
@@ -96,6 +96,6 @@ class Pool:
         while self._idle:
             self._idle.pop().abort()
 
-
-def _closed() -> InvalidInputError:
-    return InvalidInputError("the namespace was closed while it was asked; connect anew")
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError("the namespace was closed while it was asked; connect anew")

@@ -10,6 +10,7 @@ import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import Failure
+from lance_ns_async.transports.tbinary import on_one_line
 from lance_ns_async.transports.tdecoder import MalformedError
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ class Kerberos:
             # May have to ask the ticket server.
             return await anyio.to_thread.run_sync(self._next, challenge, abandon_on_cancel=True)
         except self._gssapi.exceptions.GSSError as e:
-            told = " ".join(str(e).split())
-            message = f"Kerberos, for {self._target}: {told}; is there a ticket (kinit)?"
+            message = f"Kerberos, for {self._target}: {on_one_line(str(e))}; is there a ticket (kinit)?"
             raise Failure("unauthenticated", message=message, delivered=False) from e
 
     def _next(self, challenge: bytes) -> bytes:
@@ -92,7 +92,8 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
         if answer.status == _COMPLETE and mechanism.complete:
             break
         if answer.status != _OK:
-            told = answer.payload.decode("utf-8", "replace") or f"the server ends the login, status {answer.status}"
+            said = on_one_line(answer.payload.decode("utf-8", "replace"))
+            told = said or f"the server ends the login, status {answer.status}"
             raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {told}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))
     connection.framed = True

@@ -29,6 +29,9 @@ STOP = b"\0"
 MESSAGE: Shape = {1: None}
 """The form of exceptions: a text."""
 
+_MOST_SAID = 500
+"""How many characters of a server's message are shown."""
+
 _VERSION = b"\x80\x01\x00"
 _CALL, _REPLY, _REFUSAL = b"\x01", b"\x02", b"\x03"
 
@@ -135,6 +138,12 @@ class Reply:
         if not self._named.startswith(head[4:]):
             raise MismatchError(f"the reply to another call: {self._head[4:SHOWN]!r}, not {self._named!r}")
         return None
+
+
+def on_one_line(message: str) -> str:
+    """A server's message on one line and in part: some tell their SQL."""
+    told = " ".join(message.split())
+    return told if len(told) <= _MOST_SAID else f"{told[:_MOST_SAID]}..."
 
 
 def _named(method: str, sequence: int) -> bytes:

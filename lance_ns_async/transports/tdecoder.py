@@ -185,7 +185,7 @@ class Decoder:
                 elif kinds == _TEXT_PAIRS:
                     while left:
                         (size,) = _size(data, at)
-                        middle = at + 4 + size
+                        end = middle = at + 4 + size
                         (size,) = _size(data, middle)
                         end = middle + 4 + size
                         if end > limit:

@@ -13,7 +13,7 @@ from lance_ns_async.policy import Caller
 from lance_ns_async.transports.connection import Address, Connection, Connector, DisconnectedError, Route
 from lance_ns_async.transports.pool import Pool
 from lance_ns_async.transports.sasl import Mechanism, negotiate
-from lance_ns_async.transports.tbinary import MESSAGE, MismatchError, Reply, call
+from lance_ns_async.transports.tbinary import MESSAGE, MismatchError, Reply, call, on_one_line
 from lance_ns_async.transports.tdecoder import MalformedError, Shape
 
 T = TypeVar("T")
@@ -38,8 +38,6 @@ REFUSALS: Mapping[int, Code] = {
 
 _NOT_MADE = ("UNKNOWN_METHOD", "INVALID_MESSAGE_TYPE", "WRONG_METHOD_NAME", "UNSUPPORTED_CLIENT_TYPE")
 _MOST_EXCEPTIONS = 15
-_SHOWN = 500
-"""How many characters of a server's message are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +106,7 @@ class ThriftTransport:
                 raise Failure("mismatch", message=str(e)) from e
             except MalformedError as e:
                 raise Failure("unreadable", message=str(e), delivered=True) from e
-            found = result(method, reply, self._explain)
-            try:
-                return decode(found)
-            except (ValueError, LookupError, TypeError, AttributeError) as e:
-                message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
-                raise Failure("unreadable", message=message, delivered=True) from e
+            return result(method, reply, self._explain, decode)
 
         return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
 
@@ -141,7 +134,7 @@ def open_thrift(
             await negotiate(connection, login(connection.address))
         if first is not None:
             method, arguments = first
-            result(method, await exchanged(connection, method, 0, arguments), explain)
+            result(method, await exchanged(connection, method, 0, arguments), explain, _unread)
 
     return ThriftTransport(Pool(Connector(route, greet), size), caller, explain)
 
@@ -153,16 +146,24 @@ async def exchanged(connection: Connection, method: Method, sequence: int, argum
     return reply
 
 
-def result(method: Method, reply: Reply, explain: Explain) -> Any:
-    """What the method gives; raises a Failure for what it throws."""
+def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any], T]) -> T:
+    """What `decode` makes of what the method gives; raises a Failure for what it throws and what is not understood."""
+    try:
+        return decode(_given(method, reply, explain))
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
+        raise Failure("unreadable", message=message, delivered=True) from e
+
+
+def _given(method: Method, reply: Reply, explain: Explain) -> Any:
     if reply.refused:
         code = REFUSALS.get(reply.found.get(2, 0), "UNKNOWN")
-        message = f"TApplicationException {code} of {method.name}: {_on_one_line(reply.found.get(1, ''))}"
+        message = f"TApplicationException {code} of {method.name}: {on_one_line(reply.found.get(1, ''))}"
         raise Failure(code, "TApplicationException", message=message, delivered=False if code in _NOT_MADE else None)
     if (thrown := method.thrown(reply.found)) is not None:
         name, message = thrown
         # It was answered, so the server knows that it did not do it.
-        raise Failure(*explain(name, message), name, message=f"{name}: {_on_one_line(message)}", delivered=False)
+        raise Failure(*explain(name, message), name, message=f"{name}: {on_one_line(message)}", delivered=False)
     if method.void:
         return None
     if 0 not in reply.found:
@@ -170,7 +171,5 @@ def result(method: Method, reply: Reply, explain: Explain) -> Any:
     return reply.body if method.whole else reply.found[0]
 
 
-def _on_one_line(message: str) -> str:
-    # Some servers tell their SQL.
-    told = " ".join(message.split())
-    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
+def _unread(found: Any) -> None:
+    """Whatever it is, nobody wants it."""

@@ -73,7 +73,7 @@ async def test_an_unknown_mode_is_told(ns: AsyncNamespace, room: Room) -> None:
 
 @pytest.mark.usefixtures("nested")
 async def test_a_child_needs_its_parent(ns: AsyncNamespace, room: Room) -> None:
-    with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found"):
+    with pytest.raises(NamespaceNotFoundError, match=f"^Namespace not found: {re.escape(str(room.id('none')))} "):
         await ns.create_namespace(CreateNamespaceRequest(id=room.child("none", "child")))
     assert not await ns.exists(room.id("none"))
 
