@@ -169,14 +169,14 @@ async def in_thread(table: Table, work: Callable[[], T], *, patience: float = PA
     left = remaining()
     try:
         with anyio.fail_after(PATIENCE if left is None else min(left, patience)):
-            return await aside(lambda: _translated(table, work))
+            return await _aside(lambda: _translated(table, work))
     except TimeoutError as e:
         unknown = "; whether it took effect is unknown" if changes else ""
         message = f"{table.id} (its storage at {table.location} did not answer within the operation's time{unknown})"
         raise ServiceUnavailableError(f"Service unavailable: {message}") from e
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def _aside(work: Callable[[], T]) -> T:
     """What `work` gives in a worker thread, of which so many run at once."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-import anyio
 from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
@@ -14,10 +13,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.policy import anew
-
-UNDO_SECONDS = 30.0
-"""How long putting right what failed may take, beyond the operation's own time."""
+from lance_ns_async.policy import undoing
 
 
 async def describe_namespace(backend: Backend, id: NamespaceId) -> Mapping[str, str]:
@@ -65,7 +61,7 @@ async def replace_table(backend: Backend, id: TableId, location: str, given: Map
 
 async def _undo(work: Awaitable[object], error: LanceNamespaceError, before: str) -> None:
     """Puts right what failed, whatever time is left; where that fails too, the error says what was before."""
-    with anyio.CancelScope(shield=True), anew(UNDO_SECONDS):
+    with undoing():
         try:
             await work
         except LanceNamespaceError as e:

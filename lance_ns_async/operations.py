@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from anyio import to_thread
 from lance_namespace import (
     AnalyzeTableQueryPlanRequest,
     CountTableRowsRequest,
@@ -57,7 +58,7 @@ class DataOperations(TableUpkeep):
         request = messages.coerced(CreateTableRequest, request)
         id = self._table(request.id)
         mode = messages.word(request.mode, "mode", ("create", "existok", "overwrite"))
-        rows = await data.aside(lambda: arrow.rows(request_data))
+        rows = await to_thread.run_sync(arrow.rows, request_data)
         made = await self._made(id, mode, Content(rows, request.properties, request.storage_options))
         answer = messages.registration(made.table)
         return CreateTableResponse(
@@ -92,7 +93,7 @@ class DataOperations(TableUpkeep):
         request = messages.coerced(InsertIntoTableRequest, request)
         id = self._table(request.id)
         mode = messages.word(request.mode, "mode", ("append", "overwrite"))
-        rows = await data.aside(lambda: arrow.rows(request_data))
+        rows = await to_thread.run_sync(arrow.rows, request_data)
         with self._operation():
             written = await self._inserted(id, request.branch, rows, mode)
         return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=written.version)
@@ -103,7 +104,7 @@ class DataOperations(TableUpkeep):
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts, deletes, all in one version."""
         request = messages.coerced(MergeInsertIntoTableRequest, request)
         timeout = writing.check_merge(request)
-        rows = await data.aside(lambda: arrow.rows(request_data))
+        rows = await to_thread.run_sync(arrow.rows, request_data)
 
         def merge(dataset: LanceDataset, table: Table) -> tuple[Mapping[str, int], int]:
             return writing.merge(dataset, request, rows, timeout), dataset.version

@@ -12,6 +12,7 @@ from random import uniform
 from time import monotonic
 from typing import TypeVar
 
+import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
@@ -20,6 +21,9 @@ from lance_ns_async.model import Id
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+_UNDO_SECONDS = 30.0
+"""How long putting right what failed may take, beyond the operation's own time."""
 
 _deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
 
@@ -111,11 +115,12 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
 
 @contextmanager
-def anew(seconds: float) -> Iterator[None]:
-    """Bounds the calls made inside it, whatever time there was before: for putting right what failed."""
-    token = _deadline.set(monotonic() + seconds)
+def undoing() -> Iterator[None]:
+    """Gives what puts a failure right some time of its own, and lets nothing cancel it."""
+    token = _deadline.set(monotonic() + _UNDO_SECONDS)
     try:
-        yield
+        with anyio.CancelScope(shield=True):
+            yield
     finally:
         _deadline.reset(token)
 

@@ -19,10 +19,10 @@ from lance_namespace.errors import (
 
 from lance_ns_async.errors import Failure
 from lance_ns_async.policy import Policy
-from lance_ns_async.transports.connection import tls_context
 from lance_ns_async.transports.sasl import Kerberos, Plain
 from lance_ns_async.transports.tbinary import text, texts
 from lance_ns_async.transports.thrift import Method
+from lance_ns_async.transports.tls import tls_context
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive import FakeHive
 from tests.fakes.thrift_wire import Message, Struct, frame

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
-import anyio
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -23,12 +22,10 @@ from lance_ns_async.backends.hive3_wire import Catalog, Database
 from lance_ns_async.backends.settling import removed
 from lance_ns_async.concurrency import each
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.policy import anew
+from lance_ns_async.policy import undoing
 
 _DEFAULT = "default"
 _OPERATION = "drop_namespace"
-_UNDO_SECONDS = 30.0
-"""How long putting right what failed may take, beyond the operation's own time."""
 
 
 async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
@@ -56,7 +53,7 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
         await _move_away(hive, id, kept)
         await hive.drop_catalog(id, _OPERATION)
     except (LanceNamespaceError, asyncio.CancelledError) as e:
-        with anyio.CancelScope(shield=True), anew(_UNDO_SECONDS):
+        with undoing():
             dropped = await _put_back(hive, id, before, default, e)
         if dropped and not isinstance(e, asyncio.CancelledError):
             return

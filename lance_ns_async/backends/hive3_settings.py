@@ -12,8 +12,9 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from lance_ns_async.policy import Policy
 from lance_ns_async.settings import Seconds, Settings
-from lance_ns_async.transports.connection import Address, Route, tls_context
+from lance_ns_async.transports.connection import Address, Route
 from lance_ns_async.transports.sasl import Kerberos, Mechanism, Plain
+from lance_ns_async.transports.tls import tls_context
 
 _PORT = 9083
 

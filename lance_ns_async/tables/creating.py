@@ -23,9 +23,9 @@ from lance_namespace.errors import (
 
 from lance_ns_async import data as storage
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.derived import UNDO_SECONDS
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import anew
+from lance_ns_async.policy import undoing
+from lance_ns_async.tables import first
 from lance_ns_async.tables.locating import located
 from lance_ns_async.tables.opening import Opener
 
@@ -113,7 +113,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
     table = await _registered_anew(backend, old, content)
 
     def work() -> LanceDataset:
-        return opener.write(content.place(table), content.data, "overwrite")
+        return opener.overwrite(content.place(table), content.data)
 
     try:
         return Made(table, await storage.in_thread(table, work, patience=inf, changes=True))
@@ -125,7 +125,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
 
 async def _written(opener: Opener, table: Table, data: Any, abandoned: Event) -> LanceDataset:
     def work() -> LanceDataset:
-        dataset = opener.write(table, data, "create")
+        dataset = first.create(opener, table, data)
         # Nobody waits for it any more, and the table is registered no more.
         if abandoned.is_set() and not storage.neighbours(table):
             storage.delete(table)
@@ -137,7 +137,7 @@ async def _written(opener: Opener, table: Table, data: Any, abandoned: Event) ->
 async def _undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:
     """Removes the declaration, and what was written; where that fails too, the error says what is left."""
     left = f"its registration and what was written to {table.location}"
-    with anyio.CancelScope(shield=True), anew(UNDO_SECONDS):
+    with undoing():
         try:
             await backend.deregister_table(table.id)
             if written:
@@ -172,7 +172,7 @@ async def _registered_anew(backend: Backend, old: Table, content: Content) -> Ta
 
 async def _put_back(backend: Backend, old: Table, error: BaseException) -> None:
     """Registers a table as it was; where that fails too, the error says how it was."""
-    with anyio.CancelScope(shield=True), anew(UNDO_SECONDS):
+    with undoing():
         try:
             if (await _registered(backend, old.id)) is not None:
                 await backend.deregister_table(old.id)

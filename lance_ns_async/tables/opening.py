@@ -6,12 +6,8 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace import DeclareTableResponse, DescribeTableResponse
-from lance_namespace.errors import (
-    TableBranchNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace import DescribeTableResponse
+from lance_namespace.errors import TableBranchNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.data import LATEST, Snapshot
 from lance_ns_async.errors import PHRASES
@@ -61,8 +57,8 @@ class Opener:
         where = self._where(table)
         with translated(table):
             if snapshot.branch in (None, MAIN):
-                return lance.dataset(version=version, session=self._caches(), **where)
-            dataset = lance.dataset(session=self._caches(), **where)
+                return lance.dataset(version=version, session=self.caches(), **where)
+            dataset = lance.dataset(session=self.caches(), **where)
             try:
                 return dataset.checkout_version((snapshot.branch, snapshot.version))
             except (OSError, ValueError) as e:
@@ -70,33 +66,33 @@ class Opener:
                 check_branch(table, dataset, snapshot.branch, cause=e)
                 raise
 
-    def write(self, table: Table, data: Any, mode: str) -> LanceDataset:
-        """The dataset as written."""
+    def overwrite(self, table: Table, data: Any) -> LanceDataset:
+        """The dataset with a version that is the data and nothing else."""
         import lance
 
         with translated(table):
-            return lance.write_dataset(data, mode=mode, session=self._caches(), **self._where(table))
+            return lance.write_dataset(data, mode="overwrite", session=self.caches(), **self._where(table))
 
-    def _where(self, table: Table) -> dict[str, Any]:
-        given = dict(table.storage_options or {})
-        if not table.managed_versioning and _EXPIRY not in given:
-            return {"uri": table.location, "storage_options": given or None}
-        if (namespace := self._namespace()) is None:
-            if table.managed_versioning:
-                raise UnsupportedOperationError(
-                    f"Not supported: {table.id} (its catalog commits its versions, and Lance can reach that only "
-                    "from a namespace that was made by connect)"
-                )
-            return {"uri": table.location, "storage_options": given}
-        return {"namespace_client": Located(table, given, namespace), "table_id": list(table.id)}
+    def options(self, table: Table) -> dict[str, str] | None:
+        """What Lance is to be told to reach the table's storage; None where there is nothing to tell."""
+        return dict(table.storage_options or {}) or None
 
-    def _namespace(self) -> LanceNamespace | None:
-        with self._lock:
-            if self._asked is None and self._connect is not None:
-                self._asked = self._connect()
-            return self._asked
+    def asking(self, table: Table) -> dict[str, Any]:
+        """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""
+        expires = _EXPIRY in (table.storage_options or {})
+        if not (table.managed_versioning or expires):
+            return {}
+        if (namespace := self._namespace()) is not None:
+            return {"namespace_client": namespace, "table_id": list(table.id)}
+        if table.managed_versioning:
+            raise UnsupportedOperationError(
+                f"Not supported: {table.id} (its catalog commits its versions, and Lance can reach that only "
+                "from a namespace that was made by connect)"
+            )
+        return {}
 
-    def _caches(self) -> Any:
+    def caches(self) -> Any:
+        """The session that all datasets share."""
         import lance
 
         with self._lock:
@@ -106,22 +102,29 @@ class Opener:
                 )
             return self._session
 
+    def _where(self, table: Table) -> dict[str, Any]:
+        options, asking = self.options(table), self.asking(table)
+        if not asking:
+            return {"uri": table.location, "storage_options": options}
+        return {**asking, "namespace_client": Located(table, options, asking["namespace_client"])}
+
+    def _namespace(self) -> LanceNamespace | None:
+        with self._lock:
+            if self._asked is None and self._connect is not None:
+                self._asked = self._connect()
+            return self._asked
+
 
 class Located:
     """The namespace that Lance asks about one table; where that is, which it asks first, is known already."""
 
-    def __init__(self, table: Table, options: Mapping[str, str], namespace: LanceNamespace) -> None:
+    def __init__(self, table: Table, options: Mapping[str, str] | None, namespace: LanceNamespace) -> None:
         self._namespace = namespace
         self._known: dict[str, Any] | None = {
             "location": table.location,
-            "storage_options": dict(options) or None,
+            "storage_options": options,
             "managed_versioning": table.managed_versioning,
         }
-
-    def declare_table(self, request: Any) -> DeclareTableResponse:
-        """What is known: the table was declared before Lance was called."""
-        known, self._known = self._known, None
-        return DeclareTableResponse(**known) if known else self._namespace.declare_table(request)
 
     def describe_table(self, request: Any) -> DescribeTableResponse:
         """What is known, once; then what the catalog says, fresh credentials above all."""
@@ -140,9 +143,3 @@ def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cau
     if branch not in known:
         told = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(known)])})"
         raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {told}") from cause
-
-
-def check_version(table: Table, dataset: LanceDataset, version: int) -> None:
-    """Raises TableVersionNotFoundError where the dataset's branch has no such version."""
-    if all(found["version"] != version for found in dataset.versions()):
-        raise TableVersionNotFoundError(f"{PHRASES[TableVersionNotFoundError]}: {table.id} (version {version})")

@@ -6,14 +6,21 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from lance_namespace import MergeInsertIntoTableRequest
-from lance_namespace.errors import InvalidInputError, TableNotFoundError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from pydantic import TypeAdapter, ValidationError
 
 from lance_ns_async.data import Snapshot
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
+from lance_ns_async.tables import first
 from lance_ns_async.tables.opening import MAIN, Opener
 
 if TYPE_CHECKING:
@@ -27,12 +34,23 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
 
     `mode` is append or overwrite.
     """
+    snapshot = Snapshot(branch=branch)
     try:
-        dataset = opener.open(table, Snapshot(branch=branch))
+        dataset = opener.open(table, snapshot)
     except TableNotFoundError:
         if branch not in (None, MAIN):
             raise
-        return opener.write(table, data, mode)
+        if mode == "overwrite":
+            return opener.overwrite(table, data)
+        try:
+            return first.create(opener, table, data)
+        except TableAlreadyExistsError as e:
+            if not isinstance(data, pa.Table | pa.RecordBatch):
+                # What can be read once was.
+                raise ConcurrentModificationError(
+                    f"Concurrent modification: {table.id} (somebody else wrote its first version; append again)"
+                ) from e
+        dataset = opener.open(table, snapshot)
     with translated(table):
         dataset.insert(data, mode=mode)
     return dataset

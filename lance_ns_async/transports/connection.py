@@ -161,14 +161,6 @@ class Route:
     tls: ssl.SSLContext | None = None
 
 
-def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str | None) -> ssl.SSLContext:
-    """What to trust and to show on TLS connections; raises OSError where a file cannot be read."""
-    context = ssl.create_default_context(cafile=ca_bundle)
-    if client_cert is not None:
-        context.load_cert_chain(client_cert, client_key)
-    return context
-
-
 Greet = Callable[[Connection], Awaitable[None]]
 """Says what is to be said on a new connection before any call."""
 

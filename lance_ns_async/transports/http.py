@@ -19,13 +19,13 @@ from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.auth import Tokens
+from lance_ns_async.transports.tls import tls_context
 from lance_ns_async.transports.wire import (
     AiohttpWire,
     EncodedRequest,
     ResponseTooLargeError,
     WireClosedError,
     environment_proxy,
-    tls_context,
 )
 
 T = TypeVar("T")
@@ -219,7 +219,9 @@ def open_http(
 def _wire(settings: HttpSettings) -> AiohttpWire:
     _proxy(settings, settings.endpoint)
     try:
-        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key)
+        # The usual context is made once for all; this one takes a while.
+        special = settings.ca_bundle is not None or settings.client_cert is not None
+        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key) if special else None
     except OSError as e:
         given = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
         raise InvalidInputError(f"{settings.backend} properties: cannot load {given}: {e}") from e

@@ -161,16 +161,6 @@ def environment_proxy(url: str) -> str | None:
     return found if found is None or "://" in found else f"http://{found}"
 
 
-def tls_context(ca_bundle: str | None, client_cert: str | None, client_key: str | None) -> ssl.SSLContext | None:
-    """What to trust and to show on TLS connections; None where the defaults do."""
-    if ca_bundle is None and client_cert is None:
-        return None
-    context = ssl.create_default_context(cafile=ca_bundle)
-    if client_cert is not None:
-        context.load_cert_chain(client_cert, client_key)
-    return context
-
-
 def _direct(origin: str) -> None:
     """No proxy, wherever to."""
 
