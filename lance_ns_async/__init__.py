@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         PolarisNamespace,
         UnityNamespace,
     )
+    from lance_ns_async.tables.many import Opened
 
 __all__ = [
     "AsyncNamespace",
@@ -51,6 +52,7 @@ _HOMES = {
     "Listed": "listing",
     "Namespace": "sync",
     "NamespaceId": "model",
+    "Opened": "tables.many",
     "Policy": "policy",
     "PolarisNamespace": "sync",
     "Table": "model",

@@ -1,55 +1,31 @@
-"""Tables as Python has them: opened, written, many at once; and who is asked for credentials and versions."""
+"""Tables as Python has them: opened, written, many at once, and kept open."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import lance
 import pyarrow as pa
 import pytest
 from lance_namespace import (
     CountTableRowsRequest,
-    CreateNamespaceRequest,
-    CreateTableBranchRequest,
-    CreateTableRequest,
     CreateTableTagRequest,
     DeclareTableRequest,
-    DescribeTableRequest,
-    InsertIntoTableRequest,
-    ListTableTagsRequest,
-    RestoreTableRequest,
-    UpdateTableRequest,
 )
 from lance_namespace.errors import (
     InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     TableTagNotFoundError,
     TableVersionNotFoundError,
-    UnsupportedOperationError,
 )
 
-from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.model import Table
-from lance_ns_async.policy import Caller, Policy
+from lance_ns_async import Namespace, TableId
 from lance_ns_async.tables import opening
-from tests.fakes.faults import Answer, Received
-from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.memory import MemoryBackend
-from tests.fakes.polaris import FakePolaris
-from tests.fakes.s3 import FakeS3
-from tests.lake import ID, ROWS, Lake, lake, stream
-from tests.polaris import QUICK, connected
-
-VENDING = "polaris-generic-table-access-delegation"
-LATER = 4_000_000_000_000
+from tests.lake import ID, ROWS, Lake, lake
 
 
 @pytest.fixture
@@ -171,183 +147,6 @@ async def test_caches_are_shared_and_let_go(here: Lake) -> None:
     assert one.count_rows() == 3
     with pytest.raises(InvalidInputError, match="it is closed"):
         await here.ns.open(ID)
-
-
-@pytest.fixture
-def s3() -> Iterator[FakeS3]:
-    with FakeS3() as running:
-        yield running
-
-
-async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -> None:
-    backend, id = MemoryBackend(), TableId(["t"])
-    backend.tables[id] = Table(id, "s3://lake/t", storage_options=s3.options)
-    ns = AsyncNamespace(backend, Caller(Policy(operation_timeout=0.2), {}), "memory")
-    with s3.hold():
-        with pytest.raises(ServiceUnavailableError, match=r"^Service unavailable: t \(.*operation's time\)$"):
-            await ns.count_table_rows(CountTableRowsRequest(id=["t"]))
-        with pytest.raises(ServiceUnavailableError, match=r"whether it took effect is unknown\)$"):
-            await ns.update_table(UpdateTableRequest(id=["t"], updates=[["a", "1"]]))
-        found = await ns.open_many([["t"]], timeout=0.2)
-        assert isinstance(found.errors[id], ServiceUnavailableError)
-
-
-def vended(s3: FakeS3, expires_at_millis: int | None = None) -> list[dict[str, Any]]:
-    """Credentials for the bucket, as Polaris gives them out."""
-    config = {
-        "s3.access-key-id": "key",
-        "s3.secret-access-key": "hush",
-        "s3.endpoint": s3.url,
-        "s3.path-style-access": "true",
-        "client.region": "us-east-1",
-    }
-    if expires_at_millis is not None:
-        config["s3.session-token-expires-at-ms"] = str(expires_at_millis)
-    return [{"prefix": "s3://lake", "config": config}]
-
-
-async def test_credentials_that_the_catalog_gives_out_are_used(s3: FakeS3) -> None:
-    with FakePolaris(credential=None, vends=vended(s3)) as server:
-        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
-        async with connected(server) as ns:
-            id = ["cat", "a", "t"]
-            await ns.insert_into_table(InsertIntoTableRequest(id=id), stream(ROWS))
-            assert (await ns.count_table_rows(CountTableRowsRequest(id=id))).count == 3
-            assert (await ns.open(id)).to_table() == ROWS
-        assert [VENDING in request.headers for request in server.requests] == [True, True, True]
-
-
-async def test_a_catalog_that_refuses_to_give_out_any_is_asked_without(s3: FakeS3) -> None:
-    stored = {f"storage.{key}": value for key, value in s3.options.items()}
-    with FakePolaris(credential=None, refuses_delegation=True) as server:
-        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
-        async with connected(server, **stored) as ns:
-            await ns.insert_into_table(InsertIntoTableRequest(id=["cat", "a", "t"]), stream(ROWS))
-        assert [VENDING in request.headers for request in server.requests] == [True, False]
-
-
-async def test_lance_asks_for_new_credentials_itself(s3: FakeS3) -> None:
-    soon = int(time.time() * 1000) + 1000
-    with FakePolaris(credential=None, vends=vended(s3, soon)) as server:
-        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
-        async with connected(server) as ns:
-            written = await ns.write(["cat", "a", "t"], ROWS, mode="append")
-            opened = await ns.open(["cat", "a", "t"])
-        server.requests.clear()
-        # In the very thread of the loop that the namespace lived on.
-        assert opened.to_table() == written.to_table() == ROWS
-        assert server.requests and all(VENDING in request.headers for request in server.requests)
-
-
-async def test_lance_asks_for_none_while_those_it_has_last(s3: FakeS3) -> None:
-    with FakePolaris(credential=None, vends=vended(s3, LATER)) as server:
-        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
-        async with connected(server) as ns:
-            await ns.write(["cat", "a", "t"], ROWS, mode="append")
-            dataset = await ns.open(["cat", "a", "t"])
-            assert dataset.to_table() == ROWS
-            assert len(server.requests) == 2
-
-
-async def test_a_storage_that_denies_is_told_from_one_that_is_gone(s3: FakeS3) -> None:
-    class Denying(FakeS3):
-        def handle(self, request: Received) -> Answer:
-            if request.method == "PUT":
-                return super().handle(request)
-            return Answer.of(b"<Error><Code>AccessDenied</Code></Error>", 403)
-
-    with Denying() as s3:
-        once = {"client_max_retries": "0", "client_retry_timeout": "1"}
-        stored = {f"storage.{key}": value for key, value in {**s3.options, **once}.items()}
-        with FakeIceberg() as server:
-            server.add_namespace(("a",))
-            properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
-            async with AsyncNamespace.connect("iceberg", properties) as ns:
-                with pytest.raises(PermissionDeniedError, match=r"^Permission denied: a\$t .*403"):
-                    await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))
-                assert not await ns.exists(["a", "t"])
-
-
-async def test_options_of_a_request_go_before_those_of_the_catalog(s3: FakeS3) -> None:
-    wrong = {**s3.options, "aws_endpoint": "http://127.0.0.1:1"}
-    stored = {f"storage.{key}": value for key, value in wrong.items()}
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
-            for mode in ("create", "overwrite"):
-                request = CreateTableRequest(id=["a", "t"], mode=mode, storage_options=s3.options)
-                made = await ns.create_table(request, stream(ROWS))
-                assert made.storage_options == wrong
-    assert lance.dataset("s3://lake/a/t", storage_options=s3.options).version == 2
-
-
-@pytest.fixture
-async def managed(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    """A catalog that commits the versions of its tables."""
-    with FakeIceberg() as server:
-        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl", **QUICK}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
-            yield ns
-
-
-async def test_a_catalog_that_commits_versions_commits_ours(managed: AsyncNamespace) -> None:
-    async def version() -> int | None:
-        return (await managed.describe_table(DescribeTableRequest(id=ID))).version
-
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    await managed.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    assert await version() == 2
-    await managed.create_table(CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
-    await managed.update_table(UpdateTableRequest(id=ID, updates=[["id", "id + 1"]]))
-    assert await version() == 4
-    await managed.restore_table(RestoreTableRequest(id=ID, version=2))
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 6
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID, version=3))).count == 3
-    await managed.create_table_tag(CreateTableTagRequest(id=ID, tag="kept", version=1))
-    assert list((await managed.list_table_tags(ListTableTagsRequest(id=ID))).tags) == ["kept"]
-    assert (await managed.write(ID, ROWS, mode="append")).version == await version() == 6
-    with pytest.raises(TableVersionNotFoundError, match=r"^Table version not found: n\$t \(version 9"):
-        await managed.open(ID, version=9)
-
-
-async def test_such_a_catalog_has_no_branches(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    with pytest.raises(UnsupportedOperationError, match=r"^Not supported: branches of n\$t"):
-        await managed.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-
-
-async def test_such_a_catalogs_tables_are_not_registered_anew(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    with pytest.raises(InvalidInputError, match=r"^table n\$t: its catalog commits its versions, and would forget"):
-        request = CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
-        await managed.create_table(request, stream(ROWS))
-    assert (await managed.describe_table(DescribeTableRequest(id=ID))).version == 1
-
-
-async def test_many_writers_of_such_a_table_are_all_served(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    async with anyio.create_task_group() as group:
-        for _ in range(4):
-            group.start_soon(managed.insert_into_table, InsertIntoTableRequest(id=ID), stream(ROWS))
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 15
-
-
-async def test_a_dataset_goes_on_when_its_namespace_is_closed(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    dataset = await managed.open(ID)
-    await managed.aclose()
-    dataset.insert(ROWS)
-    assert dataset.version == 2 and dataset.count_rows() == 6
-
-
-async def test_only_a_namespace_made_by_connect_can_be_asked_by_lance() -> None:
-    backend, id = MemoryBackend(), TableId(["t"])
-    backend.tables[id] = Table(id, "/nowhere", managed_versioning=True)
-    ns = AsyncNamespace(backend, Caller(Policy(), {}), "memory")
-    with pytest.raises(UnsupportedOperationError, match=r"^Not supported: t \(its catalog commits its versions"):
-        await ns.open(["t"])
 
 
 def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:

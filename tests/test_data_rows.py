@@ -15,6 +15,7 @@ from lance_namespace import (
     CreateTableBranchRequest,
     DeclareTableRequest,
     DeleteFromTableRequest,
+    DropTableRequest,
     InsertIntoTableRequest,
     MergeInsertIntoTableRequest,
     UpdateTableRequest,
@@ -224,3 +225,38 @@ async def test_writers_that_can_all_be_right_are(here: Lake) -> None:
             rows = pa.table({"id": [n], "text": ["x"], "v": ROWS["v"].slice(0, 1).combine_chunks()})
             group.start_soon(here.ns.insert_into_table, InsertIntoTableRequest(id=ID), stream(rows))
     assert await here.values("id") == sorted([1, 2, 3, *range(8)])
+
+
+async def test_of_many_that_write_the_first_rows_none_is_lost(here: Lake) -> None:
+    id = ["n", "declared"]
+    for _ in range(4):
+        await here.ns.declare_table(DeclareTableRequest(id=id))
+        async with anyio.create_task_group() as group:
+            for n in range(8):
+                rows = stream(pa.table({"id": [n]}))
+                group.start_soon(here.ns.insert_into_table, InsertIntoTableRequest(id=id), rows)
+        written = await here.dataset(id)
+        assert sorted(written.to_table()["id"].to_pylist()) == [*range(8)]
+        # Nor is anything left of the rows of those who came too late for the first version.
+        data = anyio.Path((await here.location(id)).removeprefix("file://")) / "data"
+        assert len([path async for path in data.iterdir()]) == 8
+        await here.ns.drop_table(DropTableRequest(id=id))
+
+
+async def test_rows_that_can_be_read_once_are_not_said_to_be_written(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+    outcomes: list[str] = []
+
+    async def write() -> None:
+        reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
+        try:
+            await here.ns.write(["n", "declared"], reader, mode="append")
+            outcomes.append("written")
+        except ConcurrentModificationError as e:
+            outcomes.append("again" if "append again" in str(e) else str(e))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(write)
+    assert set(outcomes) <= {"written", "again"}
+    assert (await here.dataset(["n", "declared"])).count_rows() == 3 * outcomes.count("written")

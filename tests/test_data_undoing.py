@@ -16,6 +16,7 @@ from lance_namespace import (
     CreateTableRequest,
 )
 from lance_namespace.errors import (
+    InternalError,
     PermissionDeniedError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
@@ -173,3 +174,29 @@ async def test_what_takes_too_long_leaves_nothing(tmp_path: Path) -> None:
         await catalog.ns.write(["t"], slow.reader())
     assert catalog.backend.tables == {}
     await slow.goes_on()
+
+
+async def test_a_first_version_that_is_ours_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = lance.LanceDataset.commit
+
+    def done_and_forgotten(*args: Any, **kwargs: Any) -> None:
+        commit(*args, **kwargs)
+        raise OSError("LanceError(IO): the answer was lost, /lance/commit.rs:1:1")
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", done_and_forgotten)
+    catalog = Catalog(tmp_path)
+    await catalog.create()
+    assert list(catalog.backend.tables) == [catalog.id] and lance.dataset(catalog.location).to_table() == ROWS
+
+
+async def test_a_first_version_that_is_not_made_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise OSError("LanceError(IO): no, /lance/commit.rs:1:1")
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", refused)
+    catalog = Catalog(tmp_path)
+    with pytest.raises(InternalError):
+        await catalog.create()
+    assert catalog.backend.tables == {} and not any(path.is_file() for path in catalog.location.rglob("*"))

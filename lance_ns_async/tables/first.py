@@ -32,7 +32,8 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
         _commit(opener, table, rows)
     except LanceNamespaceError as e:
         first = _first(opener, table, e)
-        if first is not None and first.read_transaction(1).uuid == rows.uuid:
+        committed = None if first is None else first.read_transaction(1)
+        if first is not None and committed is not None and committed.uuid == rows.uuid:
             # Only the answer was lost.
             return first
         _discard(opener, table, rows, e)
@@ -76,7 +77,7 @@ def _commit(opener: Opener, table: Table, rows: Any) -> None:
         )
 
 
-def _first(opener: Opener, table: Table, error: LanceNamespaceError) -> Any:
+def _first(opener: Opener, table: Table, error: LanceNamespaceError) -> LanceDataset | None:
     """The first version; None where there is none. Raises the error it is asked for where nobody can tell."""
     try:
         return opener.open(table, Snapshot(1))
