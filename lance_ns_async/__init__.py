@@ -33,6 +33,7 @@ __all__ = [
     "Listed",
     "Namespace",
     "NamespaceId",
+    "Opened",
     "PolarisNamespace",
     "Policy",
     "Table",
