@@ -12,7 +12,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests", "integration", "docs"]
+nox.options.sessions = ["lint", "types", "tests", "bare", "integration", "docs"]
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
@@ -75,15 +75,19 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHONS)
-@nox.parametrize("extras", ["none", "cli,glue"])
-def tests(session: nox.Session, extras: str) -> None:
-    """What needs no server of its own: without any extra, and with those that users add."""
-    install(session, "-e", "." if extras == "none" else f".[{extras}]", *group("test", "servers"))
-    without = ["--ignore=tests/integration"]
-    if extras == "none":
-        without += [f"--ignore=tests/test_{name}.py" for name in ("cli", "docs", "operations")]
-        without += ["--ignore-glob=tests/test_*aws*", "--ignore-glob=tests/test_*glue*", "-k", "not glue"]
-    session.run("python", "-m", "pytest", "-m", "not integration", *without, *session.posargs)
+def tests(session: nox.Session) -> None:
+    """What needs no server of its own, with the extras that users add."""
+    install(session, "-e", ".[cli,glue]", *group("test", "servers"))
+    session.run("python", "-m", "pytest", "-m", "not integration", "--ignore=tests/integration", *session.posargs)
+
+
+@nox.session
+def bare(session: nox.Session) -> None:
+    """The same without any extra, as far as it needs none."""
+    install(session, "-e", ".", *group("test", "servers"))
+    without = [f"--ignore=tests/test_{name}.py" for name in ("cli", "docs", "operations")]
+    without += ["--ignore=tests/integration", "--ignore-glob=tests/test_*aws*", "--ignore-glob=tests/test_*glue*"]
+    session.run("python", "-m", "pytest", "-m", "not integration", "-k", "not glue", *without, *session.posargs)
 
 
 @nox.session
