@@ -14,7 +14,6 @@ from threading import Thread
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import lance
 import pyarrow as pa
 import pytest
@@ -40,41 +39,14 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
-from tests.fakes.faults import Answer, Received
-from tests.fakes.glue_moto import StockMoto
-from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.iceberg_catalog import NESSIE, Quirks
+from tests.fakes.s3 import FakeS3
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
 ID = ["a", "t é"]
 COMMIT = r"POST .*/tables/t%20%C3%A9"
 LOAD = r"GET .*/tables/t%20%C3%A9"
-
-
-class FakeS3(FakeServer):
-    """S3 with one bucket, `lake`, which forgets all when it is stopped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._moto = StockMoto()
-
-    @property
-    def options(self) -> dict[str, str]:
-        """What Lance needs to reach it."""
-        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "aws_region": "us-east-1"}
-        return {"aws_endpoint": self.url, "allow_http": "true", **keys}
-
-    def start(self) -> None:
-        super().start()
-        httpx.put(f"{self.url}/lake", trust_env=False).raise_for_status()
-
-    def stop(self) -> None:
-        super().stop()
-        self._moto.reset()
-
-    def handle(self, request: Received) -> Answer:
-        return self._moto.answer(request)
 
 
 @dataclass

@@ -29,6 +29,7 @@ from lance_ns_async.backends.glue_namespaces import Namespaces
 from lance_ns_async.backends.glue_patterns import Patterns
 from lance_ns_async.backends.locations import default_location, segment
 from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.backends.values import nothing
 from lance_ns_async.concurrency import SingleFlights
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -184,9 +185,7 @@ class GlueBackend(Backend):
     def _change(
         self, action: str, arguments: Mapping[str, Any], id: TableId, operation: str
     ) -> Callable[[], Awaitable[None]]:
-        return partial(
-            self._aws.call, action, arguments, subject=id, operation=operation, decode=wire.nothing, safe=False
-        )
+        return partial(self._aws.call, action, arguments, subject=id, operation=operation, decode=nothing, safe=False)
 
     def _give_up_patterns(self) -> None:
         self.capabilities = replace(self.capabilities, describe_batch=0)

@@ -134,10 +134,6 @@ def is_made_of(found: Table, wanted: Table) -> bool:
     return found.location == wanted.location and asked.items() <= kept.items()
 
 
-def nothing(answer: Any) -> None:
-    """An answer that says no more than that the call succeeded."""
-
-
 def expressions(wanted: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
     """Patterns that together mean the names, which are in lower case, with the names each one means.
 

@@ -66,10 +66,6 @@ def explain(name: str, message: str) -> tuple[Code, ...]:
     return tuple(code for told, pattern, code in _TOLD if told == name and pattern.search(message))
 
 
-def nothing(found: Any) -> None:
-    """An answer that says no more than that the call succeeded."""
-
-
 def catalogs(found: Any) -> list[str]:
     """The names of all catalogs."""
     return names(found[1])

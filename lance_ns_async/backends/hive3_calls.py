@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from lance_ns_async.backends import hive3_answers as answers
 from lance_ns_async.backends import hive3_wire as wire
 from lance_ns_async.backends.hive3_wire import Catalog, Database
+from lance_ns_async.backends.values import nothing
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift import Method, ThriftTransport
 
@@ -107,6 +108,4 @@ class Metastore:
         return await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=decode)
 
     async def _write(self, method: Method, arguments: bytes, subject: Id, operation: str) -> None:
-        await self._thrift.call(
-            method, arguments, subject=subject, operation=operation, decode=answers.nothing, safe=False
-        )
+        await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=nothing, safe=False)

@@ -34,7 +34,6 @@ from lance_ns_async.backends.iceberg_wire import (
     explain,
     identifier,
     namespace_names,
-    nothing,
     properties_kept,
     routes,
     table,
@@ -43,6 +42,7 @@ from lance_ns_async.backends.iceberg_wire import (
 )
 from lance_ns_async.backends.locations import default_location
 from lance_ns_async.backends.settling import settled
+from lance_ns_async.backends.values import nothing
 from lance_ns_async.concurrency import SingleFlight
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

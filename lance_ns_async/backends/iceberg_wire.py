@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.backends.values import text, texts
 from lance_ns_async.errors import Code, NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
@@ -112,13 +113,13 @@ def table_names(body: Any) -> Page[str]:
 
 def properties_kept(body: Any) -> Mapping[str, str]:
     """The properties of a namespace."""
-    return texts(body.get("properties") or {})
+    return texts(body.get("properties"))
 
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
     """The Lance table of a load's answer."""
     metadata = body["metadata"]
-    kept = texts(metadata.get("properties") or {})
+    kept = texts(metadata.get("properties"))
     if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
         raise NotALanceTableError(f"Invalid input: {id} is no Lance table, its table_type is {kind!r}")
     managed = kept.get("managed_by", "storage").lower() == "impl"
@@ -138,25 +139,9 @@ def current_snapshot(metadata: Any) -> int | None:
     return None if found is None or found == -1 else int(found)
 
 
-def text(value: Any) -> str:
-    """The value, which must be a text."""
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} where a text is wanted")
-    return value
-
-
-def texts(values: Any) -> dict[str, str]:
-    """The values of a JSON object, which must all be texts."""
-    return {key: text(value) for key, value in values.items()}
-
-
 def table_of_uuid(id: TableId, storage_options: Mapping[str, str] | None, uuid: str, body: Any) -> Table | None:
     """The table of a load's answer, or None where it is another one of the same name."""
     return table(id, storage_options, body) if body["metadata"]["table-uuid"] == uuid else None
-
-
-def nothing(body: Any) -> None:
-    """An answer that says no more than that the call succeeded."""
 
 
 def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:

@@ -29,10 +29,11 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import polaris_wire as wire
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.iceberg_wire import namespace_names, nothing, table_names
+from lance_ns_async.backends.iceberg_wire import namespace_names, table_names
 from lance_ns_async.backends.locations import default_location
 from lance_ns_async.backends.polaris_settings import EVERY, PolarisSettings
 from lance_ns_async.backends.settling import settled
+from lance_ns_async.backends.values import nothing
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import walk

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends import iceberg_wire, vended
-from lance_ns_async.backends.iceberg_wire import text
 from lance_ns_async.backends.locations import segment
+from lance_ns_async.backends.values import text
 from lance_ns_async.errors import Code, NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.transports import oauth2

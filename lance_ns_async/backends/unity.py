@@ -37,6 +37,7 @@ from lance_ns_async.backends.unity_columns import columns
 from lance_ns_async.backends.unity_creates import Creates
 from lance_ns_async.backends.unity_locations import checked_location
 from lance_ns_async.backends.unity_settings import UnitySettings
+from lance_ns_async.backends.values import nothing
 from lance_ns_async.backends.vended import over
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, error_for
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
@@ -250,7 +251,7 @@ class UnityBackend(Backend):
         return await self._creates.in_turn(id, lambda: settled(id, post, find, taken), taken)
 
     async def _delete(self, path: str, query: str, id: NamespaceId | TableId, operation: str) -> None:
-        request = partial(self._http.request, path=path, subject=id, operation=operation, decode=wire.nothing)
+        request = partial(self._http.request, path=path, subject=id, operation=operation, decode=nothing)
         await removed(partial(request, "DELETE", query=query), partial(request, "GET"))
 
     async def _vended(self, id: TableId, uuid: str) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.unity_columns import schema
 from lance_ns_async.backends.unity_locations import stored_location
+from lance_ns_async.backends.values import text, texts
 from lance_ns_async.backends.vended import EXPIRY
 from lance_ns_async.errors import Code, NotALanceTableError
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
@@ -203,22 +204,6 @@ def credentials(body: Any) -> dict[str, str]:
     if options and (until := body.get("expiration_time")):
         options[EXPIRY] = str(int(until))
     return options
-
-
-def nothing(body: Any) -> None:
-    """An answer that says no more than that the call succeeded."""
-
-
-def text(value: Any) -> str:
-    """The value, which must be a text."""
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} where a text is wanted")
-    return value
-
-
-def texts(values: Any) -> dict[str, str]:
-    """The values of a JSON object that may be absent, which must all be texts."""
-    return {key: text(value) for key, value in (values or {}).items()}
 
 
 def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:

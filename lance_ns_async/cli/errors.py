@@ -115,7 +115,7 @@ class ScriptGroup(TyperGroup):
             sys.stdout.flush()
         except _FOR_TYPER:
             raise
-        except BaseException as raised:
+        except BaseException as raised:  # groups of errors and Ctrl-C are no Exceptions; what has no code is raised on
             error = _root(raised)
             code = exit_code(error)
             if code is None:

@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(struct.pack(">I", len(request)) + request if self.framed else request)
         try:
             await answered
-        except BaseException:
+        except BaseException:  # a cancelled call's reply, too, must never meet the next call
             self.abort()
             raise
         finally:
@@ -207,7 +207,7 @@ class Connector:
         connection.framed = self._route.framed
         try:
             await self._greet(connection)
-        except BaseException:
+        except BaseException:  # whatever ends the greeting, a cancellation too, leaves half of it on the wire
             connection.abort()
             raise
         return connection

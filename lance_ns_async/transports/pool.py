@@ -60,7 +60,7 @@ class Pool:
     async def _lent(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             result = await work(connection)
-        except BaseException as e:
+        except BaseException as e:  # cancellations too: what was begun on it must meet nobody else
             connection.abort()
             if self._connector.pass_over(connection.address) or isinstance(e, DisconnectedError):
                 # It is mostly the server that ended or hangs, and with it all that is kept.
