@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from glob import glob
 from pathlib import Path
 
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests", "bare", "integration", "docs"]
+nox.options.sessions = ["lint", "types", "tests", "bare", "integration", "ecosystem", "docs"]
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
@@ -52,6 +53,22 @@ DEMO_NAMESPACES = {
 """Where the demo's tables go in each catalog that is a server; some have a level above those that hold tables."""
 
 
+ELSEWHERE = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
+ELSEWHERE += ["--ignore-glob=tests/test_spark_writing*"]
+"""What has sessions of its own."""
+
+SOME = "(not contract and not faults and not fuzz) or dir or iceberg-fake"
+"""Tests enough to tell environments apart."""
+
+ECOSYSTEM: dict[str, tuple[str, list[str]]] = {
+    "pylance": ("test_pylance*.py", []),
+    "lancedb": ("test_lancedb*.py", ["lancedb"]),
+    "lance-ray": ("test_lance_ray*.py", ["ray"]),
+    "daft-lance": ("test_daft*.py", ["ray", "daft"]),
+}
+"""By package: its tests, and the dependency groups that they need."""
+
+
 def install(session: nox.Session, *requirements: str) -> None:
     """Installs into the session's own environment, blind to whatever path nox itself was started with."""
     session.env["PYTHONPATH"] = ""
@@ -60,11 +77,19 @@ def install(session: nox.Session, *requirements: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, import order, and who may import whom."""
+    """Style, import order, who may import whom, and what is known to be unsafe."""
     install(session, "-e", ".", *group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+    session.run("bandit", "-q", "-c", "pyproject.toml", "-r", "lance_ns_async")
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Known vulnerabilities of what is installed with the package: asks PyPI, so it is not among what always runs."""
+    install(session, "-e", ".[all]", *group("audit"))
+    session.run("pip-audit", "--skip-editable", *session.posargs)
 
 
 @nox.session
@@ -74,27 +99,65 @@ def types(session: nox.Session) -> None:
     session.run("mypy")
 
 
+def pytest(session: nox.Session, *arguments: str) -> None:
+    """Tests, a file in each process that there is a core for."""
+    session.run("python", "-m", "pytest", "-n", "auto", "--dist", "loadfile", *arguments, *session.posargs)
+
+
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """What needs no server of its own, with the extras that users add."""
     install(session, "-e", ".[cli,glue]", *group("test", "servers"))
-    session.run("python", "-m", "pytest", "-m", "not integration", "--ignore=tests/integration", *session.posargs)
+    # Catalogs and wires differ little by Python, so one Python tries them all.
+    some = [] if session.python == PYTHONS[0] else ["-k", SOME]
+    pytest(session, "-m", "not integration", *ELSEWHERE, *some)
 
 
 @nox.session
 def bare(session: nox.Session) -> None:
     """The same without any extra, as far as it needs none."""
     install(session, "-e", ".", *group("test", "servers"))
-    without = [f"--ignore=tests/test_{name}.py" for name in ("cli", "docs", "operations")]
-    without += ["--ignore=tests/integration", "--ignore-glob=tests/test_*aws*", "--ignore-glob=tests/test_*glue*"]
-    session.run("python", "-m", "pytest", "-m", "not integration", "-k", "not glue", *without, *session.posargs)
+    without = [
+        f"--ignore=tests/test_{name}.py"
+        for name in ("cancelling", "cli", "data_credentials", "docs", "gateway_cli", "operations")
+    ]
+    without += [*ELSEWHERE, "--ignore-glob=tests/test_*aws*", "--ignore-glob=tests/test_*glue*"]
+    pytest(session, "-m", "not integration", "-k", f"({SOME}) and not glue", *without)
 
 
 @nox.session
 def integration(session: nox.Session) -> None:
     """Real servers, which the suite fetches and starts itself; one that cannot start fails it."""
     install(session, "-e", ".[cli,glue]", *group("test", "demo"))
-    session.run("python", "-m", "pytest", "-m", "integration", *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "integration", "--ignore=tests/ecosystem", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("package", list(ECOSYSTEM))
+def ecosystem(session: nox.Session, package: str) -> None:
+    """A package that takes Lance namespaces, given ours, on catalogs that run for it."""
+    files, groups = ECOSYSTEM[package]
+    install(session, "-e", ".[cli,glue]", *group("test", "servers", *groups))
+    # Ray takes all cores for itself.
+    alone = ["-n", "0"] if "ray" in groups else []
+    pytest(session, *alone, *sorted(glob(f"tests/ecosystem/{files}")))
+
+
+@nox.session(python="3.11")
+def connector(session: nox.Session) -> None:
+    """Spark's own Lance connector, fed by the driver: the newest that Maven has is for Spark 3.5, and 240 MB."""
+    install(session, "-e", ".", *group("test", "servers", "connector"))
+    session.run("python", "-m", "pytest", "tests/connector", *session.posargs)
+
+
+@nox.session
+def newest(session: nox.Session) -> None:
+    """What the spec's package says, in the newest version there is, be it one that pylance does not take yet."""
+    install(session, "-e", ".[cli,glue]", *group("test", "servers"))
+    session.install("--upgrade", "--pre", "--no-deps", "lance-namespace", "lance-namespace-urllib3-client", "pylance")
+    names = ("public", "sync_surface", "operations", "errors", "client", "versions", "data_*")
+    files = [file for name in names for file in glob(f"tests/test_{name}.py")]
+    pytest(session, *sorted(files), "tests/contract", "tests/ecosystem/test_spec_matrix.py", "-m", "not integration")
 
 
 @nox.session

@@ -22,7 +22,7 @@ from benchmarks.figures import Spread
 from benchmarks.report import spread
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.bulk import Progress
-from lance_ns_async.policy import Call
+from lance_ns_async.observing import Call
 from tests.fakes.glue import FakeGlue
 
 THROTTLED_EVERY = 3

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from lance_ns_async.client import AsyncNamespace
     from lance_ns_async.listing import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
-    from lance_ns_async.policy import Call, Policy
+    from lance_ns_async.observing import Call
+    from lance_ns_async.policy import Policy
+    from lance_ns_async.short_names import register
     from lance_ns_async.sync import (
         DirNamespace,
         GlueNamespace,
@@ -39,12 +41,13 @@ __all__ = [
     "Table",
     "TableId",
     "UnityNamespace",
+    "register",
 ]
 
 # Loaded when first asked for: the spec's models alone take half a second to import.
 _HOMES = {
     "AsyncNamespace": "client",
-    "Call": "policy",
+    "Call": "observing",
     "Described": "bulk",
     "DirNamespace": "sync",
     "GlueNamespace": "sync",
@@ -59,6 +62,7 @@ _HOMES = {
     "Table": "model",
     "TableId": "model",
     "UnityNamespace": "sync",
+    "register": "short_names",
 }
 
 

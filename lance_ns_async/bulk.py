@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import monotonic
+from itertools import islice
 from typing import TypeAlias
 
 from lance_namespace.errors import (
@@ -57,6 +57,9 @@ _OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, Una
 """What, if it befalls a shared answer, befalls each of its tables; with any other each may still fare better."""
 
 
+_FIRST_GROUP, _LARGEST_GROUP = 500, 5_000
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """The outcome of a bulk describe: one bad table never spoils the others."""
@@ -64,6 +67,10 @@ class Described:
     tables: Mapping[TableId, Table] = field(default_factory=dict)
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
     """What went wrong for each id that is not in `tables`, in the order they were asked for."""
+
+    def outcome(self, id: TableId) -> Table | LanceNamespaceError:
+        """What became of one of the tables."""
+        return self.tables[id] if id in self.tables else self.errors[id]
 
     def raise_for_errors(self) -> Described:
         """Itself where all was found; otherwise raises the first error, saying how many more there are."""
@@ -75,6 +82,14 @@ class Described:
 
     def __len__(self) -> int:
         return len(self.tables) + len(self.errors)
+
+
+def groups(ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
+    """The ids in groups to be described one after another: small at first, so that the first answers come soon."""
+    waiting, size = iter(ids), _FIRST_GROUP
+    while group := [id if isinstance(id, TableId) else TableId(id) for id in islice(waiting, size)]:
+        yield group
+        size = min(2 * size, _LARGEST_GROUP)
 
 
 def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
@@ -96,24 +111,19 @@ def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
             yield from (One(parent.table(name)) for name in names)
 
 
-GIVE_UP = 30.0
-"""Seconds without any answer after which nothing more is asked of a catalog."""
-
-
 async def describe_tables(
     backend: Backend,
     ids: Iterable[TableId],
     *,
     max_in_flight: int,
     progress: Progress | None = None,
-    give_up: float = GIVE_UP,
 ) -> Described:
     """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had.
 
-    Where the catalog was unavailable to all for `give_up` seconds, or refuses who asks, the rest fails unasked.
+    Where the catalog refuses who asks, the rest fails unasked.
     """
     asked = dict.fromkeys(ids)
-    run = _Run(backend, progress, give_up)
+    run = _Run(backend, progress)
     sharing = backend.capabilities
     # What no shared answer gave is asked for by name, so that missing and denied stay apart.
     naming = replace(sharing, listing_has_locations=False, describe_batch=0)
@@ -123,11 +133,9 @@ async def describe_tables(
 
 
 class _Run:
-    def __init__(self, backend: Backend, progress: Progress | None, give_up: float) -> None:
+    def __init__(self, backend: Backend, progress: Progress | None) -> None:
         self._backend = backend
         self._progress = progress
-        self._give_up = give_up
-        self._answered = monotonic()
         self.tables: dict[TableId, Table] = {}
         self.errors: dict[TableId, LanceNamespaceError] = {}
         self.unseen: list[TableId] = []
@@ -158,24 +166,18 @@ class _Run:
             return ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
         return self._end
 
-    def _note(self, error: LanceNamespaceError | None) -> None:
-        """Learns from the outcome of a step whether there is use in another."""
+    def _note(self, error: LanceNamespaceError) -> None:
+        """Learns from an error whether there is use in asking for more."""
         if isinstance(error, UnauthenticatedError):
             # Whoever is nobody for one table is nobody for the others.
             why = f"not asked for, as who asks was refused: {error}"
             self._end = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
-        elif not isinstance(error, ServiceUnavailableError):
-            self._answered = monotonic()
-        elif (seconds := monotonic() - self._answered) > self._give_up:
-            why = f"not asked for, as nothing was answered for {seconds:.0f} s: {error}"
-            self._end = ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
 
     async def _one(self, id: TableId) -> None:
         try:
             self.tables[id] = await self._backend.describe_table(id)
-            self._note(None)
         except LanceNamespaceError as e:
-            self.errors[id] = e
+            self.errors[id] = _untraced(e)
             self._note(e)
 
     async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
@@ -184,8 +186,8 @@ class _Run:
         try:
             await work
         except LanceNamespaceError as e:
-            error = e
-        self._note(error)
+            error = _untraced(e)
+            self._note(error)
         # A scan that fails half-way has found some of them all the same.
         unseen = [id for id in map(parent.table, names) if id not in self.tables]
         if isinstance(error, _OF_ALL):
@@ -211,3 +213,13 @@ class _Run:
                         self.tables[id] = replace(table, id=id) if can.folds_case else table
                 if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break
+
+
+def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:
+    """The error without tracebacks: those would keep all that its call had in hand, some ten to twenty kilobytes."""
+    rest: list[BaseException | None] = [error]
+    while rest:
+        if (known := rest.pop()) is not None and known.__traceback__ is not None:
+            known.__traceback__ = None
+            rest += (known.__cause__, known.__context__)
+    return error

@@ -42,9 +42,12 @@ from lance_namespace.errors import (
 
 from lance_ns_async import data, derived, history, messages
 from lance_ns_async.listing import Lister
-from lance_ns_async.model import NamespaceId, Page, Table
+from lance_ns_async.locating import located, located_many
+from lance_ns_async.messages import Fields
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.paging import keep_all, take
+from lance_ns_async.tables import creating
 from lance_ns_async.versions import TableVersions
 
 
@@ -56,7 +59,7 @@ class AsyncNamespace(TableVersions, DataOperations):
     this class has not are unsupported. Spec: https://lance.org/format/namespace/operations.
     """
 
-    async def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+    async def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
         """The names of the namespaces directly below one; costs a call a page of the catalog's."""
         request = messages.coerced(ListNamespacesRequest, request)
         parent = self._namespace(request.id)
@@ -72,14 +75,14 @@ class AsyncNamespace(TableVersions, DataOperations):
         names = [self._backend.listed_name(parent.child(name)) for name in page.items]
         return ListNamespacesResponse(namespaces=names, page_token=page.token)
 
-    async def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+    async def describe_namespace(self, request: DescribeNamespaceRequest | Fields) -> DescribeNamespaceResponse:
         """The properties of a namespace; the root has none, and costs no call."""
         request = messages.coerced(DescribeNamespaceRequest, request)
         with self._operation():
             found = await derived.describe_namespace(self._backend, self._namespace(request.id))
         return DescribeNamespaceResponse(properties=dict(found))
 
-    async def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
+    async def create_namespace(self, request: CreateNamespaceRequest | Fields) -> CreateNamespaceResponse:
         """Makes a namespace. Mode ExistOk keeps one that is there; Overwrite replaces one that is empty."""
         request = messages.coerced(CreateNamespaceRequest, request)
         id = self._namespace(request.id)
@@ -97,7 +100,7 @@ class AsyncNamespace(TableVersions, DataOperations):
                     made = await derived.describe_namespace(self._backend, id)
         return CreateNamespaceResponse(properties=dict(made))
 
-    async def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
+    async def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:
         """Removes a namespace that is empty; mode Skip accepts a missing one. Data of tables is never touched."""
         request = messages.coerced(DropNamespaceRequest, request)
         id = self._namespace(request.id)
@@ -117,14 +120,14 @@ class AsyncNamespace(TableVersions, DataOperations):
                     raise
         return DropNamespaceResponse()
 
-    async def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+    async def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
         """Answers if the namespace exists, and raises NamespaceNotFoundError if not; see `exists` for a bool."""
         request = messages.coerced(NamespaceExistsRequest, request)
         with self._operation():
             await derived.describe_namespace(self._backend, self._namespace(request.id))
         return NamespaceExistsResponse()
 
-    async def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+    async def list_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
         """The names of the Lance tables in a namespace.
 
         Costs a call a page, and one more for each name where the catalog mixes other formats in; with
@@ -143,7 +146,7 @@ class AsyncNamespace(TableVersions, DataOperations):
                 page = await lister.page(parent, request.limit, request.page_token)
         return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
-    async def list_all_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+    async def list_all_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
         """The Lance tables of a namespace and of all below it, as ids joined by `$`.
 
         Sorted by name, the tables of a namespace before those of the namespaces in it.
@@ -153,18 +156,22 @@ class AsyncNamespace(TableVersions, DataOperations):
             page = await self._tree(request.id).page(request.limit, request.page_token)
         return ListTablesResponse(tables=[str(id) for id in page.items], page_token=page.token)
 
-    async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+    async def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
         """Where a table is and how to read it; costs one call.
 
-        With `vend_credentials` the storage options hold the credentials that the catalog gives out, if it does;
-        some catalogs need a second call for them. A version, tag or branch, `load_detailed_metadata` and
-        `check_declared` cost an open of the dataset.
+        With `vend_credentials` the storage options hold the credentials that the catalog gives out, if it does; where
+        that is left open they do if the property of that name says so, or the dataset is opened. Some catalogs need
+        more calls for them. What was answered up to a second ago may be answered again: an error, or credentials that
+        end, and later than in the minute in which Lance asks for new ones. A version, tag or branch,
+        `load_detailed_metadata` and `check_declared` cost an open of the dataset.
         """
         request = messages.coerced(DescribeTableRequest, request)
         snapshot = data.Snapshot(request.version, request.tag, request.branch)
         with self._operation():
-            table = await self._backend.describe_table(self._table(request.id), vend=bool(request.vend_credentials))
-            if request.load_detailed_metadata or snapshot != data.LATEST:
+            opens = bool(request.load_detailed_metadata or snapshot != data.LATEST)
+            vend = request.vend_credentials
+            table = await self._described(self._table(request.id), vend, opens=opens or bool(request.check_declared))
+            if opens:
                 found = await data.details(table, await self._pinned(table, snapshot))
                 response = messages.described(table, with_uri=request.with_table_uri, declared=False)
                 return messages.detailed(response, table.id, found)
@@ -173,29 +180,38 @@ class AsyncNamespace(TableVersions, DataOperations):
                 declared = table.version is None and await data.is_only_declared(table)
         return messages.described(table, with_uri=request.with_table_uri, declared=declared)
 
-    async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+    async def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
         """Answers if the table exists, and raises TableNotFoundError if not; see `exists` for a bool."""
         request = messages.coerced(TableExistsRequest, request)
         with self._operation():
-            table = await self._backend.describe_table(self._table(request.id))
+            table = await self._described(self._table(request.id), None, opens=request.version is not None)
             if request.version is not None:
                 await data.details(table, await self._pinned(table, data.Snapshot(request.version)))
         return TableExistsResponse()
 
     async def declare_table(
-        self, request: DeclareTableRequest, *, schema: pa.Schema | None = None
+        self, request: DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
     ) -> DeclareTableResponse:
         """Registers a table that has no data yet, at `location` or at the catalog's default place.
 
-        A `schema` is kept where the catalog keeps columns, which is Unity Catalog, and of no use elsewhere.
+        A `schema` is kept where the catalog keeps columns, which is Unity Catalog, and of no use elsewhere. With
+        `vend_credentials` the storage options are those of a describe, which it costs; if that fails, nothing stays.
+        Where tables can be renamed, the default place may hold one's data: if it is local, or `storage.*` tells how to
+        reach it, it is looked at, and refused by TableAlreadyExistsError.
         """
         request = messages.coerced(DeclareTableRequest, request)
         id = self._table(request.id)
         with self._operation():
             table = await self._backend.declare_table(id, request.location, request.properties or {}, schema)
+            can = self._backend.capabilities
+            async with creating.undone_if_it_fails(self._backend, table):
+                if can.vends and (can.vends_unasked if request.vend_credentials is None else request.vend_credentials):
+                    table = await located(self._backend, id)
+                if request.location is None and can.renames and creating.is_at_hand(table):
+                    await creating.check_empty(table)
         return messages.registration(table)
 
-    async def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+    async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
         """Registers a table whose data is at `location`; mode Overwrite replaces a registration, not its data."""
         request = messages.coerced(RegisterTableRequest, request)
         id = self._table(request.id)
@@ -209,7 +225,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         answer = messages.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 
-    async def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
+    async def deregister_table(self, request: DeregisterTableRequest | Fields) -> DeregisterTableResponse:
         """Removes a table from the catalog and leaves its data; tells where that is. Costs two calls."""
         request = messages.coerced(DeregisterTableRequest, request)
         with self._operation():
@@ -217,15 +233,15 @@ class AsyncNamespace(TableVersions, DataOperations):
         answer = messages.registration(table)
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
-    async def drop_table(self, request: DropTableRequest) -> DropTableResponse:
+    async def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
         """Removes a table from the catalog, and then its data with everything under its location.
 
-        Raises InvalidTableStateError, and removes nothing, where other tables lie under it. Costs two calls, and
-        listing and deleting what is stored.
+        Raises InvalidTableStateError, and removes nothing, where other tables lie under it. Costs two calls, those
+        for credentials, and listing and deleting what is stored.
         """
         request = messages.coerced(DropTableRequest, request)
         with self._operation():
-            table = await self._backend.describe_table(self._table(request.id))
+            table = await located(self._backend, self._table(request.id))
             await data.check_alone(table)
             await self._backend.deregister_table(table.id)
             try:
@@ -235,7 +251,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         answer = messages.registration(table)
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
-    async def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
+    async def rename_table(self, request: RenameTableRequest | Fields) -> RenameTableResponse:
         """Gives a table another name, and with `new_namespace_id` another namespace; its data stays where it is."""
         request = messages.coerced(RenameTableRequest, request)
         id = self._table(request.id)
@@ -245,10 +261,19 @@ class AsyncNamespace(TableVersions, DataOperations):
             await self._backend.rename_table(id, to)
         return RenameTableResponse()
 
+    async def _described(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
+        if vend:
+            return await self._backend.renewed(id)
+        if vend is None and (opens or self._backend.capabilities.vends_unasked):
+            return await located(self._backend, id)
+        return await self._backend.describe_table(id)
+
     async def _written(self, lister: Lister, parent: NamespaceId, request: ListTablesRequest) -> Page[str]:
         async def keep(names: Sequence[str]) -> Sequence[str]:
-            written = await data.written(await lister.tables(parent, names))
-            return [table.id.name for table in written]
+            tables = await lister.tables(parent, names)
+            if self._backend.capabilities.vends:
+                tables = await located_many(self._backend, tables, max_in_flight=self._workers(None))
+            return [table.id.name for table in await data.written(tables)]
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
             return lister.ordered(await self._backend.list_tables(parent, token, size))

@@ -119,3 +119,6 @@ async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_
         await worker()
     if errors:
         raise errors[0]
+    if group.cancel_scope.cancel_called:
+        # Cancelled from outside in the turn in which a scope inside was: anyio may take the one for the other.
+        raise asyncio.CancelledError

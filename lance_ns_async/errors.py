@@ -46,6 +46,7 @@ COMMON_ERRORS: ErrorTable = {
     "refused": ServiceUnavailableError,
     "disconnected": ServiceUnavailableError,
     "deadline": ServiceUnavailableError,
+    "circuit": ServiceUnavailableError,
 }
 """What can happen on every wire."""
 

@@ -21,6 +21,7 @@ from lance_namespace.errors import (
 from lance_ns_async import manifests
 from lance_ns_async.backends.base import Backend, Version, Versions
 from lance_ns_async.concurrency import each
+from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 
 if TYPE_CHECKING:
@@ -72,10 +73,8 @@ async def present(backend: Backend, id: TableId) -> Sequence[Version]:
 
 async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, int | None]]) -> int:
     """Removes versions and their manifests; gives how many. A range without end goes up to the latest, which stays."""
-    _must_commit(backend)
     known = await _known(backend, id, all=True)
     table = known.table
-    _must_be_managed(table)
     found = await _present(known)
     if not found:
         return 0
@@ -94,7 +93,10 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
             raise InvalidTableStateError(
                 f"Invalid table state: {id} (version {version.number} must stay: {needed[version.number]} needs it)"
             )
-    await backend.forget_versions(id, [version.number for version in going])
+    numbers = [version.number for version in going]
+    if not table.managed_versioning:
+        return await manifests.clean_up(table, numbers)
+    await backend.forget_versions(id, numbers)
     await manifests.remove(table, going)
     return len(going)
 
@@ -113,7 +115,7 @@ async def _published(made: Versions) -> None:
 async def _known(backend: Backend, id: TableId, *, all: bool) -> Versions:
     if backend.capabilities.commits_versions:
         return await backend.table_versions(id, all=all)
-    return Versions(await backend.describe_table(id), [])
+    return Versions(await located(backend, id), [])
 
 
 async def _present(known: Versions) -> Sequence[Version]:

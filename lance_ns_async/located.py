@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from lance_ns_async import data
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.credentials import Shared
 from lance_ns_async.data import LATEST, Snapshot
+from lance_ns_async.locating import located
 from lance_ns_async.model import Page, Table
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.session import Session
 from lance_ns_async.tables.face import connecting
-from lance_ns_async.tables.locating import located
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class LocatedTables(Session):
 
     def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
         super().__init__(backend, caller, namespace_id)
+        self._backend: Shared = Shared(backend)
         self._opener = Opener()
 
     @classmethod

@@ -125,6 +125,16 @@ async def needed(table: Table) -> Mapping[int, str]:
     return await data.in_thread(table, work)
 
 
+async def clean_up(table: Table, numbers: Sequence[int]) -> int:
+    """Removes versions that the storage committed, and the files that only they need; gives how many."""
+
+    def work() -> int:
+        removed: int = data.opened(table, data.LATEST).cleanup_old_versions(versions=[*numbers]).old_versions
+        return removed
+
+    return await data.in_thread(table, work, changes=True)
+
+
 async def remove(table: Table, versions: Iterable[Version]) -> None:
     """Deletes the manifests of versions; one that is gone already is no error."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
-from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import bulk, derived, messages
 from lance_ns_async.bulk import Described
 from lance_ns_async.listing import Listed, Lister, Wanted
-from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.session import Session
 
 
@@ -38,6 +38,22 @@ class ManyTables(Session):
             return await bulk.describe_tables(
                 self._backend, checked, max_in_flight=self._workers(max_in_flight), progress=progress
             )
+
+    async def stream_tables(
+        self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
+    ) -> AsyncGenerator[tuple[TableId, Table | LanceNamespaceError], None]:
+        """Describes any number of tables in bounded memory; gives each id with what became of it, in their order.
+
+        `ids` may be an endless iterator and is read as it goes on, in groups of at first 500 and later 5,000, each of
+        which is described as `describe_tables` does it. An id that cannot be one raises InvalidInputError before its
+        group is described.
+        """
+        for group in bulk.groups(ids):
+            described = await self.describe_tables(group, max_in_flight=max_in_flight)
+            for id in group:
+                yield id, described.outcome(id)
+            # Or it would be held while the next group is described.
+            del described
 
     async def list_many(
         self,

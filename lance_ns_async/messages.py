@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace import DeclareTableResponse, DescribeTableResponse, TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 M = TypeVar("M", bound=BaseModel)
+
+
+Fields = Mapping[str, Any]
+"""A request as a dict, by the names of its model's fields."""
 
 
 def coerced(model: type[M], request: object) -> M:

@@ -32,10 +32,11 @@ from lance_namespace.errors import TableAlreadyExistsError, UnsupportedOperation
 from lance_ns_async import data, messages
 from lance_ns_async.bulk import Progress
 from lance_ns_async.data import Snapshot
+from lance_ns_async.locating import located
+from lance_ns_async.messages import Fields
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables import arrow, creating, many, reading, searching, writing
 from lance_ns_async.tables.creating import Content, Made
-from lance_ns_async.tables.locating import located
 from lance_ns_async.tables.many import Opened
 from lance_ns_async.upkeep import TableUpkeep
 
@@ -49,7 +50,7 @@ class DataOperations(TableUpkeep):
     Nothing that changes a table is ever sent twice: after a time-out the error says that the outcome is unknown.
     """
 
-    async def create_table(self, request: CreateTableRequest, request_data: bytes) -> CreateTableResponse:
+    async def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it; where that fails, neither stays.
 
         Mode ExistOk keeps one that is registered, even if nothing was written to it yet; Overwrite writes a version
@@ -68,7 +69,7 @@ class DataOperations(TableUpkeep):
             properties=answer.properties,
         )
 
-    async def create_empty_table(self, request: CreateEmptyTableRequest) -> CreateEmptyTableResponse:
+    async def create_empty_table(self, request: CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
         """What `declare_table` does, which took its place in the spec. Mode ExistOk keeps one that is there."""
         request = messages.coerced(CreateEmptyTableRequest, request)
         id = self._table(request.id)
@@ -85,7 +86,9 @@ class DataOperations(TableUpkeep):
             location=answer.location, storage_options=answer.storage_options, properties=answer.properties
         )
 
-    async def insert_into_table(self, request: InsertIntoTableRequest, request_data: bytes) -> InsertIntoTableResponse:
+    async def insert_into_table(
+        self, request: InsertIntoTableRequest | Fields, request_data: bytes
+    ) -> InsertIntoTableResponse:
         """Adds the rows of an Arrow IPC stream, or with mode Overwrite has them replace all that there are.
 
         The first version of a table that was only declared is written so, too.
@@ -99,7 +102,7 @@ class DataOperations(TableUpkeep):
         return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=written.version)
 
     async def merge_insert_into_table(
-        self, request: MergeInsertIntoTableRequest, request_data: bytes
+        self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
     ) -> MergeInsertIntoTableResponse:
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts, deletes, all in one version."""
         request = messages.coerced(MergeInsertIntoTableRequest, request)
@@ -117,7 +120,7 @@ class DataOperations(TableUpkeep):
             version=version,
         )
 
-    async def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
+    async def update_table(self, request: UpdateTableRequest | Fields) -> UpdateTableResponse:
         """Sets columns to what SQL expressions give, in all rows or in those that fit the predicate."""
         request = messages.coerced(UpdateTableRequest, request)
         new = writing.updates(request.updates)
@@ -133,7 +136,7 @@ class DataOperations(TableUpkeep):
         count, version = await self._change(request.id, update, Snapshot(branch=request.branch))
         return UpdateTableResponse(updated_rows=count, version=version)
 
-    async def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
+    async def delete_from_table(self, request: DeleteFromTableRequest | Fields) -> DeleteFromTableResponse:
         """Deletes the rows that fit the predicate; old versions keep them."""
         request = messages.coerced(DeleteFromTableRequest, request)
 
@@ -145,14 +148,14 @@ class DataOperations(TableUpkeep):
         version = await self._change(request.id, delete, Snapshot(branch=request.branch))
         return DeleteFromTableResponse(version=version)
 
-    async def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
+    async def count_table_rows(self, request: CountTableRowsRequest | Fields) -> CountTableRowsResponse:
         """How many rows there are, or how many that fit the predicate."""
         request = messages.coerced(CountTableRowsRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
         count = await self._read(request.id, lambda it, _: reading.count(it, request.predicate), snapshot)
         return CountTableRowsResponse(count=count)
 
-    async def query_table(self, request: QueryTableRequest) -> QueryTableResponse:
+    async def query_table(self, request: QueryTableRequest | Fields) -> QueryTableResponse:
         """The `k` rows nearest to a vector, or best for a text, or the first that fit a filter; an Arrow IPC file.
 
         An empty vector searches for none. Searched rows come with their `_distance` or `_score`; several vectors
@@ -163,7 +166,7 @@ class DataOperations(TableUpkeep):
         snapshot = Snapshot(request.version, branch=request.branch)
         return QueryTableResponse(data=await self._read(request.id, lambda it, _: reading.query(it, request), snapshot))
 
-    async def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest) -> str:
+    async def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest | Fields) -> str:
         """How a query would be run."""
         request = messages.coerced(ExplainTableQueryPlanRequest, request)
         query, verbose = request.query, bool(request.verbose)
@@ -171,7 +174,7 @@ class DataOperations(TableUpkeep):
         snapshot = Snapshot(query.version, branch=request.branch or query.branch)
         return await self._read(request.id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
 
-    async def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
+    async def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest | Fields) -> str:
         """How a query was run, and what each step took; runs it."""
         request = messages.coerced(AnalyzeTableQueryPlanRequest, request)
         searching.check(request)
@@ -197,7 +200,8 @@ class DataOperations(TableUpkeep):
     ) -> Opened:
         """Opens many tables side by side, each once; one that fails is in `errors` and spoils no other.
 
-        Costs a call and an open each. The limits are those of `describe_tables`.
+        Costs an open each, and a call each, or what `describe_tables` costs where the catalog has no credentials to
+        give. The limits are those of `describe_tables`.
         """
         checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
         for id in checked:

@@ -94,11 +94,12 @@ async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tupl
 async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
     """At most `limit` names from where `page_token` says, and the token to go on with; None takes all.
 
-    Names are handed to `keep` no further than the limit needs.
+    Names are handed to `keep` no further than the limit needs, and each is given once.
     """
     check_limit(limit)
     cursor = Cursor.decode(page_token)
-    found: list[str] = []
+    # Pages may overlap where something is made or removed while they are read.
+    found: dict[str, None] = {}
 
     def size(token: str | None) -> int | None:
         return cursor.size if token == cursor.token and cursor.after is not None else limit
@@ -109,11 +110,11 @@ async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_to
             while names:
                 wanted = len(names) if limit is None else limit - len(found)
                 tried, names = names[:wanted], names[wanted:]
-                found += await keep(tried)
+                found.update(dict.fromkeys(await keep([name for name in tried if name not in found])))
                 if len(found) == limit:
                     following = Cursor(token, tried[-1], size(token)) if names else Cursor(page.token)
-                    return Page(found, following.encode() if following != Cursor() else None)
-    return Page(found)
+                    return Page(list(found), following.encode() if following != Cursor() else None)
+    return Page(list(found))
 
 
 def check_limit(limit: int | None) -> None:

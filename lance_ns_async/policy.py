@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import partial
 from random import uniform
 from time import monotonic
 from typing import TypeVar
@@ -17,7 +18,10 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Servi
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for
+from lance_ns_async.hedging import hedged
 from lance_ns_async.model import Id
+from lance_ns_async.observing import Call, Observer, Observers
+from lance_ns_async.traffic import Outcome, Traffic, shared
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -43,60 +47,31 @@ class Policy:
     backoff_max: float = 5.0
     """The longest pause of all, unless the server asks for a longer one."""
     max_in_flight: int = 32
-    """How many calls may be under way at once."""
+    """How many calls may be under way at once, those of all namespaces with the same properties together."""
+    adaptive: bool = True
+    """Whether fewer are under way while the catalog bears no more; if not, `max_in_flight` may always be."""
+    circuit_after: float = 30.0
+    """How long a catalog may answer nothing at all before calls fail unsent, but for one now and then."""
+    hedge_after: float | None = None
+    """How long a read may take before it is sent a second time, beside the first; None for never."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
             least = 1 if limit.name == "max_in_flight" else 0
-            if not value >= least or (value == 0 and limit.name.endswith("timeout")):
+            if value is None and limit.name == "hedge_after":
+                continue
+            if not value >= least or (value == 0 and limit.name.endswith(("timeout", "hedge_after"))):
                 raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
+
+    def traffic(self, key: Hashable | None = None) -> Traffic:
+        """Slots for calls: the same ones for the same key, and for None ones of their own."""
+        made = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
+        return made(adaptive=self.adaptive, patience=self.circuit_after)
 
     def pause(self, attempt: int) -> float:
         """How long to wait, by chance, before what was tried that often is tried again."""
         return uniform(0, min(self.backoff_max, self.backoff_initial * 2.0 ** min(attempt - 1, 64)))
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What is told of one sending of a remote call."""
-
-    operation: str
-    subject: Id
-    attempt: int
-    """1 for the first sending."""
-    seconds: float
-    outcome: str
-    """`"ok"`, the failure's most specific code, the error's name for an answer we refuse, or `"cancelled"`."""
-
-
-Observer = Callable[[Call], None]
-"""Is told of calls, in the event loop's thread: it must neither block nor raise."""
-
-
-class Observers:
-    """Those who want to be told of calls."""
-
-    def __init__(self) -> None:
-        self.all: tuple[Observer, ...] = ()
-
-    @contextmanager
-    def with_one(self, observer: Observer) -> Iterator[None]:
-        """One more while the context is open. Other threads may come and go meanwhile."""
-        self.all = (*self.all, observer)
-        try:
-            yield
-        finally:
-            at = self.all.index(observer)
-            self.all = (*self.all[:at], *self.all[at + 1 :])
-
-    def tell(self, call: Call) -> None:
-        """Tells each of them."""
-        for observer in self.all:
-            try:
-                observer(call)
-            except Exception:  # what became of the call must not depend on who watches it
-                log.exception("an observer of remote calls failed")
 
 
 @contextmanager
@@ -134,11 +109,20 @@ def remaining() -> float | None:
 class Caller:
     """Makes remote calls within a policy; one caller serves all callers of one catalog."""
 
-    def __init__(self, policy: Policy, errors: ErrorTable, observers: Observers | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        errors: ErrorTable,
+        observers: Observers | None = None,
+        *,
+        traffic: Traffic | None = None,
+    ) -> None:
         self.policy = policy
         self._errors = errors
         self._observers = observers or Observers()
-        self._slots = asyncio.Semaphore(policy.max_in_flight)
+        self._enough = min(policy.attempt_timeout, policy.operation_timeout) / 2
+        """Seconds in which a catalog that is well would have answered."""
+        self.traffic = traffic or policy.traffic()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Tells `observer` of every call made while the context is open."""
@@ -155,50 +139,54 @@ class Caller:
         Raises the `lance_namespace.errors` error that the failure means.
         """
         until = _deadline.get() or monotonic() + self.policy.operation_timeout
+        once = partial(self._attempt, send, subject, operation, 1, until)
         try:
-            return await self._attempt(send, subject, operation, 1, until)
+            if safe and self.policy.hedge_after is not None:
+                sendings = iter((once, partial(once, hedge=True)))
+                return await hedged(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
+            return await once()
         except Failure as failure:
             first = failure
         return await self._persist(send, first, subject, operation, safe, until)
 
     async def _attempt(
-        self, send: Callable[[], Awaitable[T]], subject: Id, operation: str, attempt: int, until: float
+        self,
+        send: Callable[[], Awaitable[T]],
+        subject: Id,
+        operation: str,
+        attempt: int,
+        until: float,
+        hedge: bool = False,
     ) -> T:
-        await self._take_slot(until)
-        started = monotonic()
-        outcome = "failed"
+        started = await self.traffic.enter(operation, subject, until=until)
+        told, became = "failed", Outcome.ABANDONED
         try:
             limit = min(self.policy.attempt_timeout, until - started)
             async with asyncio.timeout(limit):
                 result = await send()
-            outcome = "ok"
+            told, became = "ok", Outcome.ANSWERED
             return result
         except TimeoutError:
-            outcome = "timeout"
+            told, became = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
-            outcome = str(failure.codes[0])
+            told, became = str(failure.codes[0]), self._became(failure, subject, operation)
             raise
-        except (LanceNamespaceError, asyncio.CancelledError) as error:
-            outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
+        except LanceNamespaceError as error:
+            told, became = type(error).__name__, Outcome.ANSWERED
+            raise
+        except asyncio.CancelledError:
+            told = "cancelled"
             raise
         finally:
-            self._slots.release()
-            self._tell(operation, subject, attempt, monotonic() - started, outcome)
+            self._tell(operation, subject, attempt, monotonic() - started, told, hedge)
+            await self.traffic.leave(started, operation, subject, became, why=told, until=until)
 
-    async def _take_slot(self, until: float) -> None:
-        left = until - monotonic()
-        if left <= 0:
-            raise Failure("deadline", message="its time was over before it was sent", delivered=False)
-        if not self._slots.locked():
-            await self._slots.acquire()
-            return
-        try:
-            async with asyncio.timeout(left):
-                await self._slots.acquire()
-        except TimeoutError:
-            message = f"its time was over while {self.policy.max_in_flight} other calls were in flight"
-            raise Failure("deadline", message=message, delivered=False) from None
+    def _became(self, failure: Failure, subject: Id, operation: str) -> Outcome:
+        error = error_class(failure, subject, operation, self._errors)
+        if issubclass(error, ThrottlingError) or 503 in failure.codes:
+            return Outcome.REFUSED
+        return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
 
     async def _persist(
         self,
@@ -221,17 +209,20 @@ class Caller:
         def passing(failure: BaseException) -> bool:
             if not isinstance(failure, Failure) or not (safe or failure.delivered is False):
                 return False
+            if failure.codes[0] == "circuit":
+                return False
             error = error_class(failure, subject, operation, self._errors)
             return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
-        too_late = False
+        too_late = too_many = False
 
         def stop(state: RetryCallState) -> bool:
-            nonlocal too_late
+            nonlocal too_late, too_many
             if stop_after_attempt(self.policy.max_retries + 1)(state):
                 return True
             too_late = monotonic() + state.upcoming_sleep >= until
-            return too_late
+            too_many = not too_late and not self.traffic.may_repeat()
+            return too_late or too_many
 
         retrying = AsyncRetrying(
             sleep=asyncio.sleep,
@@ -247,6 +238,8 @@ class Caller:
             if too_late:
                 asked = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
                 last.message += f"; not sent again within the operation's time{asked}"
+            if too_many:
+                last.message += "; not sent again, as most calls to this catalog fail"
             if not safe and last.delivered is None:
                 last.message += "; whether it took effect is unknown"
             raise error_for(last, subject, operation, self._errors) from last
@@ -256,8 +249,8 @@ class Caller:
         asked = failure.retry_after if isinstance(failure, Failure) else None
         return self.policy.pause(state.attempt_number) + (asked or 0.0)
 
-    def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str) -> None:
+    def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, subject, outcome, seconds * 1e3, attempt)
         if self._observers.all:
-            self._observers.tell(Call(operation, subject, attempt, seconds, outcome))
+            self._observers.tell(Call(operation, subject, attempt, seconds, outcome, hedge))

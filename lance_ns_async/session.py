@@ -16,7 +16,8 @@ from lance_ns_async import messages, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.listing import Lister
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.policy import Caller, Observer, Policy, deadline
+from lance_ns_async.observing import Observer
+from lance_ns_async.policy import Caller, Policy, deadline
 from lance_ns_async.settings import Settings
 from lance_ns_async.tree import Tree
 
@@ -41,8 +42,9 @@ class Session:
         """
         backend_class = registry.load(impl)
         settings = backend_class.settings.parse(properties)
-        caller = Caller(settings.within(policy or settings.policy()), backend_class.errors)
-        return cls(backend_class.open(settings, caller), caller, _namespace_id(impl, settings, properties))
+        limits, namespace_id = settings.within(policy or settings.policy()), _namespace_id(impl, settings, properties)
+        caller = Caller(limits, backend_class.errors, traffic=limits.traffic(namespace_id))
+        return cls(backend_class.open(settings, caller), caller, namespace_id)
 
     def namespace_id(self) -> str:
         """Equal for equal properties within a process; names the catalog and holds no secret."""

@@ -105,6 +105,9 @@ class Settings(BaseModel, ABC):
 
     max_retries: int = Field(default=_USUAL.max_retries, ge=0)
     max_in_flight: int = Field(default=_USUAL.max_in_flight, ge=1)
+    adaptive: bool = _USUAL.adaptive
+    circuit_after: Seconds = Field(default=_USUAL.circuit_after, ge=0)
+    hedge_after: Seconds | None = Field(default=None, gt=0)
     attempt_timeout: Seconds | None = Field(default=None, gt=0)
     """None means what is usual for the backend."""
     operation_timeout: Seconds = Field(default=_USUAL.operation_timeout, gt=0)
@@ -131,6 +134,9 @@ class Settings(BaseModel, ABC):
         return Policy(
             max_retries=self.max_retries,
             max_in_flight=self.max_in_flight,
+            adaptive=self.adaptive,
+            circuit_after=self.circuit_after,
+            hedge_after=self.hedge_after,
             attempt_timeout=self.attempt_timeout or self.usual_attempt(),
             operation_timeout=self.operation_timeout,
             backoff_initial=self.backoff_initial,

@@ -51,14 +51,16 @@ from lance_namespace import (
     TableExistsRequest,
     TableExistsResponse,
 )
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.bulk import Described, Progress
+from lance_ns_async.bulk import Described, Progress, groups
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.listing import Listed, Wanted
 from lance_ns_async.loop import BackgroundLoop, guard
-from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.policy import Observer, Policy
+from lance_ns_async.messages import Fields
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.observing import Observer
+from lance_ns_async.policy import Policy
 from lance_ns_async.sync_operations import SyncDataOperations
 
 P = ParamSpec("P")
@@ -135,83 +137,89 @@ class Namespace(SyncDataOperations):
         """See `AsyncNamespace.observe`; `observer` is called in the background thread."""
         return self._open().client.observe(observer)
 
-    def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+    def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
         """See `AsyncNamespace.list_namespaces`."""
         return self._call(AsyncNamespace.list_namespaces, request)
 
-    def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+    def describe_namespace(self, request: DescribeNamespaceRequest | Fields) -> DescribeNamespaceResponse:
         """See `AsyncNamespace.describe_namespace`."""
         return self._call(AsyncNamespace.describe_namespace, request)
 
-    def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
+    def create_namespace(self, request: CreateNamespaceRequest | Fields) -> CreateNamespaceResponse:
         """See `AsyncNamespace.create_namespace`."""
         return self._call(AsyncNamespace.create_namespace, request)
 
-    def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
+    def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:
         """See `AsyncNamespace.drop_namespace`."""
         return self._call(AsyncNamespace.drop_namespace, request)
 
-    def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+    def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
         """See `AsyncNamespace.namespace_exists`."""
         return self._call(AsyncNamespace.namespace_exists, request)
 
-    def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+    def list_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
         """See `AsyncNamespace.list_tables`."""
         return self._call(AsyncNamespace.list_tables, request)
 
-    def list_all_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+    def list_all_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
         """See `AsyncNamespace.list_all_tables`."""
         return self._call(AsyncNamespace.list_all_tables, request)
 
-    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+    def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
         """See `AsyncNamespace.describe_table`."""
         return self._call(AsyncNamespace.describe_table, request)
 
-    def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+    def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
         """See `AsyncNamespace.table_exists`."""
         return self._call(AsyncNamespace.table_exists, request)
 
-    def declare_table(self, request: DeclareTableRequest, *, schema: pa.Schema | None = None) -> DeclareTableResponse:
+    def declare_table(
+        self, request: DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
+    ) -> DeclareTableResponse:
         """See `AsyncNamespace.declare_table`."""
         return self._call(AsyncNamespace.declare_table, request, schema=schema)
 
-    def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+    def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
         """See `AsyncNamespace.register_table`."""
         return self._call(AsyncNamespace.register_table, request)
 
-    def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
+    def deregister_table(self, request: DeregisterTableRequest | Fields) -> DeregisterTableResponse:
         """See `AsyncNamespace.deregister_table`."""
         return self._call(AsyncNamespace.deregister_table, request)
 
-    def drop_table(self, request: DropTableRequest) -> DropTableResponse:
+    def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
         """See `AsyncNamespace.drop_table`."""
         return self._call(AsyncNamespace.drop_table, request)
 
-    def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
+    def rename_table(self, request: RenameTableRequest | Fields) -> RenameTableResponse:
         """See `AsyncNamespace.rename_table`."""
         return self._call(AsyncNamespace.rename_table, request)
 
-    def list_table_versions(self, request: ListTableVersionsRequest) -> ListTableVersionsResponse:
+    def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
         """See `AsyncNamespace.list_table_versions`."""
         return self._call(AsyncNamespace.list_table_versions, request)
 
-    def describe_table_version(self, request: DescribeTableVersionRequest) -> DescribeTableVersionResponse:
+    def describe_table_version(self, request: DescribeTableVersionRequest | Fields) -> DescribeTableVersionResponse:
         """See `AsyncNamespace.describe_table_version`."""
         return self._call(AsyncNamespace.describe_table_version, request)
 
-    def create_table_version(self, request: CreateTableVersionRequest) -> CreateTableVersionResponse:
+    def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
         """See `AsyncNamespace.create_table_version`."""
         return self._call(AsyncNamespace.create_table_version, request)
 
-    def batch_create_table_versions(self, request: BatchCreateTableVersionsRequest) -> BatchCreateTableVersionsResponse:
+    def batch_create_table_versions(
+        self, request: BatchCreateTableVersionsRequest | Fields
+    ) -> BatchCreateTableVersionsResponse:
         """See `AsyncNamespace.batch_create_table_versions`."""
         return self._call(AsyncNamespace.batch_create_table_versions, request)
 
-    def batch_commit_tables(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
+    def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
         """See `AsyncNamespace.batch_commit_tables`."""
         return self._call(AsyncNamespace.batch_commit_tables, request)
 
-    def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
+    def batch_delete_table_versions(
+        self, request: BatchDeleteTableVersionsRequest | Fields
+    ) -> BatchDeleteTableVersionsResponse:
         """See `AsyncNamespace.batch_delete_table_versions`."""
         return self._call(AsyncNamespace.batch_delete_table_versions, request)
 
@@ -245,6 +253,15 @@ class Namespace(SyncDataOperations):
         return self._call(
             AsyncNamespace.list_many, list(namespaces), wanted=wanted, max_in_flight=max_in_flight, timeout=timeout
         )
+
+    def stream_tables(
+        self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
+    ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
+        """See `AsyncNamespace.stream_tables`."""
+        for group in groups(ids):
+            described = self.describe_tables(group, max_in_flight=max_in_flight)
+            for id in group:
+                yield id, described.outcome(id)
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""

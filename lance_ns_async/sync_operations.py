@@ -68,6 +68,7 @@ from lance_namespace import (
 )
 
 from lance_ns_async.bulk import Progress
+from lance_ns_async.messages import Fields
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.tables.many import Opened
 
@@ -92,45 +93,47 @@ class SyncDataOperations(LanceNamespace):
     ) -> T:
         """What the operation gives, run where the async namespace lives."""
 
-    def create_table(self, request: CreateTableRequest, request_data: bytes) -> CreateTableResponse:
+    def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
         """See `AsyncNamespace.create_table`."""
         return self._call(DataOperations.create_table, request, request_data)
 
-    def create_empty_table(self, request: CreateEmptyTableRequest) -> CreateEmptyTableResponse:
+    def create_empty_table(self, request: CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
         """See `AsyncNamespace.create_empty_table`."""
         return self._call(DataOperations.create_empty_table, request)
 
-    def insert_into_table(self, request: InsertIntoTableRequest, request_data: bytes) -> InsertIntoTableResponse:
+    def insert_into_table(
+        self, request: InsertIntoTableRequest | Fields, request_data: bytes
+    ) -> InsertIntoTableResponse:
         """See `AsyncNamespace.insert_into_table`."""
         return self._call(DataOperations.insert_into_table, request, request_data)
 
     def merge_insert_into_table(
-        self, request: MergeInsertIntoTableRequest, request_data: bytes
+        self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
     ) -> MergeInsertIntoTableResponse:
         """See `AsyncNamespace.merge_insert_into_table`."""
         return self._call(DataOperations.merge_insert_into_table, request, request_data)
 
-    def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
+    def update_table(self, request: UpdateTableRequest | Fields) -> UpdateTableResponse:
         """See `AsyncNamespace.update_table`."""
         return self._call(DataOperations.update_table, request)
 
-    def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
+    def delete_from_table(self, request: DeleteFromTableRequest | Fields) -> DeleteFromTableResponse:
         """See `AsyncNamespace.delete_from_table`."""
         return self._call(DataOperations.delete_from_table, request)
 
-    def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
+    def count_table_rows(self, request: CountTableRowsRequest | Fields) -> CountTableRowsResponse:
         """See `AsyncNamespace.count_table_rows`."""
         return self._call(DataOperations.count_table_rows, request)
 
-    def query_table(self, request: QueryTableRequest) -> QueryTableResponse:
+    def query_table(self, request: QueryTableRequest | Fields) -> QueryTableResponse:
         """See `AsyncNamespace.query_table`."""
         return self._call(DataOperations.query_table, request)
 
-    def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest) -> str:
+    def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest | Fields) -> str:
         """See `AsyncNamespace.explain_table_query_plan`."""
         return self._call(DataOperations.explain_table_query_plan, request)
 
-    def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
+    def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest | Fields) -> str:
         """See `AsyncNamespace.analyze_table_query_plan`."""
         return self._call(DataOperations.analyze_table_query_plan, request)
 
@@ -157,84 +160,88 @@ class SyncDataOperations(LanceNamespace):
         """See `AsyncNamespace.write`."""
         return self._call(DataOperations.write, id, data, mode=mode)
 
-    def create_table_index(self, request: CreateTableIndexRequest) -> CreateTableIndexResponse:
+    def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:
         """See `AsyncNamespace.create_table_index`."""
         return self._call(DataOperations.create_table_index, request)
 
-    def create_table_scalar_index(self, request: CreateTableIndexRequest) -> CreateTableScalarIndexResponse:
+    def create_table_scalar_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableScalarIndexResponse:
         """See `AsyncNamespace.create_table_scalar_index`."""
         return self._call(DataOperations.create_table_scalar_index, request)
 
-    def list_table_indices(self, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
+    def list_table_indices(self, request: ListTableIndicesRequest | Fields) -> ListTableIndicesResponse:
         """See `AsyncNamespace.list_table_indices`."""
         return self._call(DataOperations.list_table_indices, request)
 
-    def describe_table_index_stats(self, request: DescribeTableIndexStatsRequest) -> DescribeTableIndexStatsResponse:
+    def describe_table_index_stats(
+        self, request: DescribeTableIndexStatsRequest | Fields
+    ) -> DescribeTableIndexStatsResponse:
         """See `AsyncNamespace.describe_table_index_stats`."""
         return self._call(DataOperations.describe_table_index_stats, request)
 
-    def drop_table_index(self, request: DropTableIndexRequest) -> DropTableIndexResponse:
+    def drop_table_index(self, request: DropTableIndexRequest | Fields) -> DropTableIndexResponse:
         """See `AsyncNamespace.drop_table_index`."""
         return self._call(DataOperations.drop_table_index, request)
 
-    def get_table_stats(self, request: GetTableStatsRequest) -> GetTableStatsResponse:
+    def get_table_stats(self, request: GetTableStatsRequest | Fields) -> GetTableStatsResponse:
         """See `AsyncNamespace.get_table_stats`."""
         return self._call(DataOperations.get_table_stats, request)
 
-    def restore_table(self, request: RestoreTableRequest) -> RestoreTableResponse:
+    def restore_table(self, request: RestoreTableRequest | Fields) -> RestoreTableResponse:
         """See `AsyncNamespace.restore_table`."""
         return self._call(DataOperations.restore_table, request)
 
-    def list_table_tags(self, request: ListTableTagsRequest) -> ListTableTagsResponse:
+    def list_table_tags(self, request: ListTableTagsRequest | Fields) -> ListTableTagsResponse:
         """See `AsyncNamespace.list_table_tags`."""
         return self._call(DataOperations.list_table_tags, request)
 
-    def get_table_tag_version(self, request: GetTableTagVersionRequest) -> GetTableTagVersionResponse:
+    def get_table_tag_version(self, request: GetTableTagVersionRequest | Fields) -> GetTableTagVersionResponse:
         """See `AsyncNamespace.get_table_tag_version`."""
         return self._call(DataOperations.get_table_tag_version, request)
 
-    def create_table_tag(self, request: CreateTableTagRequest) -> CreateTableTagResponse:
+    def create_table_tag(self, request: CreateTableTagRequest | Fields) -> CreateTableTagResponse:
         """See `AsyncNamespace.create_table_tag`."""
         return self._call(DataOperations.create_table_tag, request)
 
-    def update_table_tag(self, request: UpdateTableTagRequest) -> UpdateTableTagResponse:
+    def update_table_tag(self, request: UpdateTableTagRequest | Fields) -> UpdateTableTagResponse:
         """See `AsyncNamespace.update_table_tag`."""
         return self._call(DataOperations.update_table_tag, request)
 
-    def delete_table_tag(self, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
+    def delete_table_tag(self, request: DeleteTableTagRequest | Fields) -> DeleteTableTagResponse:
         """See `AsyncNamespace.delete_table_tag`."""
         return self._call(DataOperations.delete_table_tag, request)
 
-    def create_table_branch(self, request: CreateTableBranchRequest) -> CreateTableBranchResponse:
+    def create_table_branch(self, request: CreateTableBranchRequest | Fields) -> CreateTableBranchResponse:
         """See `AsyncNamespace.create_table_branch`."""
         return self._call(DataOperations.create_table_branch, request)
 
-    def list_table_branches(self, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
+    def list_table_branches(self, request: ListTableBranchesRequest | Fields) -> ListTableBranchesResponse:
         """See `AsyncNamespace.list_table_branches`."""
         return self._call(DataOperations.list_table_branches, request)
 
-    def delete_table_branch(self, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
+    def delete_table_branch(self, request: DeleteTableBranchRequest | Fields) -> DeleteTableBranchResponse:
         """See `AsyncNamespace.delete_table_branch`."""
         return self._call(DataOperations.delete_table_branch, request)
 
-    def alter_table_add_columns(self, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
+    def alter_table_add_columns(self, request: AlterTableAddColumnsRequest | Fields) -> AlterTableAddColumnsResponse:
         """See `AsyncNamespace.alter_table_add_columns`."""
         return self._call(DataOperations.alter_table_add_columns, request)
 
-    def alter_table_alter_columns(self, request: AlterTableAlterColumnsRequest) -> AlterTableAlterColumnsResponse:
+    def alter_table_alter_columns(
+        self, request: AlterTableAlterColumnsRequest | Fields
+    ) -> AlterTableAlterColumnsResponse:
         """See `AsyncNamespace.alter_table_alter_columns`."""
         return self._call(DataOperations.alter_table_alter_columns, request)
 
-    def alter_table_drop_columns(self, request: AlterTableDropColumnsRequest) -> AlterTableDropColumnsResponse:
+    def alter_table_drop_columns(self, request: AlterTableDropColumnsRequest | Fields) -> AlterTableDropColumnsResponse:
         """See `AsyncNamespace.alter_table_drop_columns`."""
         return self._call(DataOperations.alter_table_drop_columns, request)
 
     def update_table_schema_metadata(
-        self, request: UpdateTableSchemaMetadataRequest
+        self, request: UpdateTableSchemaMetadataRequest | Fields
     ) -> UpdateTableSchemaMetadataResponse:
         """See `AsyncNamespace.update_table_schema_metadata`."""
         return self._call(DataOperations.update_table_schema_metadata, request)
 
-    def update_field_metadata(self, request: UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse:
+    def update_field_metadata(self, request: UpdateFieldMetadataRequest | Fields) -> UpdateFieldMetadataResponse:
         """See `AsyncNamespace.update_field_metadata`."""
         return self._call(DataOperations.update_field_metadata, request)

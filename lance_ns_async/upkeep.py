@@ -48,13 +48,14 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import messages
 from lance_ns_async.data import Snapshot
 from lance_ns_async.located import LocatedTables, page_of
+from lance_ns_async.messages import Fields
 from lance_ns_async.tables import columns, indexes, reading, refs
 
 
 class TableUpkeep(LocatedTables):
     """What is asked and changed of a dataset beside its rows. Costs one call, and an open of the dataset."""
 
-    async def create_table_index(self, request: CreateTableIndexRequest) -> CreateTableIndexResponse:
+    async def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:
         """Makes an index of a column of vectors; may take long, so mind `operation_timeout`."""
         request = messages.coerced(CreateTableIndexRequest, request)
         indexes.check_vector(request)
@@ -63,7 +64,9 @@ class TableUpkeep(LocatedTables):
         )
         return CreateTableIndexResponse()
 
-    async def create_table_scalar_index(self, request: CreateTableIndexRequest) -> CreateTableScalarIndexResponse:
+    async def create_table_scalar_index(
+        self, request: CreateTableIndexRequest | Fields
+    ) -> CreateTableScalarIndexResponse:
         """Makes an index of a column of scalars, or of its text; may take long, so mind `operation_timeout`."""
         request = messages.coerced(CreateTableIndexRequest, request)
         indexes.check_scalar(request)
@@ -72,7 +75,7 @@ class TableUpkeep(LocatedTables):
         )
         return CreateTableScalarIndexResponse()
 
-    async def list_table_indices(self, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
+    async def list_table_indices(self, request: ListTableIndicesRequest | Fields) -> ListTableIndicesResponse:
         """The indexes of a table, sorted by name."""
         request = messages.coerced(ListTableIndicesRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
@@ -81,7 +84,7 @@ class TableUpkeep(LocatedTables):
         return ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
 
     async def describe_table_index_stats(
-        self, request: DescribeTableIndexStatsRequest
+        self, request: DescribeTableIndexStatsRequest | Fields
     ) -> DescribeTableIndexStatsResponse:
         """How much of a table an index covers."""
         request = messages.coerced(DescribeTableIndexStatsRequest, request)
@@ -89,79 +92,81 @@ class TableUpkeep(LocatedTables):
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: indexes.stats(it, name), snapshot)
 
-    async def drop_table_index(self, request: DropTableIndexRequest) -> DropTableIndexResponse:
+    async def drop_table_index(self, request: DropTableIndexRequest | Fields) -> DropTableIndexResponse:
         """Removes an index; versions that had it keep it."""
         request = messages.coerced(DropTableIndexRequest, request)
         name = _index_name(request.index_name)
         await self._change(request.id, lambda it, _: it.drop_index(name), Snapshot(branch=request.branch))
         return DropTableIndexResponse()
 
-    async def get_table_stats(self, request: GetTableStatsRequest) -> GetTableStatsResponse:
+    async def get_table_stats(self, request: GetTableStatsRequest | Fields) -> GetTableStatsResponse:
         """What a table holds, and in what pieces."""
         request = messages.coerced(GetTableStatsRequest, request)
         return await self._read(request.id, lambda it, _: reading.stats(it), Snapshot(branch=request.branch))
 
-    async def restore_table(self, request: RestoreTableRequest) -> RestoreTableResponse:
+    async def restore_table(self, request: RestoreTableRequest | Fields) -> RestoreTableResponse:
         """Makes an old version the latest once more; the versions between stay."""
         request = messages.coerced(RestoreTableRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
         await self._change(request.id, lambda it, _: refs.restore(it), snapshot)
         return RestoreTableResponse()
 
-    async def list_table_tags(self, request: ListTableTagsRequest) -> ListTableTagsResponse:
+    async def list_table_tags(self, request: ListTableTagsRequest | Fields) -> ListTableTagsResponse:
         """The tags of a table, those of branches among them, sorted by name."""
         request = messages.coerced(ListTableTagsRequest, request)
         found = await self._read(request.id, lambda it, _: refs.tags(it))
         page, token = await page_of(found, request.limit, request.page_token)
         return ListTableTagsResponse(tags=page, page_token=token)
 
-    async def get_table_tag_version(self, request: GetTableTagVersionRequest) -> GetTableTagVersionResponse:
+    async def get_table_tag_version(self, request: GetTableTagVersionRequest | Fields) -> GetTableTagVersionResponse:
         """The version that a tag names, and its branch if that is not the main one."""
         request = messages.coerced(GetTableTagVersionRequest, request)
         found = await self._read(request.id, lambda it, table: refs.tag(table, it, request.tag))
         return GetTableTagVersionResponse(version=found.version, branch=found.branch)
 
-    async def create_table_tag(self, request: CreateTableTagRequest) -> CreateTableTagResponse:
+    async def create_table_tag(self, request: CreateTableTagRequest | Fields) -> CreateTableTagResponse:
         """Gives a version a name."""
         request = messages.coerced(CreateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
         await self._change(request.id, lambda it, table: refs.create_tag(table, it, tag, version, branch))
         return CreateTableTagResponse()
 
-    async def update_table_tag(self, request: UpdateTableTagRequest) -> UpdateTableTagResponse:
+    async def update_table_tag(self, request: UpdateTableTagRequest | Fields) -> UpdateTableTagResponse:
         """Has a tag that is there name another version."""
         request = messages.coerced(UpdateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
         await self._change(request.id, lambda it, table: refs.update_tag(table, it, tag, version, branch))
         return UpdateTableTagResponse()
 
-    async def delete_table_tag(self, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
+    async def delete_table_tag(self, request: DeleteTableTagRequest | Fields) -> DeleteTableTagResponse:
         """Removes a tag; the version that it named stays."""
         request = messages.coerced(DeleteTableTagRequest, request)
         await self._change(request.id, lambda it, _: refs.delete_tag(it, request.tag))
         return DeleteTableTagResponse()
 
-    async def create_table_branch(self, request: CreateTableBranchRequest) -> CreateTableBranchResponse:
+    async def create_table_branch(self, request: CreateTableBranchRequest | Fields) -> CreateTableBranchResponse:
         """Makes a branch that begins at a version of another, and without one at its latest."""
         request = messages.coerced(CreateTableBranchRequest, request)
         name, source, version = request.name, request.from_branch, request.from_version
         await self._change(request.id, lambda it, table: refs.create_branch(table, it, name, source, version))
         return CreateTableBranchResponse()
 
-    async def list_table_branches(self, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
+    async def list_table_branches(self, request: ListTableBranchesRequest | Fields) -> ListTableBranchesResponse:
         """The branches of a table beside the main one, sorted by name."""
         request = messages.coerced(ListTableBranchesRequest, request)
         found = await self._read(request.id, lambda it, _: refs.branches(it))
         page, token = await page_of(found, request.limit, request.page_token)
         return ListTableBranchesResponse(branches=page, page_token=token)
 
-    async def delete_table_branch(self, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
+    async def delete_table_branch(self, request: DeleteTableBranchRequest | Fields) -> DeleteTableBranchResponse:
         """Removes a branch and what only it holds; not while a tag names a version of it."""
         request = messages.coerced(DeleteTableBranchRequest, request)
         await self._change(request.id, lambda it, table: refs.delete_branch(table, it, request.name))
         return DeleteTableBranchResponse()
 
-    async def alter_table_add_columns(self, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
+    async def alter_table_add_columns(
+        self, request: AlterTableAddColumnsRequest | Fields
+    ) -> AlterTableAddColumnsResponse:
         """Adds columns that SQL expressions fill. A catalog that keeps columns is not told."""
         request = messages.coerced(AlterTableAddColumnsRequest, request)
         new = columns.additions(request.new_columns)
@@ -170,7 +175,9 @@ class TableUpkeep(LocatedTables):
             version=await self._change(request.id, lambda it, _: columns.add(it, new), snapshot)
         )
 
-    async def alter_table_alter_columns(self, request: AlterTableAlterColumnsRequest) -> AlterTableAlterColumnsResponse:
+    async def alter_table_alter_columns(
+        self, request: AlterTableAlterColumnsRequest | Fields
+    ) -> AlterTableAlterColumnsResponse:
         """Renames columns, and changes their types and whether they may be null, all in one version."""
         request = messages.coerced(AlterTableAlterColumnsRequest, request)
         changes = columns.alterations(request.alterations)
@@ -179,7 +186,9 @@ class TableUpkeep(LocatedTables):
             version=await self._change(request.id, lambda it, _: columns.alter(it, changes), snapshot)
         )
 
-    async def alter_table_drop_columns(self, request: AlterTableDropColumnsRequest) -> AlterTableDropColumnsResponse:
+    async def alter_table_drop_columns(
+        self, request: AlterTableDropColumnsRequest | Fields
+    ) -> AlterTableDropColumnsResponse:
         """Removes columns; old versions keep them."""
         request = messages.coerced(AlterTableDropColumnsRequest, request)
         if not request.columns:
@@ -190,7 +199,7 @@ class TableUpkeep(LocatedTables):
         )
 
     async def update_table_schema_metadata(
-        self, request: UpdateTableSchemaMetadataRequest
+        self, request: UpdateTableSchemaMetadataRequest | Fields
     ) -> UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata and leaves the others; gives all."""
         request = messages.coerced(UpdateTableSchemaMetadataRequest, request)
@@ -199,7 +208,7 @@ class TableUpkeep(LocatedTables):
         found = await self._change(request.id, lambda it, _: columns.update_schema_metadata(it, given), snapshot)
         return UpdateTableSchemaMetadataResponse(metadata=dict(found))
 
-    async def update_field_metadata(self, request: UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse:
+    async def update_field_metadata(self, request: UpdateFieldMetadataRequest | Fields) -> UpdateFieldMetadataResponse:
         """Sets entries of fields' metadata, null removing one; gives all that the fields have now."""
         request = messages.coerced(UpdateFieldMetadataRequest, request)
         given, replace = columns.field_updates(request.updates)

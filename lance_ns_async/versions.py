@@ -25,6 +25,7 @@ from lance_namespace_urllib3_client.models.create_table_version_entry import Cre
 from lance_ns_async import history, manifests, messages
 from lance_ns_async.backends.base import Version
 from lance_ns_async.many import ManyTables
+from lance_ns_async.messages import Fields
 from lance_ns_async.model import TableId
 from lance_ns_async.paging import check_limit, decode_token, encode_token, foreign_token
 
@@ -32,7 +33,7 @@ from lance_ns_async.paging import check_limit, decode_token, encode_token, forei
 class TableVersions(ManyTables):
     """The operations on versions: those of the main branch, for a catalog knows of no other."""
 
-    async def create_table_version(self, request: CreateTableVersionRequest) -> CreateTableVersionResponse:
+    async def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves that to its final name; costs two calls.
 
         Only where `managed_by=impl`. Raises ConcurrentModificationError where there is such a version already,
@@ -43,14 +44,14 @@ class TableVersions(ManyTables):
         return CreateTableVersionResponse(version=messages.table_version(made))
 
     async def batch_create_table_versions(
-        self, request: BatchCreateTableVersionsRequest
+        self, request: BatchCreateTableVersionsRequest | Fields
     ) -> BatchCreateTableVersionsResponse:
         """Commits a version of each of several tables, all or none; unsupported where the catalog cannot."""
         request = messages.coerced(BatchCreateTableVersionsRequest, request)
         made = await self._committed(request.entries)
         return BatchCreateTableVersionsResponse(versions=[messages.table_version(version) for version in made])
 
-    async def batch_commit_tables(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
+    async def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
         """What `batch_create_table_versions` does; the other operations it could hold are unsupported."""
         request = messages.coerced(BatchCommitTablesRequest, request)
         entries: list[CreateTableVersionRequest] = []
@@ -67,7 +68,9 @@ class TableVersions(ManyTables):
         answers = [CreateTableVersionResponse(version=messages.table_version(version)) for version in made]
         return BatchCommitTablesResponse(results=[CommitTableResult(create_table_version=it) for it in answers])
 
-    async def describe_table_version(self, request: DescribeTableVersionRequest) -> DescribeTableVersionResponse:
+    async def describe_table_version(
+        self, request: DescribeTableVersionRequest | Fields
+    ) -> DescribeTableVersionResponse:
         """Where the manifest of a version is, and of the latest one where the request names none.
 
         Costs a call, a second one for a version before the latest, and a look into the storage; where the storage
@@ -80,7 +83,7 @@ class TableVersions(ManyTables):
             found = await history.one(self._backend, id, request.version)
         return DescribeTableVersionResponse(version=messages.table_version(found))
 
-    async def list_table_versions(self, request: ListTableVersionsRequest) -> ListTableVersionsResponse:
+    async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
         """The versions whose manifests are there, oldest first unless `descending`.
 
         Costs a call and a listing in the storage; the latest alone, that is `descending` with a `limit` of 1, a call
@@ -111,12 +114,13 @@ class TableVersions(ManyTables):
         )
 
     async def batch_delete_table_versions(
-        self, request: BatchDeleteTableVersionsRequest
+        self, request: BatchDeleteTableVersionsRequest | Fields
     ) -> BatchDeleteTableVersionsResponse:
-        """Removes versions from the catalog, and their manifests; Lance's clean-up then removes what only they need.
+        """Removes versions; costs a call more than `list_table_versions`, and an open of the dataset.
 
-        Only where `managed_by=impl`. The latest version stays, and so do those that a tag or a branch needs: to name
-        one of them is an error, except that a range up to the latest ends before it.
+        The latest version stays, and so do those that a tag or a branch needs: to name one of them is an error,
+        except that a range up to the latest ends before it. Where the catalog commits versions, their records and
+        manifests go, and Lance's clean-up removes the files that only they need; elsewhere those go at once.
         """
         request = messages.coerced(BatchDeleteTableVersionsRequest, request)
         id = self._table(request.id)

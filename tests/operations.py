@@ -41,7 +41,6 @@ NEEDS_COMMITS = (
     "create_table_version",
     "batch_create_table_versions",
     "batch_commit_tables",
-    "batch_delete_table_versions",
 )
 """What only a catalog serves that commits versions."""
 

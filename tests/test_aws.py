@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.glue import GlueSettings
-from lance_ns_async.policy import Call
+from lance_ns_async.observing import Call
 from lance_ns_async.transports.aws_parser import PlainJsonParsers
 from tests.fakes.certificates import Certificates
 from tests.fakes.glue import FakeGlue

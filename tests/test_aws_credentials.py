@@ -113,7 +113,7 @@ async def test_a_write_survives_the_end_of_a_role(server: FakeGlue) -> None:
     async with connected(server, assume_role_arn=ARN, root="s3://bucket") as ns:
         await described(ns, "db", "t")
         server.expire()
-        await ns.declare_table({"id": ["db", "new"]})  # type: ignore[arg-type]
+        await ns.declare_table({"id": ["db", "new"]})
     assert server.calls.count("CreateTable") == 1
 
 

@@ -305,7 +305,7 @@ def test_a_message_has_one_line() -> None:
         (EndpointConnectionError(endpoint_url="http://x", error=ConnectionResetError()), "disconnected", None),
         (HTTPClientError(error=OSError("broken")), "disconnected", None),
         (SSLError(endpoint_url="http://x", error=OSError("bad")), "refused", False),
-        (ResponseParserError("no JSON"), "unreadable", True),
+        (ResponseParserError("no JSON"), "unreadable", None),
     ],
 )
 def test_a_broken_connection_leaves_it_open_whether_anything_was_done(

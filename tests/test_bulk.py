@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.bulk import Batch, Described, One, Scan, Step, describe_tables, plan
+from lance_ns_async.bulk import Batch, Described, One, Scan, Step, describe_tables, groups, plan
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.policy import deadline
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
@@ -252,19 +252,6 @@ async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> Non
     assert "not asked for" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
 
 
-async def test_a_catalog_that_answers_nobody_is_given_up() -> None:
-    ids = tables(*"abcdefgh")
-    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
-    for id in ids[2:]:
-        backend.faults["describe_table", id] = ServiceUnavailableError("Service unavailable: down")
-    patient = await describe_tables(backend, ids, max_in_flight=1)
-    assert len(backend.calls) == 8 and list(patient.errors) == ids[2:]
-    backend.calls.clear()
-    described = await describe_tables(backend, ids, max_in_flight=1, give_up=-1.0)
-    assert len(backend.calls) == 3 and list(described.errors) == ids[2:]
-    assert "not asked for" in str(described.errors[ids[-1]]) and set(described.tables) == set(ids[:2])
-
-
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
 async def test_when_the_time_is_over_nothing_more_is_asked(can: Capabilities) -> None:
     ids = tables(*"abcdefgh")
@@ -366,3 +353,16 @@ def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
     assert raised.value.__cause__ is first and str(first) == "Table not found: a"
     with pytest.raises(PermissionDeniedError):
         Described(errors={TableId(["b"]): second}).raise_for_errors()
+
+
+def test_groups_begin_small_and_are_read_as_they_are_wanted() -> None:
+    read: list[int] = []
+
+    def ids() -> Iterator[list[str]]:
+        for n in itertools.count():
+            read.append(n)
+            yield ["db", f"t{n}"]
+
+    sizes = [len(group) for group in itertools.islice(groups(ids()), 7)]
+    assert sizes == [500, 1000, 2000, 4000, 5000, 5000, 5000] and len(read) == sum(sizes)
+    assert list(groups([])) == [] and [*groups([["a", "b"]])] == [[TableId(["a", "b"])]]

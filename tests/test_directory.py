@@ -17,7 +17,7 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.policy import Call
+from lance_ns_async.observing import Call
 
 DATA = pa.table({"id": [1, 2]})
 

@@ -31,10 +31,11 @@ REQUIRED = {
 """Properties without which no other can be given."""
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+SPARK_PAGES = ("spark.md", "spark-writes.md")
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 WITH_CODE = [
-    pytest.param(page, id=page.name, marks=SPARK if page.name == "spark.md" else []) for page in pages() if page.runs
+    pytest.param(page, id=page.name, marks=SPARK if page.name in SPARK_PAGES else []) for page in pages() if page.runs
 ]
 
 

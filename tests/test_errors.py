@@ -62,6 +62,7 @@ COMMON: ErrorTable = {
     "refused": ServiceUnavailableError,
     "disconnected": ServiceUnavailableError,
     "deadline": ServiceUnavailableError,
+    "circuit": ServiceUnavailableError,
 }
 HTTP: ErrorTable = {
     400: InvalidInputError,

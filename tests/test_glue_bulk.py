@@ -169,9 +169,9 @@ async def test_what_was_made_since_a_pattern_missed_it_alone_proves_nothing(serv
 async def test_the_prefix_patterns_of_moto_find_no_more_than_was_asked() -> None:
     with FakeGlue(stock=True) as server:
         async with connected(server, root="s3://bucket") as ns:
-            await ns.create_namespace({"id": ["db"]})  # type: ignore[arg-type]
+            await ns.create_namespace({"id": ["db"]})
             for i in range(30):
-                await ns.declare_table({"id": ["db", f"t{i}"]})  # type: ignore[arg-type]
+                await ns.declare_table({"id": ["db", f"t{i}"]})
             found = (await ns.describe_tables([["db", f"t{i}"] for i in range(10)])).raise_for_errors()
         assert server.calls.count("GetTables") == 1
     assert {id.name for id in found.tables} == {f"t{i}" for i in range(10)}

@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId
-from lance_ns_async.policy import Call
+from lance_ns_async.observing import Call
 from tests.fakes.hive import FakeHive
 from tests.fakes.thrift_wire import REPLY, Message
 from tests.hive import connected, create, declare, drop, kept, namespaces, tables, written

@@ -167,8 +167,8 @@ async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
-        ("gzip", gzip.compress(b'{"a": 1}')),
-        ("GZIP", gzip.compress(b'{"a": 1}')),
+        ("gzip", gzip.compress(b'{"a": 1}', mtime=0)),
+        ("GZIP", gzip.compress(b'{"a": 1}', mtime=0)),
         ("deflate", zlib.compress(b'{"a": 1}')),
         ("identity", b'{"a": 1}'),
     ],

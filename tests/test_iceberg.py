@@ -34,7 +34,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.policy import Call
+from lance_ns_async.observing import Call
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.iceberg_catalog import Quirks
 
@@ -490,6 +490,6 @@ async def test_a_slip_in_a_request_is_told_but_not_in_one_from_rust() -> None:
         server.add_table(("a",), "t")
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match="ListTablesRequest: limt: unknown, did you mean limit"):
-                await ns.list_tables({"id": ["a"], "limt": 5})  # type: ignore[arg-type]
-            found = await ns.list_tables(FromRust(id=["a"], newer=5))  # type: ignore[arg-type]
+                await ns.list_tables({"id": ["a"], "limt": 5})
+            found = await ns.list_tables(FromRust(id=["a"], newer=5))
             assert found.tables == ["t"]

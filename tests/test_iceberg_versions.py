@@ -481,7 +481,7 @@ async def test_missing_tables_are_missing(here: Site) -> None:
         here.create(1),
         here.ns.list_table_versions(ListTableVersionsRequest(id=["a", "t"])),
         here.ns.describe_table_version(DescribeTableVersionRequest(id=["a", "t"], version=1)),
-        here.ns.batch_delete_table_versions({"id": ["a", "t"], "ranges": []}),  # type: ignore[arg-type]
+        here.ns.batch_delete_table_versions({"id": ["a", "t"], "ranges": []}),
     ):
         with pytest.raises(TableNotFoundError, match=r"^Table not found: a\$t"):
             await call

@@ -17,7 +17,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.model import TableId
-from lance_ns_async.policy import Call, Caller, Policy, deadline
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import Caller, Policy, deadline
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
 
 T = TypeVar("T")

@@ -224,8 +224,20 @@ async def test_a_walk_is_closed_after_the_page_that_was_enough() -> None:
 
     async def fetch(token: str | None, hint: int | None) -> Page[str]:
         asked.append(token)
-        return Page(["a", "b"], f"{len(asked)}")
+        return Page([f"a{len(asked)}", f"b{len(asked)}"], f"{len(asked)}")
 
     page = await take(fetch, keep_all, limit=4, page_token=None)
-    assert list(page.items) == ["a", "b", "a", "b"] and asked == [None, "1"]
+    assert list(page.items) == ["a1", "b1", "a2", "b2"] and asked == [None, "1"]
     assert page.token is not None and Cursor.decode(page.token) == Cursor("2")
+
+
+async def test_what_is_on_two_pages_is_given_once_and_counts_once() -> None:
+    pages = {None: Page(["a", "b"], "1"), "1": Page(["b", "a", "c"], "2"), "2": Page(["c", "d", "e"], None)}
+
+    async def fetch(token: str | None, hint: int | None) -> Page[str]:
+        return pages[token]
+
+    assert await take(fetch, keep_all, limit=None, page_token=None) == Page(["a", "b", "c", "d", "e"])
+    some = await take(fetch, keep_all, limit=4, page_token=None)
+    assert some.items == ["a", "b", "c", "d"]
+    assert await take(fetch, keep_all, limit=4, page_token=some.token) == Page(["e"])

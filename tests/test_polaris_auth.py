@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.policy import Call
+from lance_ns_async.observing import Call
 from lance_ns_async.transports.auth import RenewedTokens, Token
 from tests.fakes.polaris import FakePolaris
 from tests.polaris import asked, connected, described

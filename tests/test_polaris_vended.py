@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lance_namespace import DeclareTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from tests.fakes.polaris import FakePolaris
@@ -53,6 +54,16 @@ async def test_nobody_is_given_credentials_who_did_not_ask(vend: bool | None) ->
             assert (await described(ns, "cat", "a", "t", vend=vend)).storage_options is None
             assert len((await ns.describe_tables([["cat", "a", "t"]])).tables) == 1
         assert not any(HEADER in request.headers for request in server.requests)
+
+
+async def test_a_property_has_them_given_to_whoever_leaves_it_open() -> None:
+    with vending({"prefix": "s3", "config": CONFIG}) as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
+        async with connected(server, vend_credentials="true") as ns:
+            assert (await described(ns, "cat", "a", "t")).storage_options == OPTIONS
+            assert (await described(ns, "cat", "a", "t", vend=False)).storage_options is None
+            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="s3://bucket/u"))
+            assert declared.storage_options == OPTIONS
 
 
 @pytest.mark.parametrize("configs", ["", ', "storage-access-configs": null', ', "storage-access-configs": []'])

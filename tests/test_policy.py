@@ -20,7 +20,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.errors import Failure
-from lance_ns_async.policy import Call, Policy, deadline
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import Policy, deadline
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
 from tests.fakes.clock import run
 

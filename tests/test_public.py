@@ -46,7 +46,7 @@ def test_all_names_are_sorted_and_told_by_dir() -> None:
 def test_a_public_name_is_there_and_explained(name: str) -> None:
     found: Any = getattr(lance_ns_async, name)
     assert found.__name__ == name and found.__module__.startswith("lance_ns_async.")
-    own = vars(found).get("__doc__") or ""
+    own = (vars(found).get("__doc__") if inspect.isclass(found) else found.__doc__) or ""
     assert own and not own.startswith(f"{name}("), "a dataclass writes its signature where nobody wrote a docstring"
 
 

@@ -14,7 +14,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.errors import Failure, NotALanceTableError
-from lance_ns_async.policy import Call, Policy, deadline
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import Policy, deadline
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
 from tests.fakes.clock import run
 
@@ -79,9 +80,15 @@ def test_a_pause_holds_no_slot() -> None:
     run(main())
 
 
-@given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 6)), max_size=25))
-async def test_slots_are_never_exceeded_nor_lost(slots: int, calls: Sequence[tuple[int, bool, int]]) -> None:
-    to = caller(Policy(max_in_flight=slots, max_retries=3, backoff_initial=0.0))
+@given(
+    st.integers(1, 5),
+    st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 6)), max_size=25),
+    st.booleans(),
+)
+async def test_slots_are_never_exceeded_nor_lost(
+    slots: int, calls: Sequence[tuple[int, bool, int]], adaptive: bool
+) -> None:
+    to = caller(Policy(max_in_flight=slots, max_retries=3, backoff_initial=0.0, adaptive=adaptive))
     inside, most = 0, 0
 
     async def send(steps: int, failures: list[Failure]) -> None:
@@ -110,10 +117,10 @@ async def test_slots_are_never_exceeded_nor_lost(slots: int, calls: Sequence[tup
     hold = Turnstile()
     tasks = [asyncio.create_task(call(to, hold)) for _ in range(slots + 3)]
     await settle()
-    assert hold.inside == slots
+    assert hold.inside == to.traffic.limit <= slots and (adaptive or hold.inside == slots)
     hold.open.set()
     await asyncio.gather(*tasks)
-    assert hold.most == slots
+    assert hold.most <= slots
 
 
 async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:

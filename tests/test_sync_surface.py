@@ -71,7 +71,7 @@ def test_a_method_has_the_signature_of_the_async_one_and_refers_to_it(name: str)
     ]
     # Lance is not imported before it is used.
     hints, wanted = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
-    if name.startswith("iter_"):
+    if name.startswith(("iter_", "stream_")):
         item, _ = get_args(wanted["return"])
         wanted["return"] = GenericAlias(Iterator, (item,))
     elif name == "connect":

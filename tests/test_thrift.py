@@ -16,7 +16,8 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.policy import Call, Policy
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import Policy
 from lance_ns_async.transports.tbinary import text
 from lance_ns_async.transports.thrift import Method
 from tests.fakes.hive import FakeHive

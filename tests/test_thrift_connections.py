@@ -11,7 +11,8 @@ from lance_namespace.errors import (
     ServiceUnavailableError,
 )
 
-from lance_ns_async.policy import Call, Caller, Policy
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.transports.connection import Address, Connection, Connector, Route
 from lance_ns_async.transports.pool import Pool
 from lance_ns_async.transports.thrift import ThriftTransport

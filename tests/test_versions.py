@@ -596,8 +596,32 @@ def test_versions_of_the_storage_are_told_and_not_made(stored: tuple[Namespace, 
     version = CreateTableVersionRequest(id=id, version=3, manifest_path=f"x/_versions/{name(3)}-x")
     with pytest.raises(UnsupportedOperationError, match=r"Not supported: .*Lance"):
         ns.create_table_version(version)
-    with pytest.raises(UnsupportedOperationError, match=r"Not supported: .*Lance"):
-        ns.batch_delete_table_versions({"id": id, "ranges": []})  # type: ignore[arg-type]
+
+
+def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tuple[Namespace, list[str]]) -> None:
+    ns, id = stored
+    location = ns.declare_table(DeclareTableRequest(id=id)).location
+    assert location is not None
+
+    def delete(*ranges: tuple[int, int]) -> int | None:
+        asked = [{"start_version": start, "end_version": end} for start, end in ranges]
+        request = BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": asked})
+        assert request is not None
+        return ns.batch_delete_table_versions(request).deleted_count
+
+    assert delete((0, -1)) == 0
+    for value in range(6):
+        lance.write_dataset(rows(value), location, mode="overwrite")
+    lance.dataset(location).tags.create("kept", 4)
+    files = len([*Path(location.removeprefix("file://"), "data").iterdir()])
+    with pytest.raises(InvalidInputError, match=r"\[5, 7\) holds 6, the latest version"):
+        delete((5, 7))
+    with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept'"):
+        delete((0, -1))
+    assert delete((2, 4), (5, -1)) == 3
+    assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]
+    assert len([*Path(location.removeprefix("file://"), "data").iterdir()]) == files - 3
+    assert lance.dataset(location).to_table().num_rows == 1
 
 
 def test_a_storage_that_cannot_be_reached_commits_nothing(tmp_path: Path) -> None:

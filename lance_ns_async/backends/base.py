@@ -40,6 +40,12 @@ class Capabilities:
     """Whether `drop_namespace` can drop what is inside, too."""
     folds_case: bool = False
     """Whether names are kept, and compared, in lower case."""
+    vends: bool = False
+    """Whether the catalog may give out credentials for a table's storage; if not, `vend` changes nothing."""
+    vends_unasked: bool = False
+    """Whether it is asked for them also where a request leaves that open."""
+    renames: bool = False
+    """Whether a table may get another name, while its data stays where it is."""
     commits_versions: bool = False
     """Whether the catalog can be the one that commits a table's versions, where the table asks for it."""
 

@@ -221,7 +221,7 @@ class Catalogs:
 
 
 def _found(kind: Kind, key: str, answer: Any) -> Found:
-    return Found(kind, answer[key])
+    return Found(kind, {"Parameters": wire.parameters(answer[key])})
 
 
 def _preferred(database: Found | LanceNamespaceError, catalog: Found | LanceNamespaceError | None) -> Found:

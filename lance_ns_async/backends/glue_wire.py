@@ -9,6 +9,7 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.backends.values import text
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
@@ -75,14 +76,12 @@ def account(id: str) -> str:
 
 def databases(answer: Any) -> Page[str]:
     """A page of the names of databases."""
-    return Page([found["Name"] for found in answer["DatabaseList"]], answer.get("NextToken") or None)
+    return Page([text(found["Name"]) for found in answer["DatabaseList"]], _token(answer))
 
 
 def catalogs(answer: Any) -> Page[tuple[str, str]]:
     """A page of names and ids of catalogs."""
-    return Page(
-        [(found["Name"], found["CatalogId"]) for found in answer["CatalogList"]], answer.get("NextToken") or None
-    )
+    return Page([(text(found["Name"]), text(found["CatalogId"])) for found in answer["CatalogList"]], _token(answer))
 
 
 def is_child(id: str, parent: str | None) -> bool:
@@ -93,7 +92,7 @@ def is_child(id: str, parent: str | None) -> bool:
 
 def parameters(found: Mapping[str, Any]) -> dict[str, str]:
     """What is kept about a database, a catalog or a table."""
-    return {key: value for key, value in (found.get("Parameters") or {}).items() if value is not None}
+    return {key: text(value) for key, value in (found.get("Parameters") or {}).items() if value is not None}
 
 
 def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
@@ -106,11 +105,12 @@ def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
 
 def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) -> Page[Listed]:
     """A page of the tables in `parent`, of whatever format."""
+    named = [(text(found["Name"]), found) for found in answer["TableList"]]
     listed = [
-        Listed(found["Name"], None if _why_not_lance(found) else _table(parent.table(found["Name"]), options, found))
-        for found in answer["TableList"]
+        Listed(name, None if _why_not_lance(found) else _table(parent.table(name), options, found))
+        for name, found in named
     ]
-    return Page(listed, answer.get("NextToken") or None)
+    return Page(listed, _token(answer))
 
 
 def lance_tables(page: Page[Listed]) -> Page[Table]:
@@ -120,12 +120,12 @@ def lance_tables(page: Page[Listed]) -> Page[Table]:
 
 def names(answer: Any) -> Page[str]:
     """A page of the names of tables."""
-    return Page([found["Name"] for found in answer["TableList"]], answer.get("NextToken") or None)
+    return Page([text(found["Name"]) for found in answer["TableList"]], _token(answer))
 
 
 def location_uri(answer: Any) -> str:
     """Where a database says its tables go; the empty string where it does not."""
-    return answer["Database"].get("LocationUri") or ""
+    return text(answer["Database"].get("LocationUri") or "")
 
 
 def is_made_of(found: Table, wanted: Table) -> bool:
@@ -204,7 +204,7 @@ def _table(id: TableId, options: Mapping[str, str] | None, found: Mapping[str, A
     kept = parameters(found)
     own = {key: value for key, value in kept.items() if key.lower() not in _BOOKKEEPING}
     # What the caller configured holds, whatever a table's owner wrote.
-    return Table(id, found["StorageDescriptor"]["Location"], kept, {**own, **(options or {})} or None)
+    return Table(id, text(found["StorageDescriptor"]["Location"]), kept, {**own, **(options or {})} or None)
 
 
 def _why_not_lance(found: Mapping[str, Any]) -> str | None:
@@ -218,6 +218,10 @@ def _why_not_lance(found: Mapping[str, Any]) -> str | None:
     if (form := found.get("TableType") or "EXTERNAL_TABLE").upper() != "EXTERNAL_TABLE":
         return f"its TableType is {form!r}"
     return None if (found.get("StorageDescriptor") or {}).get("Location") else "it has no Location"
+
+
+def _token(answer: Any) -> str | None:
+    return text(answer.get("NextToken") or "") or None
 
 
 def _path(id: str) -> list[str]:

@@ -87,7 +87,7 @@ class HiveBackend(Backend):
     settings = HiveSettings
     errors = HIVE_ERRORS
     capabilities = Capabilities(
-        min_depth=2, max_depth=2, describe_batch=100, batch_from=2, cascades=True, folds_case=True
+        min_depth=2, max_depth=2, describe_batch=100, batch_from=2, cascades=True, folds_case=True, renames=True
     )
 
     def __init__(self, hive: Metastore, settings: HiveSettings) -> None:

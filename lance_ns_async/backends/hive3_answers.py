@@ -9,6 +9,7 @@ from typing import Any
 from lance_namespace.errors import UnsupportedOperationError
 
 from lance_ns_async.backends import hive3_locations as locations
+from lance_ns_async.backends import values
 from lance_ns_async.backends.hive3_wire import OWNER_TYPES, Catalog, Database, table_parameters
 from lance_ns_async.errors import Code, NotALanceTableError
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -74,7 +75,7 @@ def catalogs(found: Any) -> list[str]:
 def catalog(found: Any) -> Catalog:
     """The catalog of an answer."""
     kept = found[1]
-    return Catalog(kept[1], kept[3], kept.get(2))
+    return Catalog(values.text(kept[1]), values.text(kept[3]), _told(kept, 2))
 
 
 def catalog_properties(kept: Catalog) -> dict[str, str]:
@@ -85,12 +86,15 @@ def catalog_properties(kept: Catalog) -> dict[str, str]:
 
 def database(found: Any) -> Database:
     """The database of an answer."""
+    kind = found.get(7)
+    if not isinstance(kind, int | None):
+        raise TypeError(f"{type(kind).__name__} where a number is wanted")
     return Database(
-        parameters=found.get(4) or {},
-        description=found.get(2),
-        location=found.get(3),
-        owner=found.get(6),
-        owner_type=found.get(7),
+        parameters=values.texts(found.get(4)),
+        description=_told(found, 2),
+        location=_told(found, 3),
+        owner=_told(found, 6),
+        owner_type=kind,
     )
 
 
@@ -118,7 +122,7 @@ def names(found: Any) -> list[str]:
     """A list of names."""
     if not isinstance(found, list):
         raise TypeError(f"{type(found).__name__} where a list of names is wanted")
-    return found
+    return [values.text(name) for name in found]
 
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
@@ -138,7 +142,7 @@ def tables(
 
 def lance_names(found: Any) -> list[str]:
     """The names of the Lance tables among those of an answer."""
-    return [one[1] for one in found[1] if _is_lance(one)]
+    return [values.text(one[1]) for one in found[1] if _is_lance(one)]
 
 
 def renamed(id: TableId, to: TableId, answer: bytes) -> bytes:
@@ -163,15 +167,20 @@ def shown(parameters: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in parameters.items() if key not in HIDDEN}
 
 
+def _told(found: Any, field: int) -> str | None:
+    """A text that need not be there."""
+    return None if (told := found.get(field)) is None else values.text(told)
+
+
 def _is_lance(found: Any) -> bool:
     kind: str = found.get(9, {}).get("table_type", "")
     return kind.lower() == "lance"
 
 
 def _table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
-    parameters = found.get(9, {})
+    parameters = values.texts(found.get(9))
     if not _is_lance(found):
         kind = parameters.get("table_type")
         told = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
         raise NotALanceTableError(f"Invalid input: {id} is no Lance table, {told}")
-    return Table(id, locations.shown(found[7][2]), shown(parameters), storage_options)
+    return Table(id, locations.shown(values.text(found[7][2])), shown(parameters), storage_options)

@@ -80,7 +80,7 @@ class IcebergBackend(Backend):
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
     capabilities = Capabilities(
-        min_depth=1, max_depth=None, paginates=True, lists_only_lance=False, commits_versions=True
+        min_depth=1, max_depth=None, paginates=True, lists_only_lance=False, commits_versions=True, renames=True
     )
 
     def __init__(self, http: HttpTransport, settings: IcebergSettings, policy: Policy) -> None:

@@ -24,6 +24,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Prepare, Version, Versions
 from lance_ns_async.backends.iceberg_schema import iceberg_schema
 from lance_ns_async.backends.iceberg_wire import identifier, table
+from lance_ns_async.backends.values import text
 from lance_ns_async.concurrency import each
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Table, TableId
@@ -89,10 +90,10 @@ def held(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> H
 def version(snapshot: Any) -> Version:
     """The version that a snapshot stands for."""
     summary = snapshot.get("summary") or {}
-    size = summary.get(_SIZE)
+    size, staging = summary.get(_SIZE), summary.get(_STAGING)
     return Version(
         snapshot["snapshot-id"],
-        summary.get(_STAGING),
+        None if staging is None else text(staging),
         size=None if size is None else int(size),
         timestamp_millis=snapshot["timestamp-ms"],
         metadata={key.removeprefix(_METADATA): it for key, it in summary.items() if key.startswith(_METADATA)},

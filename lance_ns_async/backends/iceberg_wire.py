@@ -78,22 +78,22 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """The exception's type, where the server names one, and its message without the stack."""
     if "error" not in body:
         # What stands before the catalog answers in its own form.
-        return (), body["message"]
+        return (), text(body["message"])
     error = body["error"]
-    kind = error.get("type") or ""
-    message = error.get("message") or ""
+    kind = text(error.get("type") or "")
+    message = text(error.get("message") or "")
     return ((kind,), f"{kind}: {message}") if kind else ((), message)
 
 
 def routes(body: Any) -> Routes:
     """What the configuration says about paths, `overrides` before `defaults`."""
     config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
-    prefix = config.get("prefix")
+    prefix = _encoded(config.get("prefix") or "")
     page_size = config.get("rest-page-size")
     endpoints = body.get("endpoints")
     return Routes(
         prefix=f"/{prefix}" if prefix else "",
-        separator=config.get("namespace-separator") or "%1F",
+        separator=_encoded(config.get("namespace-separator") or "%1F"),
         page_size=int(page_size) if page_size else None,
         # Where a server does not say what it offers, the API takes this for offered.
         commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
@@ -103,12 +103,12 @@ def routes(body: Any) -> Routes:
 
 def namespace_names(body: Any) -> Page[str]:
     """The last level of each namespace listed."""
-    return Page([text(levels[-1]) for levels in body["namespaces"]], body.get("next-page-token") or None)
+    return Page([text(levels[-1]) for levels in body["namespaces"]], _token(body))
 
 
 def table_names(body: Any) -> Page[str]:
     """The names of the tables listed, of whatever format."""
-    return Page([text(found["name"]) for found in body["identifiers"]], body.get("next-page-token") or None)
+    return Page([text(found["name"]) for found in body["identifiers"]], _token(body))
 
 
 def properties_kept(body: Any) -> Mapping[str, str]:
@@ -170,3 +170,14 @@ def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, 
 
 def identifier(id: TableId) -> dict[str, Any]:
     return {"namespace": list(id.parent), "name": id.name}
+
+
+def _encoded(part: Any) -> str:
+    """A part of a path that was percent-encoded by the server, and is sent as it is."""
+    if not (text(part).isascii() and part.isprintable() and " " not in part):
+        raise ValueError(f"{part[:40]!r} where a percent-encoded text is wanted")
+    return text(part)
+
+
+def _token(body: Any) -> str | None:
+    return text(body.get("next-page-token") or "") or None

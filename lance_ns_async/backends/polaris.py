@@ -84,12 +84,14 @@ class PolarisBackend(Backend):
     settings = PolarisSettings
     errors = POLARIS_ERRORS
     # A listing names generic tables of all formats: it tells no format, and the spec has them all listed.
-    capabilities = Capabilities(min_depth=2, max_depth=None, paginates=False, lists_only_lance=True)
+    capabilities = Capabilities(min_depth=2, max_depth=None, paginates=False, lists_only_lance=True, vends=True)
 
     def __init__(self, http: HttpTransport, settings: PolarisSettings) -> None:
         self._http = http
         self._settings = settings
         self._options = settings.storage_options() or {}
+        if settings.vend_credentials:
+            self.capabilities = replace(self.capabilities, vends_unasked=True)
         if settings.filter_tables:
             self.capabilities = replace(self.capabilities, lists_only_lance=False)
 

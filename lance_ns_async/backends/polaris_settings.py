@@ -37,6 +37,8 @@ class PolarisSettings(OAuth2Settings):
     """What the root lists, separated by commas; `*` asks the management API, which needs a right to."""
     list_style: Literal["qualified", "relative"] = "qualified"
     """Whether `list_namespaces` gives `catalog.level.name`, as the spec for Polaris has it, or `name` alone."""
+    vend_credentials: bool = False
+    """Whether credentials are asked for also where a request leaves that open, as pylance and lancedb leave it."""
     filter_tables: bool = False
     """Whether tables of other formats are left out of listings, which costs a call a table."""
 

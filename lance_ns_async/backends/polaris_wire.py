@@ -108,7 +108,7 @@ def namespace_properties(body: Any) -> Mapping[str, str]:
 def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
     """The Lance table of an answer; its storage options are `options`, its properties, and what is vended."""
     found = body["table"]
-    if (name := found.get("name", id.name)) != id.name:
+    if (name := text(found.get("name", id.name))) != id.name:
         # What rewrites paths on the way may have asked for another one.
         raise ValueError(f"it is of the table {name!r}")
     if (format := found.get("format") or "").lower() != "lance":

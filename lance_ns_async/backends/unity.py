@@ -35,6 +35,7 @@ from lance_ns_async.backends.locations import default_location
 from lance_ns_async.backends.settling import removed, settled
 from lance_ns_async.backends.unity_columns import columns
 from lance_ns_async.backends.unity_creates import Creates
+from lance_ns_async.backends.unity_credentials import Credentials
 from lance_ns_async.backends.unity_locations import checked_location
 from lance_ns_async.backends.unity_settings import UnitySettings
 from lance_ns_async.backends.values import nothing
@@ -79,17 +80,14 @@ UNITY_ERRORS: ErrorTable = {
     504: ServiceUnavailableError,
 }
 
-_NO_VENDING = ("FAILED_PRECONDITION", 404, 405)
-"""How a server answers that is not set up to give out credentials, or has no such call."""
-
 
 class UnityBackend(Backend):
-    """One catalog of a Unity Catalog server. Describing costs one call, and with credentials a second one."""
+    """One catalog of a Unity Catalog server. Describing costs one call, and with credentials one or two more."""
 
     settings = UnitySettings
     errors = UNITY_ERRORS
     capabilities = Capabilities(
-        min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True
+        min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True, vends=True
     )
 
     def __init__(self, http: HttpTransport, settings: UnitySettings) -> None:
@@ -98,6 +96,12 @@ class UnityBackend(Backend):
         self._catalog = NamespaceId([settings.catalog])
         self._storage_options = settings.storage_options()
         self._creates = Creates()
+        self._credentials = Credentials(http, settings.credentials_operation)
+        self.capabilities = replace(
+            self.capabilities,
+            vends=settings.credentials_operation != "none",
+            vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
+        )
 
     @classmethod
     def open(cls, settings: UnitySettings, caller: Caller) -> UnityBackend:
@@ -172,7 +176,7 @@ class UnityBackend(Backend):
         )
         if not (vend and found.uuid):
             return found.table
-        vended = await self._vended(id, found.uuid)
+        vended = await self._credentials.given(id, found.uuid)
         return replace(found.table, storage_options=over(self._storage_options or {}, vended) or None)
 
     async def declare_table(
@@ -253,23 +257,6 @@ class UnityBackend(Backend):
     async def _delete(self, path: str, query: str, id: NamespaceId | TableId, operation: str) -> None:
         request = partial(self._http.request, path=path, subject=id, operation=operation, decode=nothing)
         await removed(partial(request, "DELETE", query=query), partial(request, "GET"))
-
-    async def _vended(self, id: TableId, uuid: str) -> Mapping[str, str]:
-        """The credentials to read the table with; empty where the server gives out none."""
-        try:
-            return await self._http.request(
-                "POST",
-                "/temporary-table-credentials",
-                body={"table_id": uuid, "operation": "READ"},
-                subject=id,
-                operation="vend_credentials",
-                decode=wire.credentials,
-                safe=True,
-            )
-        except LanceNamespaceError as e:
-            if isinstance(e.__cause__, Failure) and e.__cause__.codes[0] in _NO_VENDING:
-                return {}
-            raise
 
     async def _must_keep_no_data(self, id: NamespaceId) -> None:
         """Raises where the data of a table would go with it; costs a call a page of tables."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from lance_ns_async.backends.unity_credentials import Operation
 from lance_ns_async.backends.unity_wire import possible
 from lance_ns_async.settings import HttpSettings, Seconds
 
@@ -31,6 +32,10 @@ def _api_path(value: str) -> str:
     return f"/{path}" if path else ""
 
 
+def _folded(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
 PlainSeconds = Annotated[Seconds, BeforeValidator(_no_millis)]
 """Seconds, refusing bare numbers that were surely meant as milliseconds, which other Lance clients take."""
 
@@ -46,6 +51,10 @@ class UnitySettings(HttpSettings):
     """The path between the endpoint and what is asked for; an endpoint that ends with it is not given it twice."""
     connect_timeout: PlainSeconds = Field(default=10.0, gt=0)
     read_timeout: PlainSeconds = Field(default=60.0, gt=0)
+    credentials_operation: Annotated[Operation, BeforeValidator(_folded)] = "auto"
+    """What a table's credentials are asked for; with `none` nobody asks for any."""
+    vend_credentials: bool = False
+    """Whether credentials are asked for also where a request leaves that open, as pylance and lancedb leave it."""
     root: str | None = None
     """Where tables declared without a location go: `{root}/{catalog}/{schema}/{table}`; None: working directory."""
 

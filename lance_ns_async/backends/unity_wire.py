@@ -124,7 +124,7 @@ def table_body(
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """The server's code, with a more precise one before it where the message alone is precise, and its message."""
-    code, message = body["error_code"], body.get("message") or ""
+    code, message = text(body["error_code"]), text(body.get("message") or "")
     told = f"{code}: {message}"
     if "did not return a unique result" in message:
         return ("NOT_UNIQUE", code), f"{told} ({_TWICE})"
@@ -165,7 +165,10 @@ def properties_kept(body: Any) -> Mapping[str, str]:
 def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Found:
     """The Lance table of an answer, columns included."""
     if not is_lance(body):
-        kind, told = body.get("table_type"), (body.get("properties") or {}).get("table_type")
+        kind, told = (
+            None if it is None else text(it)
+            for it in (body.get("table_type"), (body.get("properties") or {}).get("table_type"))
+        )
         raise NotALanceTableError(
             f"Invalid input: {id} is no Lance table: it is {kind}, and its property table_type is {told!r}"
         )
@@ -202,7 +205,7 @@ def credentials(body: Any) -> dict[str, str]:
         if given.get(key)
     }
     if options and (until := body.get("expiration_time")):
-        options[EXPIRY] = str(int(until))
+        options[EXPIRY] = str(_millis(until))
     return options
 
 
@@ -211,13 +214,21 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) ->
     return Table(id, location, kept, storage_options, schema=schema(body.get("columns")))
 
 
+def _millis(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        # Not quoted: it stands among credentials.
+        raise ValueError("expiration_time is no number") from None
+
+
 def _listed(body: Any) -> Sequence[Any]:
     # Some servers leave an empty list out.
     return body.get("tables") or []
 
 
 def _token(body: Any) -> str | None:
-    return body.get("next_page_token") or None
+    return text(body.get("next_page_token") or "") or None
 
 
 def _sorted(listed: Sequence[Any]) -> Sequence[str]:

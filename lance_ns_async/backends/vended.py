@@ -128,4 +128,8 @@ def _account(host: str) -> str:
 
 def _expiry(told: Mapping[str, str], key: str) -> dict[str, str]:
     until = told.get(key) or told.get(_ANY_EXPIRY)
-    return {EXPIRY: str(int(until))} if until else {}
+    try:
+        return {EXPIRY: str(int(until))} if until else {}
+    except (TypeError, ValueError):
+        # Not quoted: it stands beside the keys.
+        raise ValueError(f"{key} is no number") from None

@@ -19,7 +19,7 @@ from lance_ns_async.cli.output import Format, ObjectFormat
 
 app = typer.Typer(
     cls=ScriptGroup,
-    help="Lists, describes and resolves the Lance tables of a catalog.",
+    help="Lists, describes, resolves and serves the Lance tables of a catalog.",
     epilog="Exit codes: 0 fine, 1 some failed, 2 usage, 3 not found, 4 denied, 5 unavailable, 70 internal, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -140,6 +140,52 @@ def resolve(
     print(locations.report, file=sys.stderr)
     if locations.report.problems:
         raise typer.Exit(Code.FAILED)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option("--host", help="Any but this machine's own needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 2333,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="What clients must show; else LANCE_NS_TOKEN, else a random one that is printed.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM, the chain; serves HTTPS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM, if it is not with the certificate.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name that a proxy on this machine asks for it by.")
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", help="Joins an id's names in paths.")] = "$",
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Bytes of rows that a request may have.")] = 2**30,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that requests have when it ends.")] = 30,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Serves the catalog as a Lance REST Namespace, to lancedb, pylance, Spark's connector and others."""
+    from lance_ns_async.cli.serving import serve
+
+    serve(
+        chosen(impl, properties, profile, config),
+        host=host,
+        port=port,
+        hosts=name or (),
+        delimiter=delimiter,
+        token_file=token_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        max_rows=max_rows,
+        grace=grace,
+    )
 
 
 @app.command()

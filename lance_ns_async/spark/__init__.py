@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lance_ns_async.spark.locations import Location, Locations
-    from lance_ns_async.spark.report import Problem, Report
+    from lance_ns_async.spark.report import Problem, Report, WriteReport
     from lance_ns_async.spark.resolver import LocationResolver
+    from lance_ns_async.spark.sql import Views, views
+    from lance_ns_async.spark.unions import union
 
-__all__ = ["Location", "LocationResolver", "Locations", "Problem", "Report"]
+__all__ = [
+    "Location",
+    "LocationResolver",
+    "Locations",
+    "Problem",
+    "Report",
+    "Views",
+    "WriteReport",
+    "union",
+    "views",
+]
 
 # Loaded when first asked for: executors import this package too, and need none of it.
 _HOMES = {
@@ -19,6 +31,10 @@ _HOMES = {
     "Locations": "locations",
     "Problem": "report",
     "Report": "report",
+    "Views": "sql",
+    "WriteReport": "report",
+    "union": "unions",
+    "views": "sql",
 }
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
-from time import time
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.loop import BackgroundLoop
+from lance_ns_async.spark.expiry import warn_of_expiry
 from lance_ns_async.spark.locations import Location, Locations
 from lance_ns_async.spark.opening import open_tables
 from lance_ns_async.spark.plan import Entry, Plan
@@ -28,9 +27,6 @@ TASKS_A_CORE = 4
 
 USUAL_CORES = 8
 """Taken where the client of a Spark server cannot tell how many there are."""
-
-SOON = 600.0
-"""Storage options that expire within so many seconds are warned of."""
 
 _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that know the data source; Spark complains about each registration after the first."""
@@ -57,7 +53,7 @@ def dataframe(
     pinned = _pinned(locations)
     shared = common(pinned, columns)
     schema = _with_table_column(shared.schema, table_column)
-    _warn_of_expiry(pinned)
+    warn_of_expiry(pinned)
     plan = Plan(
         [_entry(location) for location in pinned],
         partitions or TASKS_A_CORE * _cores(spark),
@@ -138,17 +134,3 @@ def _cores(spark: SparkSession) -> int:
         return spark.sparkContext.defaultParallelism
     except AttributeError:
         return USUAL_CORES
-
-
-def _warn_of_expiry(locations: Sequence[Location]) -> None:
-    expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
-    moments = [moment for moment in expiring if moment < time() + SOON]
-    if not moments:
-        return
-    seconds = min(moments) - time()
-    when = f"expire in {seconds:.0f} s" if seconds > 0 else "have expired"
-    warnings.warn(
-        f"the storage options of {len(moments)} tables {when}, and a DataFrame keeps those it was built with: "
-        "prefetch again, and build it anew for each long job",
-        stacklevel=4,
-    )

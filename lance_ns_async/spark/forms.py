@@ -114,6 +114,7 @@ def _from_report(report: Report) -> Mapping[str, Any]:
         "calls": report.calls,
         "p50": report.p50,
         "p95": report.p95,
+        "remembered": report.remembered,
     }
 
 
@@ -127,6 +128,7 @@ def _report(found: Mapping[str, Any]) -> Report:
         found["calls"],
         found["p50"],
         found["p95"],
+        found.get("remembered", 0),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from lance_ns_async.spark.report import Report
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from lance_ns_async.spark.endpoint import Served
+    from lance_ns_async.spark.resolver import LocationResolver
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ class Location:
             expiry(options),
             details.schema,
         )
+
+    def renewed(self, table: Table) -> Location:
+        """The same version of the same table, reached as its catalog says now."""
+        options = table.storage_options
+        return replace(self, location=table.location, storage_options=options, expires_at=expiry(options))
 
     def table(self) -> Table:
         """What is needed to open the dataset."""
@@ -137,11 +146,28 @@ class Locations(Mapping[TableId, Location]):
 
         Tables that are not pinned yet are opened for it. Where the tables do not have the same columns, or Spark
         has no type for one, it raises InvalidInputError before any job. Storage options freeze with the
-        DataFrame: once they expire, prefetch again and build a new one.
+        DataFrame: before they expire, build a new one from what `LocationResolver.refresh` gives.
         """
         from lance_ns_async.spark.dataframe import dataframe
 
         return dataframe(self, spark, columns, partitions, table_column, push_filters=push_filters)
+
+    def serve(
+        self, spark: SparkSession, catalog: str = "lance", *, resolver: LocationResolver | None = None
+    ) -> AbstractContextManager[Served]:
+        """Gives Spark's Lance connector a catalog of these tables, under that name, while the context is open.
+
+        SQL then names them as `catalog.namespace.table`, and planning it costs no call to the real catalog. Only with
+        a `resolver` is that asked, about any other table and to list or change something. Queries must run inside
+        the context, DataFrames too: Spark asks again for each action. It reads the latest version of a table, unless
+        told another by `VERSION AS OF`.
+
+        Wants the connector on Spark's class path and a driver in this process, so not Spark Connect; executors ask
+        nothing. Raises InvalidInputError where that is not so, or Spark has another catalog of this name.
+        """
+        from lance_ns_async.spark.endpoint import serve
+
+        return serve(self, spark, catalog, resolver)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
         """A row a table; `secrets` adds the storage options."""

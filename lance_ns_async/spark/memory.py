@@ -15,7 +15,7 @@ from lance_ns_async.spark.locations import expiry
 from lance_ns_async.spark.patterns import Wanted
 
 LEAD = 60.0
-"""How many seconds before they expire storage options are taken for expired."""
+"""How many seconds before they expire storage options are taken for expired, unless a caller needs more."""
 
 
 @dataclass(slots=True)
@@ -24,11 +24,14 @@ class Known:
 
     table: Table
     until: float
+    """When it is to be asked for again, in seconds since 1970."""
+    expires_at: float | None
+    """When its storage options expire, in the same seconds; None where they do not."""
     details: Details | None = None
 
 
 class Memory:
-    """Knows at most `limit` tables for at most `ttl` seconds each; the longest known go first.
+    """Knows at most `limit` tables for at most `ttl` seconds each; the longest unused go first.
 
     May be shared by threads. Pickled it is empty.
     """
@@ -39,19 +42,21 @@ class Memory:
         self._known: dict[TableId, Known] = {}
         self._lock = Lock()
 
-    def get(self, id: TableId) -> Known | None:
-        """What is known of the table; None where it is unknown or about to expire."""
+    def get(self, id: TableId, *, lasting: float = LEAD) -> Known | None:
+        """What is known of the table; None where it is unknown, or its storage options last no `lasting` seconds."""
         with self._lock:
-            known = self._known.get(id)
-        return known if known is not None and time() < known.until else None
+            known = self._known.pop(id, None)
+            if known is not None:
+                # Put back last, because the first are the longest unused.
+                self._known[id] = known
+        if known is None or time() >= known.until:
+            return None
+        return known if known.expires_at is None or time() + lasting < known.expires_at else None
 
     def learn(self, table: Table) -> Known:
         """Remembers a table that was just described."""
-        expires_at = expiry(table.storage_options)
-        until = time() + self._ttl
-        known = Known(table, until if expires_at is None else min(until, expires_at - LEAD))
+        known = Known(table, time() + self._ttl, expiry(table.storage_options))
         with self._lock:
-            # Put anew, so that it is the last in order.
             self._known.pop(table.id, None)
             self._known[table.id] = known
             for id in list(islice(self._known, max(0, len(self._known) - self._limit))):

@@ -1,25 +1,29 @@
-"""One prefetch from beginning to end: search, describe, open, report."""
+"""One prefetch or refresh from beginning to end: search, describe, open, report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from lance_namespace import DescribeTableVersionRequest
+from lance_namespace import DescribeTableRequest, DescribeTableVersionRequest
 from lance_namespace.errors import (
     InvalidInputError,
+    InvalidTableStateError,
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableNotFoundError,
 )
 
+from lance_ns_async.bulk import Described
 from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.concurrency import each
 from lance_ns_async.errors import NotALanceTableError
-from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.policy import Call, deadline
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import deadline
 from lance_ns_async.spark.locations import Location, Locations
-from lance_ns_async.spark.memory import Known, Memory
+from lance_ns_async.spark.memory import LEAD, Known, Memory
 from lance_ns_async.spark.opening import open_tables
 from lance_ns_async.spark.patterns import Wanted
 from lance_ns_async.spark.progress import Steps, Tell, told
@@ -29,7 +33,7 @@ from lance_ns_async.spark.search import Found, search
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one prefetch was asked to do; see `LocationResolver.prefetch`."""
+    """What one run was asked to do; see `LocationResolver.prefetch` and `LocationResolver.refresh`."""
 
     wanted: Wanted
     pin_versions: bool
@@ -37,6 +41,12 @@ class Ask:
     max_in_flight: int
     timeout: float | None
     progress: bool | Tell
+    vends: bool = False
+    """Whether the catalog is asked for credentials."""
+    keeps: Locations | None = None
+    """What is to be kept as it is, but for how it is reached; None where all is to be learned."""
+    lasting: float = LEAD
+    """How many seconds storage options must last if they are not to be asked for anew."""
 
     def __post_init__(self) -> None:
         if self.on_error not in ("report", "raise"):
@@ -45,6 +55,8 @@ class Ask:
             raise InvalidInputError(f"max_in_flight {self.max_in_flight}: at least 1 call must be allowed")
         if self.timeout is not None and not self.timeout > 0:
             raise InvalidInputError(f"timeout {self.timeout}: it is a number of seconds above 0; None for no bound")
+        if not self.lasting >= 0:
+            raise InvalidInputError(f"lasting {self.lasting}: it is a number of seconds")
 
 
 async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Locations:
@@ -62,13 +74,16 @@ async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Lo
         with told(ask.progress) as tell:
             steps = Steps(run.total, tell)
             await run.describe(steps)
+            run.check_kept()
             if ask.pin_versions:
                 await run.open(steps, None if until is None else until - monotonic())
     errors = [*run.errors(), *run.unmatched()]
     locations = run.locations()
     if errors and ask.on_error == "raise":
         raise one_error([error for _, error in errors], of=len(locations) + len(errors))
-    return Locations(locations, report(len(locations), errors, seconds=monotonic() - started, calls=seconds))
+    remembered = sum(location.id in run.remembered for location in locations)
+    took = monotonic() - started
+    return Locations(locations, report(len(locations), errors, seconds=took, calls=seconds, remembered=remembered))
 
 
 class _Run:
@@ -83,13 +98,15 @@ class _Run:
         # Apart from those of namespaces: a table and a namespace of the same names are equal keys.
         self._failed: dict[TableId, LanceNamespaceError] = dict(found.doubtful)
         self.known: dict[TableId, Known] = {}
+        self.remembered: set[TableId] = set()
         for id in self.ids:
-            remembered = memory.get(id)
+            remembered = memory.get(id, lasting=ask.lasting)
             listed = found.described.get(id)
             # What was remembered holds the pinned version, but a table may have been made anew elsewhere.
             if remembered is not None and (listed is None or listed.location == remembered.table.location):
                 self.known[id] = remembered
-            elif listed is not None:
+                self.remembered.add(id)
+            elif listed is not None and not ask.vends:
                 self.known[id] = memory.learn(listed)
 
     @property
@@ -104,9 +121,12 @@ class _Run:
         unknown = [id for id in self.ids if id not in self.known]
         if not unknown:
             return
-        outcome = await self._namespace.describe_tables(
-            unknown, max_in_flight=self._ask.max_in_flight, progress=steps.settle
-        )
+        if self._ask.vends:
+            outcome = await self._vended(unknown, steps)
+        else:
+            outcome = await self._namespace.describe_tables(
+                unknown, max_in_flight=self._ask.max_in_flight, progress=steps.settle
+            )
         self.known.update((id, self._memory.learn(table)) for id, table in outcome.tables.items())
         named = frozenset(self._ask.wanted.ids)
         for id, error in outcome.errors.items():
@@ -114,6 +134,44 @@ class _Run:
                 self._failed[id] = error
         if self._ask.pin_versions and outcome.errors:
             steps.settle(len(outcome.errors))
+
+    async def _vended(self, ids: Sequence[TableId], steps: Steps) -> Described:
+        """The tables with credentials that the catalog gives out, which no answer gives for many at once."""
+        tables: dict[TableId, Table] = {}
+        errors: dict[TableId, LanceNamespaceError] = {}
+
+        async def visit(id: TableId) -> None:
+            try:
+                tables[id] = await self._asked(id)
+            except LanceNamespaceError as e:
+                errors[id] = e
+            steps.settle()
+
+        await each(visit, ids, max_in_flight=self._ask.max_in_flight)
+        return Described(tables, errors)
+
+    async def _asked(self, id: TableId) -> Table:
+        request = DescribeTableRequest(id=list(id), vend_credentials=True)
+        try:
+            found = await self._namespace.describe_table(request)
+        except NotALanceTableError:
+            raise
+        except InvalidInputError:
+            # A catalog may refuse to give out any; then the configured ones must do.
+            request.vend_credentials = False
+            found = await self._namespace.describe_table(request)
+        assert found.location is not None
+        return Table(id, found.location, found.properties or {}, found.storage_options, version=found.version)
+
+    def check_kept(self) -> None:
+        """Fails what is to be kept at its version and is another table by now."""
+        for id, old in (self._ask.keeps or {}).items():
+            known = self.known.get(id)
+            if known is not None and old.version is not None and known.table.location != old.location:
+                self._failed[id] = InvalidTableStateError(
+                    f"Invalid table state: {id} (it was at {old.location} and is at {known.table.location} now, where "
+                    f"version {old.version} is not what it was: prefetch it anew)"
+                )
 
     async def open(self, steps: Steps, timeout: float | None) -> None:
         """Opens what is known and was not opened yet."""
@@ -151,12 +209,16 @@ class _Run:
 
     def locations(self) -> list[Location]:
         """What was found, in the order it was asked for."""
-        pinned = self._ask.pin_versions
         return [
-            Location.of(known.table, known.details if pinned else None)
+            self._location(known)
             for id in self.ids
             if (known := self.known.get(id)) is not None and id not in self._failed
         ]
+
+    def _location(self, known: Known) -> Location:
+        if self._ask.keeps is not None:
+            return self._ask.keeps[known.table.id].renewed(known.table)
+        return Location.of(known.table, known.details if self._ask.pin_versions else None)
 
 
 def _is_absence(error: LanceNamespaceError) -> bool:

@@ -55,6 +55,8 @@ class Report:
     p50: float | None = None
     """Seconds the median remote call took; None where there was none."""
     p95: float | None = None
+    remembered: int = 0
+    """How many of those found the catalog was not asked about, because the resolver remembered them."""
 
     @property
     def problems(self) -> Sequence[Problem]:
@@ -67,6 +69,8 @@ class Report:
         line = f"resolved {self.found}/{asked} in {_time(self.seconds)}"
         if self.p50 is not None and self.p95 is not None:
             line += f" (p50 {_time(self.p50)}, p95 {_time(self.p95)})"
+        if self.remembered:
+            line += f"; {self.remembered} from memory"
         counts = [f"{len(problems)} {kind}" for kind, problems in self._kinds()]
         return f"{line}; {', '.join(counts)}" if counts else line
 
@@ -98,7 +102,12 @@ class Report:
 
 
 def report(
-    found: int, errors: Iterable[tuple[Subject, LanceNamespaceError]], *, seconds: float, calls: Sequence[float]
+    found: int,
+    errors: Iterable[tuple[Subject, LanceNamespaceError]],
+    *,
+    seconds: float,
+    calls: Sequence[float],
+    remembered: int = 0,
 ) -> Report:
     """The report of a run: its errors sorted by class, its calls told by how many seconds each took.
 
@@ -118,7 +127,7 @@ def report(
                 failed.append(problem)
     ranked = sorted(calls)
     p50, p95 = _quantile(ranked, 0.50), _quantile(ranked, 0.95)
-    return Report(found, tuple(missing), tuple(denied), tuple(failed), seconds, len(ranked), p50, p95)
+    return Report(found, tuple(missing), tuple(denied), tuple(failed), seconds, len(ranked), p50, p95, remembered)
 
 
 def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespaceError:
@@ -150,3 +159,18 @@ def _more(problems: Sequence[Problem], indent: str) -> Iterable[str]:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a write has made."""
+
+    id: TableId
+    location: str
+    """A URI or a path, as `lance.dataset` takes it."""
+    version: int | None
+    """The version that was committed; where nothing was, the one that is there, and None where there is none."""
+    rows: int
+    """How many were written."""
+    fragments: int
+    """In how many."""

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async import messages
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.policy import Policy
 from lance_ns_async.spark.locations import Locations
 from lance_ns_async.spark.memory import Memory
-from lance_ns_async.spark.patterns import Wanted, What
+from lance_ns_async.spark.patterns import Wanted, What, table_id
 from lance_ns_async.spark.prefetch import Ask, prefetch
 from lance_ns_async.spark.progress import Tell
 from lance_ns_async.sync import Namespace
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from lance_ns_async.spark.report import WriteReport
+
 IN_FLIGHT = 64
 """How many remote calls a resolver has under way at once, unless it is told otherwise."""
+
+REMEMBERS = 200_000
+"""How many tables a resolver remembers, unless it is told otherwise."""
+
+LASTING = 600.0
+"""How many seconds refreshed storage options should last; a DataFrame warns of those that last less."""
 
 
 class LocationResolver:
@@ -30,10 +43,20 @@ class LocationResolver:
     With a Namespace use `prefetch`, from scripts and notebooks; with an AsyncNamespace `await aprefetch`, in
     that namespace's loop. The namespace stays the caller's to close. A table is remembered for `ttl` seconds,
     or until a minute before its storage options expire, and the version pinned for it with it; at most
-    `remembers` tables are. Errors and listings are not remembered.
+    `remembers` tables are, the longest unused being forgotten first. Errors and listings are not remembered.
+
+    `vend_credentials` asks the catalog for credentials with each table, a call a table or more; one that gives
+    out none is asked without.
     """
 
-    def __init__(self, namespace: Namespace | AsyncNamespace, *, ttl: float = 300.0, remembers: int = 200_000) -> None:
+    def __init__(
+        self,
+        namespace: Namespace | AsyncNamespace,
+        *,
+        ttl: float = 300.0,
+        remembers: int = REMEMBERS,
+        vend_credentials: bool = False,
+    ) -> None:
         if not isinstance(namespace, Namespace | AsyncNamespace):
             raise InvalidInputError(
                 f"LocationResolver({namespace!r}): wants a Namespace or an AsyncNamespace of lance_ns_async; "
@@ -42,21 +65,30 @@ class LocationResolver:
         _check(ttl, remembers)
         self._namespace = namespace
         self._owns = False
+        self._vends = vend_credentials
         self._memory = Memory(ttl=ttl, limit=remembers)
 
     @classmethod
     def connect(
-        cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None, ttl: float = 300.0
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        ttl: float = 300.0,
+        remembers: int = REMEMBERS,
+        vend_credentials: bool = False,
     ) -> LocationResolver:
         """A resolver with a namespace of its own, as `Namespace.connect` makes it; closing it closes that.
 
         Unless `policy` or the properties say otherwise, 64 calls may be in flight.
         """
         # Before there is a namespace that nobody would close.
-        _check(ttl)
+        _check(ttl, remembers)
         if policy is None and not any(_limits(key) for key in properties):
             properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
-        resolver = cls(Namespace.connect(impl, properties, policy=policy), ttl=ttl)
+        namespace = Namespace.connect(impl, properties, policy=policy)
+        resolver = cls(namespace, ttl=ttl, remembers=remembers, vend_credentials=vend_credentials)
         resolver._owns = True
         return resolver
 
@@ -81,13 +113,8 @@ class LocationResolver:
 
         Raises InvalidInputError at once for an id the catalog can never have.
         """
-        if isinstance(self._namespace, AsyncNamespace):
-            raise InvalidInputError(
-                "prefetch: this resolver has an AsyncNamespace, which lives in its own event loop; "
-                "use `await resolver.aprefetch(...)` there, or give the resolver a Namespace"
-            )
-        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress)
-        return self._namespace.run(partial(prefetch, memory=self._memory, ask=ask))
+        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress, self._vends)
+        return self._run(ask, "prefetch")
 
     async def aprefetch(
         self,
@@ -104,11 +131,76 @@ class LocationResolver:
         Where the resolver has a sync Namespace, the work goes on in its background loop while a worker thread
         waits for it; cancelling ends only your own wait, and `timeout` ends all three.
         """
-        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress)
-        work = partial(prefetch, memory=self._memory, ask=ask)
+        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress, self._vends)
+        return await self._arun(ask)
+
+    def refresh(
+        self,
+        locations: Locations,
+        *,
+        lasting: float = LASTING,
+        on_error: Literal["report", "raise"] = "raise",
+        max_in_flight: int = IN_FLIGHT,
+        timeout: float | None = None,
+    ) -> Locations:
+        """The same tables at the same versions, with storage options that are still good for `lasting` seconds.
+
+        Asks only for what is not remembered or would expire sooner, and opens nothing. What was built from the old
+        locations keeps the old storage options: build it anew from these. `prefetch(locations)` gives the newest
+        versions instead, as far as none is remembered.
+
+        A table that is gone, or is at another place by now, is part of the error, or with `on_error="report"`
+        not among the locations. Where the catalog itself gives options that last less, they are taken as they are.
+        """
+        return self._run(self._refreshing(locations, lasting, on_error, max_in_flight, timeout), "refresh")
+
+    async def arefresh(
+        self,
+        locations: Locations,
+        *,
+        lasting: float = LASTING,
+        on_error: Literal["report", "raise"] = "raise",
+        max_in_flight: int = IN_FLIGHT,
+        timeout: float | None = None,
+    ) -> Locations:
+        """See `refresh`, and `aprefetch` for whose loop it is."""
+        return await self._arun(self._refreshing(locations, lasting, on_error, max_in_flight, timeout))
+
+    def write(
+        self,
+        df: DataFrame,
+        id: str | Iterable[str],
+        *,
+        mode: Literal["create", "append", "overwrite", "ignore"] = "create",
+        schema: pa.Schema | None = None,
+        max_rows_per_file: int | None = None,
+        max_bytes_per_file: int | None = None,
+        data_storage_version: str | None = None,
+    ) -> WriteReport:
+        """Writes a DataFrame to a table: executors write the files, and this process commits them as one version.
+
+        Create declares the table first and wants it new; ignore does so too, but leaves one that is there as it is.
+        Append adds rows to the columns there are. Overwrite replaces rows and columns in a new version, or creates
+        the table. Columns are compared by name before any job, and each batch is cast to the table's types. Those of
+        a new version are Spark's, unless `schema` has others for some or all, such as vectors of a fixed length.
+
+        Where the job fails nothing is committed, what finished tasks have written is removed, and a table declared
+        for it is there no more. Errors of the DataFrame's own are Spark's. Blocks until all is done; needs pandas.
+        """
+        from lance_ns_async.spark.writing import MODES, Writing, write
+
         if isinstance(self._namespace, AsyncNamespace):
-            return await work(self._namespace)
-        return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
+            raise InvalidInputError(
+                "write: this resolver has an AsyncNamespace, which lives in its own event loop, and a job of Spark's "
+                "would hold that up; give the resolver a Namespace"
+            )
+        table = table_id(id)
+        limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+        writing = Writing(table, messages.word(mode, "mode", MODES), schema, data_storage_version, limits)
+        try:
+            return write(self._namespace, df, writing)
+        finally:
+            self._memory.forget(Wanted((table,), ()))
 
     def forget(self, what: What | None = None) -> None:
         """Forgets all tables, or those that `what` means, so that the next prefetch asks for them again."""
@@ -142,8 +234,28 @@ class LocationResolver:
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
 
+    def _refreshing(
+        self, locations: Locations, lasting: float, on_error: str, max_in_flight: int, timeout: float | None
+    ) -> Ask:
+        wanted = Wanted(tuple(locations), ())
+        return Ask(wanted, False, on_error, max_in_flight, timeout, False, self._vends, locations, lasting)
 
-def _check(ttl: float, remembers: int = 0) -> None:
+    def _run(self, ask: Ask, name: str) -> Locations:
+        if isinstance(self._namespace, AsyncNamespace):
+            raise InvalidInputError(
+                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; "
+                f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
+            )
+        return self._namespace.run(partial(prefetch, memory=self._memory, ask=ask))
+
+    async def _arun(self, ask: Ask) -> Locations:
+        work = partial(prefetch, memory=self._memory, ask=ask)
+        if isinstance(self._namespace, AsyncNamespace):
+            return await work(self._namespace)
+        return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
+
+
+def _check(ttl: float, remembers: int) -> None:
     if not ttl >= 0:
         raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
     if remembers < 0:

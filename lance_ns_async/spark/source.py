@@ -18,7 +18,7 @@ from lance_ns_async.spark.types import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
+    from pyspark.sql.datasource import DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
 NAME = "lance_ns"
@@ -40,6 +40,15 @@ class LanceTables(DataSource):
         # The data source is pickled into every task, and the plan with its secrets is not every task's business.
         plan = Plan.decode(self.options.pop(OPTION))
         return FilteringReader(plan, schema) if plan.pushes_filters else TablesReader(plan, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises UnsupportedOperationError: Spark would have it commit where the catalog is out of reach."""
+        from lance_namespace.errors import UnsupportedOperationError
+
+        raise UnsupportedOperationError(
+            f"Not supported: df.write.format({NAME!r}), which knows no catalog; "
+            "use LocationResolver.write(df, id, mode=...)"
+        )
 
 
 class TablesReader(DataSourceReader):

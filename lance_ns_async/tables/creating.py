@@ -6,7 +6,8 @@ another has written to it meanwhile, and one that is registered is there, even i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from threading import Event
@@ -23,10 +24,10 @@ from lance_namespace.errors import (
 
 from lance_ns_async import data as storage
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import undoing
 from lance_ns_async.tables import first
-from lance_ns_async.tables.locating import located
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -66,24 +67,52 @@ class Made:
 
 async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
     """Declares a table that must not exist yet, and writes its first version; if that fails neither stays."""
-    table = await backend.declare_table(id, None, content.properties or {}, content.schema)
-    empty = False
+    table = await declared(backend, id, content)
     abandoned = Event()
     try:
-        # Described, it comes with credentials.
-        table = await located(backend, id)
-        if not await storage.is_only_declared(content.place(table)):
-            raise TableAlreadyExistsError(
-                f"Table already exists: {id} (not in the catalog, but at {table.location} there is data; register it "
-                "there, or remove it)"
-            )
-        empty = True
         return Made(table, await _written(opener, content.place(table), content.data, abandoned))
     except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
         abandoned.set()
-        if not (empty and isinstance(e, TableAlreadyExistsError)):
-            await _undo(backend, content.place(table), e, written=empty)
+        if not isinstance(e, TableAlreadyExistsError):
+            await undo(backend, content.place(table), e, written=True)
         raise
+
+
+async def declared(backend: Backend, id: TableId, content: Content) -> Table:
+    """A table that is registered just now, at a place where nothing is, with what it takes to write there."""
+    table = await backend.declare_table(id, None, content.properties or {}, content.schema)
+    async with undone_if_it_fails(backend, table):
+        # Described, it comes with credentials.
+        table = await located(backend, id)
+        await check_empty(content.place(table))
+    return table
+
+
+@asynccontextmanager
+async def undone_if_it_fails(backend: Backend, table: Table) -> AsyncIterator[None]:
+    """Takes a declaration back, to which nothing was written, where what is done with it fails."""
+    try:
+        yield
+    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+        await undo(backend, table, e, written=False)
+        raise
+
+
+def is_at_hand(table: Table) -> bool:
+    """Whether its storage can be looked at with what is known here: it is local, or it was told how to reach it."""
+    return bool(table.storage_options) or table.location.startswith("file:") or "://" not in table.location
+
+
+async def check_empty(table: Table) -> None:
+    """Raises TableAlreadyExistsError where there is data, and what the storage says where it cannot be looked at.
+
+    That may be of a table that was renamed, whose name is free again. Costs an open.
+    """
+    if not await storage.is_only_declared(table):
+        raise TableAlreadyExistsError(
+            f"Table already exists: {table.id} (not in the catalog, but at {table.location} there is data; register it "
+            "there, give another location, or remove it)"
+        )
 
 
 async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
@@ -110,7 +139,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
         old = await located(backend, id)
     except TableNotFoundError:
         return await create(backend, opener, id, content)
-    table = await _registered_anew(backend, old, content)
+    table = await registered_anew(backend, old, content)
 
     def work() -> LanceDataset:
         return opener.overwrite(content.place(table), content.data)
@@ -119,7 +148,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
         return Made(table, await storage.in_thread(table, work, patience=inf, changes=True))
     except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
         if table is not old:
-            await _put_back(backend, old, e)
+            await put_back(backend, old, e)
         raise
 
 
@@ -134,9 +163,9 @@ async def _written(opener: Opener, table: Table, data: Any, abandoned: Event) ->
     return await storage.in_thread(table, work, patience=inf, changes=True)
 
 
-async def _undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:
+async def undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:
     """Removes the declaration, and what was written; where that fails too, the error says what is left."""
-    left = f"its registration and what was written to {table.location}"
+    left = f"its registration {'and what was written to' if written else 'at'} {table.location}"
     with undoing():
         try:
             await backend.deregister_table(table.id)
@@ -148,7 +177,7 @@ async def _undo(backend: Backend, table: Table, error: BaseException, *, written
             error.add_note(f"and of table {table.id} is left: {left} ({e})")
 
 
-async def _registered_anew(backend: Backend, old: Table, content: Content) -> Table:
+async def registered_anew(backend: Backend, old: Table, content: Content) -> Table:
     """The table, with the properties and columns it is to have; itself where it has them already."""
     kept, wanted = old.properties or {}, content.properties or {}
     same = all(kept.get(key) == value for key, value in wanted.items())
@@ -166,11 +195,11 @@ async def _registered_anew(backend: Backend, old: Table, content: Content) -> Ta
         await backend.declare_table(old.id, old.location, properties, content.schema)
         return await located(backend, old.id)
     except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
-        await _put_back(backend, old, e)
+        await put_back(backend, old, e)
         raise
 
 
-async def _put_back(backend: Backend, old: Table, error: BaseException) -> None:
+async def put_back(backend: Backend, old: Table, error: BaseException) -> None:
     """Registers a table as it was; where that fails too, the error says how it was."""
     with undoing():
         try:

@@ -29,14 +29,14 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
     """
     rows = _staged(opener, table, data)
     try:
-        _commit(opener, table, rows)
+        commit(opener, table, rows)
     except LanceNamespaceError as e:
         first = _first(opener, table, e)
         committed = None if first is None else first.read_transaction(1)
         if first is not None and committed is not None and committed.uuid == rows.uuid:
             # Only the answer was lost.
             return first
-        _discard(opener, table, rows, e)
+        discard(opener, table, rows, e)
         if first is None:
             raise
         phrase = PHRASES[TableAlreadyExistsError]
@@ -61,7 +61,8 @@ def _staged(opener: Opener, table: Table, data: Any) -> Any:
     return rows
 
 
-def _commit(opener: Opener, table: Table, rows: Any) -> None:
+def commit(opener: Opener, table: Table, rows: Any) -> None:
+    """Commits a transaction as the first version of a dataset, or not at all."""
     from lance import LanceDataset
 
     with translated(table):
@@ -87,7 +88,7 @@ def _first(opener: Opener, table: Table, error: LanceNamespaceError) -> LanceDat
         raise error from None
 
 
-def _discard(opener: Opener, table: Table, rows: Any, error: LanceNamespaceError) -> None:
+def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> None:
     """Deletes the files of rows that are in no version; the error tells of those that are left."""
     from lance.file import LanceFileSession
 

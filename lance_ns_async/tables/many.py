@@ -10,10 +10,10 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import data
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.bulk import Progress
+from lance_ns_async.bulk import Progress, describe_tables
 from lance_ns_async.concurrency import each
-from lance_ns_async.model import TableId
-from lance_ns_async.tables.locating import located
+from lance_ns_async.locating import located
+from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -43,22 +43,30 @@ class Opened:
 async def open_many(
     backend: Backend, opener: Opener, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None
 ) -> Opened:
-    """Describes and opens each table once, in the order of the ids."""
+    """Describes and opens each table once; costs what describing many costs, or a call each where credentials come."""
     wanted = list(dict.fromkeys(ids))
     datasets: dict[TableId, LanceDataset] = {}
     errors: dict[TableId, LanceNamespaceError] = {}
+    tables: dict[TableId, Table] = {}
+    can = backend.capabilities
+    # No catalog gives out credentials for many tables at once.
+    if (can.describe_batch or can.listing_has_locations) and not can.vends:
+        described = await describe_tables(backend, wanted, max_in_flight=max_in_flight)
+        tables.update(described.tables)
+        errors.update(described.errors)
+        if progress is not None and errors:
+            progress(len(errors))
 
     async def open_one(id: TableId) -> None:
         try:
-            # Singly, for no catalog gives out credentials for many tables at once.
-            table = await located(backend, id)
+            table = tables.get(id) or await located(backend, id)
             datasets[id] = await data.in_thread(table, lambda: opener.open(table))
         except LanceNamespaceError as e:
             errors[id] = e
         if progress is not None:
             progress(1)
 
-    await each(open_one, wanted, max_in_flight=max_in_flight)
+    await each(open_one, [id for id in wanted if id not in errors], max_in_flight=max_in_flight)
     return Opened(
         {id: datasets[id] for id in wanted if id in datasets}, {id: errors[id] for id in wanted if id in errors}
     )

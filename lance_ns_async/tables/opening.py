@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace import DescribeTableResponse
 from lance_namespace.errors import TableBranchNotFoundError, UnsupportedOperationError
 
+from lance_ns_async.credentials import EXPIRY
 from lance_ns_async.data import LATEST, Snapshot
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
@@ -26,8 +27,6 @@ METADATA_CACHE_BYTES = 128 * 2**20
 
 MAIN = "main"
 """What Lance calls the branch that is there without being made."""
-
-_EXPIRY = "expires_at_millis"
 
 
 class Opener:
@@ -79,7 +78,7 @@ class Opener:
 
     def asking(self, table: Table) -> dict[str, Any]:
         """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""
-        expires = _EXPIRY in (table.storage_options or {})
+        expires = EXPIRY in (table.storage_options or {})
         if not (table.managed_versioning or expires):
             return {}
         if (namespace := self._namespace()) is not None:

@@ -36,6 +36,8 @@ from lance_ns_async.transports.aws_credentials import (
 from lance_ns_async.transports.aws_failures import AWS_ERRORS, SIGNATURES, failure
 from lance_ns_async.transports.aws_parser import PlainJsonParsers
 from lance_ns_async.transports.aws_settings import AwsSettings
+from lance_ns_async.transports.aws_wire import DirectSession
+from lance_ns_async.transports.unsaid import unsaid
 
 T = TypeVar("T")
 
@@ -158,8 +160,11 @@ class AwsTransport:
         try:
             return await method(**arguments)
         except (BotoCoreError, ClientError, ResponseParserError) as e:
-            found = failure(e, optional=optional)
-            raise found from (None if found.codes[0] in SIGNATURES else e)
+            secrets = self._signing.secret_key, self._signing.token
+            found = failure(e, optional=optional, secrets=secrets)
+            told = str(e)
+            quoted = found.codes[0] in SIGNATURES or unsaid(told, secrets) != told
+            raise found from (None if quoted else e)
         except (AttributeError, TypeError, RuntimeError) as e:
             # What a client says that is closed under a call.
             self._check_open(e)
@@ -245,6 +250,7 @@ async def _build(service: Service, signing: AioCredentials) -> Any:
         retries={"total_max_attempts": 1, "mode": "standard"},
         # Otherwise it is put together anew for every call.
         user_agent="lance-ns-async",
+        http_session_cls=DirectSession,
     )
     try:
         session = AioSession()
@@ -284,4 +290,4 @@ def _decoded(answer: Any, decode: Callable[[Any], T]) -> T:
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         # Names alone: what stands beside them may be credentials.
         message = f"an answer of unknown form ({type(e).__name__}: {e}): it holds {', '.join(map(str, answer))}"
-        raise Failure("unreadable", message=message, delivered=True) from e
+        raise Failure("unreadable", message=message) from e

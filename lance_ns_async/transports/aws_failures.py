@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from socket import gaierror
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
+from lance_ns_async.transports.unsaid import unsaid
 
 AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
 """Everything a call through botocore fails with."""
@@ -167,34 +168,39 @@ _SHOWN = 500
 """How many characters of a server's message are told."""
 
 
-def failure(error: AwsError, *, optional: bool = False) -> Failure:
-    """The failure that botocore's exception tells of; an `optional` call may be unknown to the server."""
+def failure(error: AwsError, *, optional: bool = False, secrets: Iterable[str | None] = ()) -> Failure:
+    """The failure that botocore's exception tells of, but for the secrets that a server repeats.
+
+    An `optional` call may be unknown to the server.
+    """
     match error:
         case ClientError():
-            return _answered(error.response, optional)
+            return _answered(error.response, optional, secrets)
         case EndpointConnectionError() if not _was_refused(error):
-            return Failure("disconnected", message=_told(error))
+            return Failure("disconnected", message=_lost(error))
         case EndpointConnectionError() | ConnectTimeoutError() | ProxyConnectionError() | SSLError():
             message = f"{_told(error)}; are endpoint and region right, and the server up?"
             return Failure("refused", message=message, delivered=False)
         case ReadTimeoutError():
             return Failure("timeout", message=_told(error))
         case HTTPClientError():
-            return Failure("disconnected", message=_told(error))
+            return Failure("disconnected", message=_lost(error))
         case ResponseParserError():
             message = "an answer that is not what AWS sends, so is the endpoint right?"
-            return Failure("unreadable", message=message, delivered=True)
+            return Failure("unreadable", message=message)
     # What is left was found out before anything was sent. Its base classes tell what kind of thing it is.
     names = [cls.__name__ for cls in type(error).__mro__ if issubclass(cls, BotoCoreError)]
     return Failure(*names, message=f"{names[0]}: {_told(error)}", delivered=False)
 
 
-def _answered(response: Mapping[str, Any], optional: bool) -> Failure:
+def _answered(response: Mapping[str, Any], optional: bool, secrets: Iterable[str | None]) -> Failure:
     error, about = response.get("Error", {}), response.get("ResponseMetadata", {})
     code, status = str(error.get("Code", "")), about.get("HTTPStatusCode", 0)
     headers = about.get("HTTPHeaders", {})
     request = about.get("RequestId")
-    message = _first_line(str(error.get("Message") or "no message"))
+    message = _first_line(unsaid(str(error.get("Message") or "no message"), secrets))
+    if 300 <= status < 400:
+        message = f"redirects are not followed; it points to {headers.get('location', 'nowhere')}"
     codes = [*_finer(code, response), code, status]
     if optional and code in _LACKING:
         codes.insert(0, "UnknownOperationException")
@@ -202,9 +208,16 @@ def _answered(response: Mapping[str, Any], optional: bool) -> Failure:
         *codes,
         message=f"{code}: {message}" + (f"; request {request}" if request else ""),
         retry_after=_retry_after(headers),
-        delivered=False if 400 <= status < 500 and not set(_PERHAPS_DONE) & {code, status} else None,
+        delivered=False if _was_turned_away(code, status) else None,
         transient=code in _PASSING,
     )
+
+
+def _was_turned_away(code: str, status: int) -> bool:
+    """Whether nothing was done: the request is blamed, or the load, or the server has no such call."""
+    if {code, status} & set(_PERHAPS_DONE):
+        return False
+    return 400 <= status < 500 or status == 501 or AWS_ERRORS.get(code) is ThrottlingError
 
 
 def _finer(code: str, response: Mapping[str, Any]) -> Iterator[Code]:
@@ -221,6 +234,14 @@ def _was_refused(error: EndpointConnectionError) -> bool:
     """Whether there was no connection; aiobotocore tells in the same way of one that was reset."""
     cause = error.kwargs.get("error")
     return isinstance(cause, gaierror) or any(cls.__name__ == "ClientConnectorError" for cls in type(cause).__mro__)
+
+
+def _lost(error: HTTPClientError) -> str:
+    """How the connection ended: what botocore says of that is at times that there was none."""
+    cause = error.kwargs.get("error")
+    told = " ".join(str(cause).split())
+    # Of an answer that broke off in its head, aiohttp says what it has of it.
+    return f"the connection was lost: {told if told and not told.startswith('<') else type(cause).__name__}"[:_SHOWN]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -8,6 +8,8 @@ import orjson
 from aiobotocore.parsers import AioJSONParser, AioResponseParserFactory
 from botocore.parsers import ResponseParserError
 
+_TOLD = ("__type", "message", "Message")
+
 
 class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships no types
     """Gives what the JSON of a good answer says; times stay numbers, unknown members stay. Errors are botocore's."""
@@ -31,6 +33,16 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
             "RequestId": headers.get("x-amzn-requestid"),
         }
         return parsed
+
+    def _parse_body_as_json(self, body_contents: bytes) -> Any:
+        """The members of an error, or its text where it has none: botocore fails on what no service of AWS says."""
+        try:
+            told = orjson.loads(body_contents) if body_contents else {}
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            return {"message": body_contents.decode("utf-8", "replace")}
+        return {name: value for name, value in told.items() if name not in _TOLD or isinstance(value, str)}
 
 
 class PlainJsonParsers(AioResponseParserFactory):  # type: ignore[misc]  # the package ships no types

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -20,6 +20,7 @@ from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.auth import Tokens
 from lance_ns_async.transports.tls import tls_context
+from lance_ns_async.transports.unsaid import unsaid
 from lance_ns_async.transports.wire import (
     AiohttpWire,
     EncodedRequest,
@@ -53,8 +54,9 @@ class HttpTransport:
         explain: Explain,
         tokens: Tokens | None = None,
         confidential: bool = False,
+        secrets: Sequence[str] = (),
     ) -> None:
-        """`confidential` answers hold secrets and are quoted in no message."""
+        """`confidential` answers hold secrets and are quoted in no message, and `secrets` are in none."""
         self._wire = wire
         self._caller = caller
         self._base = base
@@ -62,6 +64,7 @@ class HttpTransport:
         self._explain = explain
         self._tokens = tokens
         self._confidential = confidential
+        self._secrets = secrets
 
     async def request(
         self,
@@ -100,7 +103,7 @@ class HttpTransport:
 
             async def send() -> T:
                 request = EncodedRequest(method, url, sent, content)
-                return self._decoded(await self._answer(request), decode)
+                return self._decoded(await self._answer(request), request, decode)
 
             return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
 
@@ -138,27 +141,32 @@ class HttpTransport:
             raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
         if response.is_success:
             return response
-        raise self._failure(response, request.text)
+        raise self._failure(response, request)
 
-    def _decoded(self, response: httpx.Response, decode: Callable[[Any], T]) -> T:
+    def _decoded(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
         # Some servers say in words that a thing is done.
         content = b"" if response.content in (b"OK", b"200 OK") else response.content
         try:
             body = orjson.loads(content) if content else None
         except ValueError as e:
             # A page says where one has come to; broken JSON says no more, and may hold credentials.
-            told = "" if self._confidential or content.lstrip()[:1] in (b"{", b"[") else f" {_shown(response)}"
+            quoted = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
+            told = f" {_shown(response, self._sent(request))}" if quoted else ""
             message = f"an answer that is no JSON, so is the endpoint right?{told}"
-            raise Failure("unreadable", message=message, delivered=True) from e
+            raise Failure("unreadable", message=message) from e
         try:
             return decode(body)
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
-            raise Failure("unreadable", message=message, delivered=True) from e
+            raise Failure("unreadable", message=message) from e
 
-    def _failure(self, response: httpx.Response, url: str) -> Failure:
+    def _sent(self, request: EncodedRequest) -> Sequence[str]:
+        """The secrets that a request told the server."""
+        return *self._secrets, request.headers.get("authorization", "").rpartition(" ")[2]
+
+    def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
         status = response.status_code
-        codes, message = self._explained(response, url)
+        codes, message = self._explained(response, request)
         if response.is_redirect:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
         if (request_id := response.headers.get("x-request-id")) is not None:
@@ -166,23 +174,22 @@ class HttpTransport:
         return Failure(
             *codes,
             status,
-            message=f"HTTP {status}: {message}",
+            message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
             retry_after=_retry_after(response.headers.get("retry-after")),
-            # A request the server blames on us was turned away; one that it blames on itself may have acted.
-            delivered=False if 400 <= status < 500 and status != httpx.codes.REQUEST_TIMEOUT else None,
+            delivered=False if _was_turned_away(status) else None,
         )
 
-    def _explained(self, response: httpx.Response, url: str) -> tuple[tuple[Code, ...], str]:
+    def _explained(self, response: httpx.Response, request: EncodedRequest) -> tuple[tuple[Code, ...], str]:
         try:
             codes, message = self._explain(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
             return codes, message
         except (ValueError, LookupError, TypeError, AttributeError):
-            told = _shown(response) or response.reason_phrase
+            told = _shown(response, self._sent(request)) or response.reason_phrase
             if response.status_code in _NOT_HERE:
                 # A catalog would have said it in its own form, so perhaps there is none.
-                told = f"{told} ({url.partition('?')[0]}); is the endpoint right?"
+                told = f"{told} ({request.text.partition('?')[0]}); is the endpoint right?"
             return (), told
 
 
@@ -210,10 +217,19 @@ def open_http(
         }
     )
     usual.update(headers)
-    usual.update({name: value.get_secret_value() for name, value in settings.header.items()})
+    own = {name: value.get_secret_value() for name, value in settings.header.items()}
+    usual.update(own)
     if settings.auth_token is not None:
         usual["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
-    return HttpTransport(wire, caller, base=endpoint + path, headers=usual, explain=explain, tokens=tokens(wire))
+    return HttpTransport(
+        wire,
+        caller,
+        base=endpoint + path,
+        headers=usual,
+        explain=explain,
+        tokens=tokens(wire),
+        secrets=list(own.values()),
+    )
 
 
 def _wire(settings: HttpSettings) -> AiohttpWire:
@@ -248,6 +264,13 @@ def _proxy(settings: HttpSettings, url: str) -> str | None:
     return found
 
 
+def _was_turned_away(status: int) -> bool:
+    """Whether a request is blamed on us, or on what the server cannot do: if on its troubles, it may have acted."""
+    if status == httpx.codes.REQUEST_TIMEOUT:
+        return False
+    return 400 <= status < 500 or status == httpx.codes.NOT_IMPLEMENTED
+
+
 def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, str | None]:
     if form is not None:
         return urlencode(form).encode(), "application/x-www-form-urlencoded"
@@ -275,8 +298,9 @@ def _outline(body: Any) -> str:
     )
 
 
-def _shown(response: httpx.Response) -> str:
+def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:
     text = response.content[: 16 * _SHOWN].decode("utf-8", "replace")
     if "<html" in text[: 4 * _SHOWN].lower():
         text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
-    return " ".join(text.split())[:_SHOWN]
+    # What is cut off afterwards cannot be told for a secret any more.
+    return unsaid(" ".join(text.split()), secrets)[:_SHOWN]

@@ -75,6 +75,7 @@ def client_credentials(
         headers={"accept": "application/json", **(headers or {})},
         explain=explain,
         confidential=True,
+        secrets=[secret],
     )
 
     async def fetch() -> Token:
@@ -102,13 +103,21 @@ def token(body: Any, lifetime: float = LIFETIME) -> Token:
     value = body["access_token"]
     if not (value.isascii() and value.isprintable()):
         raise ValueError("access_token is no text that a header can hold")
-    return Token(value, float(body.get("expires_in") or lifetime))
+    try:
+        return Token(value, float(body.get("expires_in") or lifetime))
+    except (TypeError, ValueError):
+        # Not quoted: it stands beside the token.
+        raise ValueError("expires_in is no number") from None
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """The error as OAuth2 spells it, or as catalogs do that answer in their own form."""
     error = body["error"]
     if isinstance(error, str):
-        return (), f"{error}: {body['error_description']}" if "error_description" in body else error
-    kind = error.get("type")
-    return (kind,) if kind else (), error["message"]
+        kind, message = None, f"{error}: {told}" if (told := body.get("error_description")) else error
+    else:
+        kind, told = error.get("type"), error["message"]
+        message = told
+    if not (isinstance(told, str | None) and isinstance(message, str)):
+        raise TypeError("a message is a text")
+    return (kind,) if kind else (), message

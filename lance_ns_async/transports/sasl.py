@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.errors import Failure
 from lance_ns_async.transports.tbinary import on_one_line
 from lance_ns_async.transports.tdecoder import MalformedError
+from lance_ns_async.transports.unsaid import unsaid
 
 if TYPE_CHECKING:
     from lance_ns_async.transports.connection import Connection
@@ -27,6 +29,8 @@ class Mechanism(Protocol):
     name: str
     complete: bool
     """Whether it has said all, and so knows the server for what it wants it to be."""
+    secrets: Sequence[str]
+    """What it says that no error is to tell."""
 
     async def respond(self, challenge: bytes) -> bytes:
         """What to say to the server's challenge, which is empty at the beginning."""
@@ -41,6 +45,7 @@ class Plain:
 
     def __init__(self, user: str, password: str) -> None:
         self._response = f"\0{user}\0{password}".encode()
+        self.secrets: Sequence[str] = (password,)
 
     async def respond(self, challenge: bytes) -> bytes:
         """The same, whatever the server says."""
@@ -51,6 +56,7 @@ class Kerberos:
     """A ticket for the service at a host, out of the credentials cache or keytab of this process."""
 
     name = "GSSAPI"
+    secrets: Sequence[str] = ()
 
     def __init__(self, service: str, host: str) -> None:
         self._gssapi = _gssapi()
@@ -92,7 +98,7 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
         if answer.status == _COMPLETE and mechanism.complete:
             break
         if answer.status != _OK:
-            said = on_one_line(answer.payload.decode("utf-8", "replace"))
+            said = on_one_line(unsaid(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
             told = said or f"the server ends the login, status {answer.status}"
             raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {told}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))

@@ -218,6 +218,9 @@ def fields_of(body: bytes) -> dict[int, bytes]:
 
 def struct_in(field: bytes) -> bytes:
     """The struct that a field of `fields_of` holds."""
+    if field[0] != STRUCT:
+        # Its bytes mean something else: taken for sizes, they could ask for any amount of memory.
+        raise MalformedError(f"a value of type {field[0]} where a struct is wanted")
     return field[3:]
 
 

@@ -105,7 +105,7 @@ class ThriftTransport:
             except MismatchError as e:
                 raise Failure("mismatch", message=str(e)) from e
             except MalformedError as e:
-                raise Failure("unreadable", message=str(e), delivered=True) from e
+                raise Failure("unreadable", message=str(e)) from e
             return result(method, reply, self._explain, decode)
 
         return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
@@ -152,7 +152,7 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
         return decode(_given(method, reply, explain))
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
-        raise Failure("unreadable", message=message, delivered=True) from e
+        raise Failure("unreadable", message=message) from e
 
 
 def _given(method: Method, reply: Reply, explain: Explain) -> Any:
@@ -167,7 +167,7 @@ def _given(method: Method, reply: Reply, explain: Explain) -> Any:
     if method.void:
         return None
     if 0 not in reply.found:
-        raise Failure("unreadable", message=f"{method.name}: an answer without a result", delivered=True)
+        raise Failure("unreadable", message=f"{method.name}: an answer without a result")
     return reply.body if method.whole else reply.found[0]
 
 

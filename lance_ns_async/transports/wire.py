@@ -92,7 +92,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         except (aiohttp.InvalidURL, UnicodeError) as e:
             raise httpx.UnsupportedProtocol(f"not a URL: {e}") from e
         except (aiohttp.ClientError, OSError) as e:
-            raise httpx.ReadError(f"the connection was lost: {' '.join(str(e).split()) or type(e).__name__}") from e
+            raise httpx.ReadError(f"the connection was lost: {_told(e)}") from e
 
     async def aclose(self) -> None:
         """Closes all connections for good; may be called twice."""
@@ -163,6 +163,12 @@ def environment_proxy(url: str) -> str | None:
 
 def _direct(origin: str) -> None:
     """No proxy, wherever to."""
+
+
+def _told(e: Exception) -> str:
+    # Of an answer that broke off in its head, aiohttp says what it has of it.
+    told = " ".join(str(e).split())
+    return told if told and not told.startswith("<") else type(e).__name__
 
 
 def _connect_message(e: aiohttp.ClientError) -> str:

@@ -29,12 +29,7 @@ def real_nessie(tmp: Path) -> Iterator[Site]:
         for name, value in server.s3.environment.items():
             patch.setenv(name, value)
         kept = {name: value for name, value in server.properties.items() if not name.startswith("storage.")}
-        yield Site(
-            "iceberg",
-            kept,
-            lambda id: _plant_iceberg(f"{server.endpoint}/v1/main%7Cwarehouse", "%1F", id),
-            renames=True,
-        )
+        yield Site("iceberg", kept, lambda id: _plant_iceberg(f"{server.endpoint}/v1/main%7Cwarehouse", "%1F", id))
 
 
 @contextmanager
@@ -52,7 +47,7 @@ def real_iceberg(tmp: Path) -> Iterator[Site]:
             _plant_iceberg(f"{server.endpoint}/v1", "%2E", id, location=location)
 
         properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
-        yield Site("iceberg", properties, plant, renames=True)
+        yield Site("iceberg", properties, plant)
 
 
 def hive_site(uri: str, tmp: Path) -> Site:
@@ -66,7 +61,7 @@ def hive_site(uri: str, tmp: Path) -> Site:
         with hive_raw.RawHive(uri) as raw:
             raw.do("create_table", hive_raw.table(*id, location=location, parameters={"EXTERNAL": "TRUE"}))
 
-    return Site("hive3", properties, plant, renames=True, above=NamespaceId(["lake"]), nests=False)
+    return Site("hive3", properties, plant, above=NamespaceId(["lake"]), nests=False)
 
 
 def _plant_iceberg(base: str, separator: str, id: TableId, **given: str) -> None:

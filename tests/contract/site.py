@@ -18,11 +18,12 @@ class Site:
     properties: Mapping[str, str]
     plant_other: Callable[[TableId], None] | None = None
     """Puts a table of another format into the catalog; None where it can hold none."""
-    renames: bool = False
     above: NamespaceId = field(default_factory=NamespaceId)
     """Where namespaces that hold tables can be made."""
     nests: bool = True
     """Whether those hold namespaces, too."""
+    served: bool = False
+    """Whether it is reached through a gateway that serves it by REST, instead of directly."""
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
 

@@ -26,6 +26,11 @@ def directory(tmp: Path) -> Iterator[Site]:
 
 
 @contextmanager
+def directory_behind_a_gateway(tmp: Path) -> Iterator[Site]:
+    yield Site("dir", {"root": str(tmp)}, served=True)
+
+
+@contextmanager
 def fake_iceberg(tmp: Path) -> Iterator[Site]:
     with FakeIceberg() as server:
         yield _fake_site(server, tmp, {})
@@ -59,14 +64,16 @@ def fake_polaris_filtered(tmp: Path) -> Iterator[Site]:
 
 @contextmanager
 def _polaris(tmp: Path) -> Iterator[FakePolaris]:
-    with FakePolaris(base=tmp.as_uri()) as server:
+    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
+    with FakePolaris(base=tmp.as_uri(), vends=[{"prefix": "s3://", "config": key}]) as server:
         server.add_catalog("lake")
         yield server
 
 
 @contextmanager
 def fake_unity(tmp: Path, dialect: Dialect) -> Iterator[Site]:
-    with FakeUnity(dialect=dialect) as server:
+    key = {"access_key_id": "key", "secret_access_key": "hush", "session_token": "t"}
+    with FakeUnity(dialect=dialect, credentials={"aws_temp_credentials": key}) as server:
 
         def plant(id: TableId) -> None:
             server.add_table(*id, properties={"table_type": "delta"})
@@ -100,13 +107,14 @@ def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) ->
     def plant(id: TableId) -> None:
         server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
 
-    return Site("iceberg", {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}, plant, renames=True)
+    return Site("iceberg", {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}, plant)
 
 
 Open = Callable[[Path], AbstractContextManager[Site]]
 
 SITES: Mapping[str, Open] = {
     "dir": directory,
+    "dir-behind-a-gateway": directory_behind_a_gateway,
     "iceberg-fake": fake_iceberg,
     "nessie-fake": fake_nessie,
     "iceberg-1.11.0": real_iceberg,

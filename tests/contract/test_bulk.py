@@ -37,6 +37,17 @@ async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home, roo
         described.raise_for_errors()
 
 
+async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncNamespace, home: Home) -> None:
+    ids = home.tables("a", "x", "b", "a")
+    for id in ids[::2]:
+        await ns.declare_table(DeclareTableRequest(id=list(id)))
+    found = [it async for it in ns.stream_tables(iter(ids))]
+    assert [id for id, _ in found] == ids
+    described = await ns.describe_tables(ids)
+    assert [became for _, became in found[::2]] == [described.tables[id] for id in ids[::2]]
+    assert isinstance(found[1][1], TableNotFoundError) and found[3] == found[0]
+
+
 async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, home: Home) -> None:
     with pytest.raises(InvalidInputError, match="max_in_flight 0"):
         await ns.describe_tables(home.tables("a"), max_in_flight=0)
@@ -60,7 +71,7 @@ async def test_an_id_too_short_for_the_catalog_is_refused(ns: AsyncNamespace, si
 
 
 async def test_closed_twice_is_closed(ns: AsyncNamespace) -> None:
-    close = getattr(ns, "aclose" if type(ns) is AsyncNamespace else "close")
+    close = getattr(ns, "aclose" if hasattr(ns, "aclose") else "close")
     await close()
     await close()
     with pytest.raises(InvalidInputError, match="closed"):

@@ -10,7 +10,8 @@ import httpx
 
 from lance_ns_async.errors import HTTP_ERRORS, Code
 from lance_ns_async.model import TableId
-from lance_ns_async.policy import Call, Caller, Policy
+from lance_ns_async.observing import Call
+from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.auth import Tokens
 from lance_ns_async.transports.http import HttpTransport, open_http

@@ -1,0 +1,103 @@
+"""What `serve` does: a catalog is served until somebody ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lance_ns_async.cli.errors import Misuse, say
+
+if TYPE_CHECKING:
+    from lance_ns_async import AsyncNamespace
+    from lance_ns_async.cli.catalog import Catalog
+    from lance_ns_async.gateway import Gateway
+
+TOKEN = "LANCE_NS_TOKEN"
+"""The environment variable that holds the token: others on this machine can see command lines."""
+
+
+def serve(
+    catalog: Catalog,
+    *,
+    host: str,
+    port: int,
+    hosts: Sequence[str],
+    delimiter: str,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    max_rows: int,
+    grace: float,
+) -> None:
+    """Serves a catalog until SIGINT or SIGTERM; what is under way then is finished."""
+    from lance_ns_async.gateway import serving
+    from lance_ns_async.gateway.access import is_loopback
+
+    token = _token(token_file)
+    tls = _tls(tls_cert, tls_key)
+    if not is_loopback(host):
+        if token is None:
+            raise Misuse(f"--host {host}: others can reach it there; give a token by --token-file or {TOKEN}")
+        if tls is None:
+            say(f"--host {host} without --tls-cert: whoever sees the network sees token, credentials and rows")
+    server = partial(
+        serving,
+        host=host,
+        port=port,
+        token=token,
+        delimiter=delimiter,
+        tls=tls,
+        hosts=hosts,
+        max_rows=max_rows,
+        grace=grace,
+    )
+    asyncio.run(_serve(catalog, server, show_token=token is None))
+
+
+async def _serve(
+    catalog: Catalog, server: Callable[[AsyncNamespace], AbstractAsyncContextManager[Gateway]], *, show_token: bool
+) -> None:
+    import anyio
+
+    async with catalog.open_async() as namespace, server(namespace) as gateway:
+        # Only so far: a second signal, while requests are finished, ends them.
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            print(gateway.url, flush=True)
+            if show_token:
+                for name, value in gateway.headers.items():
+                    print(f"{name}: {value}", flush=True)
+            async for _ in signals:
+                break
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        token = file.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Misuse(f"--token-file {file}: {reason}") from error
+    if not token:
+        raise Misuse(f"--token-file {file}: it is empty")
+    return token
+
+
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if cert is None:
+        if key is not None:
+            raise Misuse("--tls-key: it goes with --tls-cert")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert.expanduser(), key and key.expanduser())
+    except OSError as error:
+        raise Misuse(f"--tls-cert {cert}: {error.strerror or error}") from error
+    return context

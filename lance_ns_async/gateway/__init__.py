@@ -1,0 +1,7 @@
+"""Any namespace served as a Lance REST Namespace: `async with serving(namespace) as gateway`."""
+
+from __future__ import annotations
+
+from lance_ns_async.gateway.server import Gateway, serving
+
+__all__ = ["Gateway", "serving"]

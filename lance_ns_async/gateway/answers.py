@@ -1,0 +1,114 @@
+"""What a gateway says, as it goes over the wire: a namespace's answers, and errors as the spec has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+from lance_namespace.errors import ErrorCode, LanceNamespaceError
+
+from lance_ns_async.errors import Failure
+from lance_ns_async.gateway.routes import Route
+
+_ARROW_FILE = "application/vnd.apache.arrow.file"
+
+# Answers hold credentials and change at any time. The server's name would else tell the versions of its libraries.
+_HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
+
+STATUSES: Mapping[ErrorCode, int] = {
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.NAMESPACE_NOT_FOUND: 404,
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
+    ErrorCode.NAMESPACE_NOT_EMPTY: 409,
+    ErrorCode.TABLE_NOT_FOUND: 404,
+    ErrorCode.TABLE_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_INDEX_NOT_FOUND: 404,
+    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_TAG_NOT_FOUND: 404,
+    ErrorCode.TABLE_TAG_ALREADY_EXISTS: 409,
+    ErrorCode.TRANSACTION_NOT_FOUND: 404,
+    ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
+    ErrorCode.INVALID_INPUT: 400,
+    ErrorCode.CONCURRENT_MODIFICATION: 409,
+    ErrorCode.PERMISSION_DENIED: 403,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.SERVICE_UNAVAILABLE: 503,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.INVALID_TABLE_STATE: 409,
+    ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: 400,
+    ErrorCode.THROTTLING: 429,
+    ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
+    ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
+}
+"""The status of each of the spec's codes."""
+
+
+class Refused(Exception):
+    """A request that the gateway itself turns down, with a status of its own."""
+
+    def __init__(self, status: int, code: ErrorCode, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
+
+
+def response(route: Route, answer: Any) -> web.Response:
+    """The answer in the form that the route gives it."""
+    match route.answer:
+        case "fields":
+            return json_response(answer.to_dict())
+        case "count":
+            return json_response(answer.count)
+        case "text":
+            return json_response(answer)
+        case "metadata":
+            return json_response(answer.metadata or {})
+        case "file":
+            return web.Response(body=answer.data, content_type=_ARROW_FILE, headers=_HEADERS)
+
+
+def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A response with a JSON body."""
+    return web.Response(
+        body=orjson.dumps(content),
+        status=status,
+        content_type="application/json",
+        headers={**_HEADERS, **(headers or {})},
+    )
+
+
+def text_response(text: str) -> web.Response:
+    """A response with a text, in the form that Prometheus reads."""
+    return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
+
+
+def error(found: LanceNamespaceError | Refused) -> web.Response:
+    """The answer that tells of an error; how long a catalog asked to wait is passed on."""
+    if isinstance(found, Refused):
+        return _error(found.status, found.code, str(found), found.headers)
+    wait = _retry_after(found)
+    headers = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
+    return _error(STATUSES[found.code], found.code, str(found), headers)
+
+
+def internal(instance: str) -> web.Response:
+    """The answer where nobody foresaw the error: it says nothing but the name under which the log has it."""
+    message = f"Internal error: the gateway failed; its log has more, under {instance}"
+    return _error(500, ErrorCode.INTERNAL, message, {}, instance=instance)
+
+
+def _error(status: int, code: ErrorCode, message: str, headers: Mapping[str, str], **more: str) -> web.Response:
+    return json_response({"error": message, "code": int(code), **more}, status=status, headers=headers)
+
+
+def _retry_after(error: BaseException | None) -> float | None:
+    while error is not None:
+        if isinstance(error, Failure):
+            return error.retry_after
+        error = error.__cause__
+    return None

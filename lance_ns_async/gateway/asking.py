@@ -1,0 +1,138 @@
+"""What a request asks for: its path, its query and its body, made one of the spec's requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote, unquote_plus
+
+import orjson
+from lance_namespace.errors import InvalidInputError
+from pydantic import BaseModel
+
+from lance_ns_async import messages
+from lance_ns_async.gateway.routes import Route
+
+_HOP = ("header.", "headers.")
+"""How entries of a context begin that a client has sent as headers: they are for this server, not for a catalog."""
+
+
+class _Fields(dict[str, Any]):
+    """A request's fields. Not a plain dict: who sent it may know of more fields than we do."""
+
+
+def request(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
+    """The request that a route was asked with; raises InvalidInputError for what is none.
+
+    `names` and `query` are as they were sent; `delimiter` is what joins ids where the query does not say.
+    """
+    pairs = _pairs(query)
+    delimiter = dict(pairs).get("delimiter", delimiter)
+    if not delimiter:
+        raise InvalidInputError("delimiter: it is empty")
+    given = _Fields(_from_query(route.request, pairs))
+    match route.body:
+        case "json":
+            given.update(_object(body))
+        case "metadata":
+            given["metadata"] = _object(body)
+        case "rows":
+            pass
+    given.pop("identity", None)
+    if isinstance(context := given.get("context"), dict):
+        given["context"] = {key: value for key, value in context.items() if not str(key).startswith(_HOP)} or None
+    for name, encoded in names.items():
+        if given.get(name) is None:
+            given[name] = _id(encoded, delimiter) if name == "id" else _decoded(encoded)
+    asked = messages.coerced(route.request, given)
+    for name, encoded in names.items():
+        _check_same(name, encoded, getattr(asked, name), delimiter)
+    return asked
+
+
+def _pairs(query: str) -> Sequence[tuple[str, str]]:
+    try:
+        return parse_qsl(query, keep_blank_values=True, errors="strict")
+    except ValueError as e:
+        raise InvalidInputError("query: it is not percent-encoded UTF-8") from e
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    if not body:
+        return {}
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as e:
+        raise InvalidInputError(f"body: it is not JSON ({e})") from e
+    if not isinstance(found, dict):
+        raise InvalidInputError("body: it is no JSON object")
+    return found
+
+
+def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Fields given in the query, in the types that the model has them in; what it has not is left out."""
+    found: dict[str, Any] = {}
+    types = _types(model)
+    for name, text in pairs:
+        match types.get(name):
+            case "array":
+                found.setdefault(name, []).append(text)
+            case str(kind):
+                found[name] = _value(name, kind, text)
+    return found
+
+
+def _value(name: str, kind: str, text: str) -> Any:
+    match kind:
+        case "boolean" if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        case "integer" if text.removeprefix("-").isdecimal() and len(text) < 20:
+            return int(text)
+        case "object":
+            try:
+                return orjson.loads(text)
+            except orjson.JSONDecodeError as e:
+                raise InvalidInputError(f"{name}: it is not JSON ({e})") from e
+        case "string":
+            return text
+    raise InvalidInputError(f"{name} {text!r}: it is no {kind}")
+
+
+@cache
+def _types(model: type[BaseModel]) -> Mapping[str, str]:
+    """The JSON type of each field that a query can give."""
+    found: dict[str, str] = {}
+    for name, schema in model.model_json_schema()["properties"].items():
+        forms = [form["type"] for form in schema.get("anyOf", [schema]) if form.get("type", "null") != "null"]
+        # What is for this hop is in the headers, and the id in the path.
+        if forms and name not in ("context", "id", "identity"):
+            found[name] = forms[0]
+    return found
+
+
+def _id(encoded: str, delimiter: str) -> list[str]:
+    text = _decoded(encoded)
+    return [] if text in ("", delimiter) else text.split(delimiter)
+
+
+def _decoded(encoded: str) -> str:
+    """A part of a path as text; a blank may be written as in a form, for Lance's own clients do so."""
+    try:
+        return unquote_plus(encoded, errors="strict")
+    except UnicodeDecodeError as e:
+        raise InvalidInputError(f"path: {encoded!r} is not percent-encoded UTF-8") from e
+
+
+def _check_same(name: str, encoded: str, asked: Any, delimiter: str) -> None:
+    """Raises InvalidInputError where path and body do not name the same."""
+    texts = {_decoded(encoded), unquote(encoded)}
+    if name != "id":
+        if asked not in texts:
+            raise InvalidInputError(f"{name}: the body says {asked!r}, and the path {_decoded(encoded)!r}")
+        return
+    names = cast("list[str]", asked)
+    joined = delimiter.join(names)
+    # The root is written in two ways.
+    if joined not in texts and {joined, *texts} - {"", delimiter}:
+        raise InvalidInputError(f"id: the body says {names!r}, and the path {_id(encoded, delimiter)!r}")

@@ -1,0 +1,220 @@
+"""The server: listens, lets in who may ask, hands each request to the namespace, and ends in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from traceback import format_exception
+from typing import Any
+from uuid import uuid4
+
+import anyio
+from aiohttp import web
+from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+
+from lance_ns_async.gateway import answers, asking
+from lance_ns_async.gateway.access import TOKEN_HEADER, Access
+from lance_ns_async.gateway.answers import Refused
+from lance_ns_async.gateway.bodies import body
+from lance_ns_async.gateway.metrics import Metrics, Seen
+from lance_ns_async.gateway.routes import Route, match
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS = 1 << 30
+"""Bytes of an Arrow stream that is taken, where nothing else is said: it is held in memory."""
+
+_MAX_JSON = 16 << 20
+_MAX_LINE = 64 << 10
+"""Bytes of the request's first line: properties and storage options of a table to be made are in it."""
+
+_LINGER = 10.0
+"""Seconds in which a client whose body is not read can end it, and so come to read why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A server that is running: where it is, and what it wants to see."""
+
+    url: str
+    token: str = field(repr=False)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request has to carry. Spark hides headers of such a name, and identities leave it alone."""
+        return {TOKEN_HEADER: self.token}
+
+
+@asynccontextmanager
+async def serving(
+    namespace: object,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    delimiter: str = "$",
+    tls: ssl.SSLContext | None = None,
+    hosts: Iterable[str] = (),
+    max_rows: int = MAX_ROWS,
+    grace: float = 30.0,
+    idle: float = 120.0,
+) -> AsyncIterator[Gateway]:
+    """Serves a namespace as a Lance REST Namespace while the context is open; the namespace stays open after it.
+
+    `namespace` is an AsyncNamespace or anything with coroutine methods of the same names; one that it lacks is
+    unsupported. Port 0 takes a free one, and without a `token` there is a random one. `hosts` are further names
+    under which a server on a loopback address is asked for; `max_rows` bounds the bytes of an Arrow stream. A
+    connection may be without a whole request for `idle` seconds, and a body come no further for as long. At the end
+    what is under way has `grace` seconds to finish. Raises InvalidInputError where it cannot listen.
+    """
+    access = Access.to(host, token, hosts)
+    if not (delimiter and idle > 0 and grace >= 0):
+        raise InvalidInputError("gateway: delimiter is empty, idle not above 0, or grace below it")
+    metrics = Metrics()
+    changes = asyncio.TaskGroup()
+    server = web.Server(
+        _Handler(namespace, access, metrics, changes, delimiter, max_rows, idle),
+        handler_cancellation=True,
+        access_log=None,
+        logger=_wire_log,
+        keepalive_timeout=idle,
+        lingering_time=min(_LINGER, idle),
+        max_line_size=_MAX_LINE,
+    )
+    observe = getattr(namespace, "observe", None)
+    with nullcontext() if observe is None else observe(metrics.called):
+        async with _running(server, changes, grace) as runner:
+            bound = await _listen(runner, host, port, tls)
+            yield Gateway(_url(host, bound, tls), access.token)
+
+
+@asynccontextmanager
+async def _running(server: web.Server, changes: asyncio.TaskGroup, grace: float) -> AsyncIterator[web.ServerRunner]:
+    """The server's runner; leaving it waits for what is under way, for `grace` seconds at most."""
+    # The runner waits so long for the answers and then for the connections, and for ever where it is told 0.
+    runner = web.ServerRunner(server, shutdown_timeout=max(grace, 0.001) / 2)
+    await runner.setup()
+    await changes.__aenter__()
+    try:
+        yield runner
+    finally:
+        end = asyncio.get_running_loop().time() + grace
+        with anyio.CancelScope(shield=True):
+            try:
+                await runner.cleanup()
+            finally:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(end):
+                        # Not told of an error inside: it would end the changes for it, and wrap it.
+                        await changes.__aexit__(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Handler:
+    """Answers requests."""
+
+    namespace: object
+    access: Access
+    metrics: Metrics
+    changes: asyncio.TaskGroup
+    """Holds what must not stop half-way, though nobody waits for its outcome any more."""
+    delimiter: str
+    max_rows: int
+    idle: float
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        with self.metrics.request() as seen:
+            response = await _told(self._answer(request, seen))
+            seen.code = str(response.status)
+            return response
+
+    async def _answer(self, request: web.BaseRequest, seen: Seen) -> web.Response:
+        self.access.check_sender(request.headers)
+        path, _, query = request.raw_path.partition("?")
+        if (request.method, path) == ("GET", "/health"):
+            return answers.json_response({"status": "ok"})
+        self.access.check_token(request.headers)
+        if (request.method, path) == ("GET", "/metrics"):
+            return answers.text_response(self.metrics.text())
+        route, names = _found(request.method, path)
+        seen.operation = route.operation
+        if not hasattr(self.namespace, route.operation):
+            raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
+        work = self._done(route, await self._asked(request, route, names, query))
+        # Told of within: what a change raised would end the server.
+        return await (asyncio.shield(self.changes.create_task(_told(work))) if route.changes else work)
+
+    async def _asked(
+        self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str
+    ) -> tuple[Any, ...]:
+        """What the namespace's method is called with."""
+        if route.body == "rows":
+            # First what can be refused without them.
+            asked = asking.request(route, names, query, b"", self.delimiter)
+            return asked, await body(request, self.max_rows, self.idle, "rows")
+        content = await body(request, _MAX_JSON, self.idle, "JSON") if route.method == "POST" else b""
+        return (asking.request(route, names, query, content, self.delimiter),)
+
+    async def _done(self, route: Route, asked: tuple[Any, ...]) -> web.Response:
+        return answers.response(route, await getattr(self.namespace, route.operation)(*asked))
+
+
+async def _told(work: Awaitable[web.Response]) -> web.Response:
+    """The answer that comes of the work, or the one that tells why there is none; raises no Exception."""
+    try:
+        try:
+            return await work
+        except (LanceNamespaceError, Refused) as error:
+            return answers.error(error)
+    except Exception as e:  # the outermost place: whatever nobody foresaw is told to the log, and never to a client
+        instance = uuid4().hex
+        # As a log can hold it, which a name that is no UTF-8 could otherwise prevent.
+        trace = "".join(format_exception(e)).encode("utf-8", "backslashreplace").decode()
+        log.error("gateway: %s\n%s", instance, trace)
+        return answers.internal(instance)
+
+
+def _found(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+    if (matched := match(path)) is None:
+        raise Refused(404, ErrorCode.UNSUPPORTED, "Not supported: there is nothing at this path; operations are at /v1")
+    if method != matched[0].method:
+        message = f"Not supported: {matched[0].operation} is asked by {matched[0].method}, not by {method}"
+        raise Refused(405, ErrorCode.UNSUPPORTED, message, {"Allow": matched[0].method})
+    return matched
+
+
+async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    except OSError as e:
+        raise InvalidInputError(f"gateway: it cannot listen on {host}, port {port}: {e.strerror}") from e
+    found: int = runner.addresses[0][1]
+    return found
+
+
+def _url(host: str, port: int, tls: ssl.SSLContext | None) -> str:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        shown = host
+    else:
+        # Nothing can be reached at the address that stands for all.
+        named = "127.0.0.1" if address.version == 4 else "::1"
+        text = named if address.is_unspecified else host
+        shown = f"[{text}]" if address.version == 6 else text
+    return f"{'http' if tls is None else 'https'}://{shown}:{port}"
+
+
+def _without_trace(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
+
+
+_wire_log = logging.getLogger(f"{__name__}.http")
+"""Where aiohttp tells of requests that are no HTTP: without what was in them, for that may be a token."""
+_wire_log.addFilter(_without_trace)

@@ -1,0 +1,27 @@
+"""A word before credentials end that a job was given and cannot renew."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from time import time
+
+from lance_ns_async.spark.locations import Location
+
+SOON = 600.0
+"""Storage options that expire within so many seconds are warned of."""
+
+
+def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int = 4) -> None:
+    """Warns where storage options end soon, or have; once for all of them."""
+    expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
+    moments = [moment for moment in expiring if moment < time() + SOON]
+    if not moments:
+        return
+    seconds = min(moments) - time()
+    when = f"expire in {seconds:.0f} s" if seconds > 0 else "have expired"
+    warnings.warn(
+        f"the storage options of {len(moments)} tables {when}, and what Spark reads or writes keeps those it was "
+        "given: refresh the locations, and begin anew for each long job",
+        stacklevel=stacklevel,
+    )

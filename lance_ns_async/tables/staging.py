@@ -1,0 +1,242 @@
+"""Writing one version from many processes: the table is found or declared, files are written to it, then committed.
+
+Whoever writes the files needs the location and the storage options, and nothing of the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import pyarrow as pa
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import data as storage
+from lance_ns_async import history
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.data import Snapshot
+from lance_ns_async.faults import translated
+from lance_ns_async.locating import located
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.policy import undoing
+from lance_ns_async.tables import creating, first
+from lance_ns_async.tables.creating import Content
+from lance_ns_async.tables.opening import Opener
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.fragment import FragmentMetadata
+
+Fit = Callable[["LanceDataset | None"], pa.Schema]
+"""Gives the columns that are to be written, or says why they cannot be; told the dataset that is there, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A table that files are written to which no version holds yet."""
+
+    table: Table
+    """With what it takes to write there."""
+    schema: pa.Schema
+    replaces: bool
+    """Whether the version is to hold nothing but those files."""
+    dataset: LanceDataset | None
+    """The version that the new one comes after; None where nothing was written to the table yet."""
+    declared: bool
+    """Whether the table was declared for this."""
+
+
+async def begin(backend: Backend, opener: Opener, id: TableId, mode: str, fit: Fit) -> Staged:
+    """Declares the table or finds it: create wants it new, append wants it there, overwrite takes both."""
+    if mode == "create":
+        return await _declared(backend, id, fit)
+    try:
+        table, dataset = await found(backend, opener, id)
+    except TableNotFoundError:
+        if mode == "append":
+            raise
+        return await _declared(backend, id, fit)
+    if dataset is not None and table.managed_versioning:
+        # Those who write the files look for it in the storage, where its writer may not have put it yet.
+        await history.one(backend, id, dataset.version)
+    schema = await anyio.to_thread.run_sync(fit, dataset)
+    return Staged(table, schema, mode == "overwrite", dataset, declared=False)
+
+
+async def found(backend: Backend, opener: Opener, id: TableId) -> tuple[Table, LanceDataset | None]:
+    """The table, and its dataset; None where nothing was written to it yet."""
+    table = await located(backend, id)
+    return table, await storage.in_thread(table, lambda: _opened(opener, table))
+
+
+async def commit(
+    backend: Backend, opener: Opener, staged: Staged, fragments: Sequence[FragmentMetadata]
+) -> LanceDataset:
+    """The dataset with the version that holds the files, beside those there were or in their place.
+
+    Where it certainly was not committed, what was written is removed, and the table no longer declared if it was
+    for this; where nobody knows, all stays, and the error says so. Appending no files changes nothing.
+    """
+    if staged.dataset is not None and not staged.replaces and not fragments:
+        return staged.dataset
+    try:
+        table = old = await _found_again(backend, staged)
+        if staged.replaces and not staged.declared:
+            table = await creating.registered_anew(backend, old, Content(staged.schema.empty_table()))
+    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+        await abandon(backend, opener, staged, fragments, e)
+        raise
+    work = partial(_committed, opener, table, staged, fragments)
+    try:
+        return await storage.in_thread(table, work, patience=inf, changes=True)
+    except _NotCommitted as refused:
+        error = refused.error
+        if table is not old:
+            await creating.put_back(backend, old, error)
+        await abandon(backend, opener, staged, fragments, error)
+        raise error from error.__cause__
+    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+        e.add_note(
+            f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing was "
+            f"removed from {table.location}: look at its versions before you write again"
+        )
+        raise
+
+
+async def abandon(
+    backend: Backend, opener: Opener, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
+) -> None:
+    """Removes files that are in no version, and the table if it was declared for them; the error tells what is left.
+
+    Where somebody else has written to the table meanwhile, it stays.
+    """
+    with undoing():
+        gone = False
+        try:
+            # By now those it had may have expired.
+            table = await located(backend, staged.table.id)
+        except TableNotFoundError:
+            table, gone = staged.table, True
+        except LanceNamespaceError as e:
+            error.add_note(f"and what was written to {staged.table.location} is left ({e})")
+            return
+        if fragments:
+            await _discard(opener, table, staged, fragments, error)
+        if staged.declared and not gone and await _is_unused(table, error):
+            await creating.undo(backend, table, error, written=True)
+
+
+async def _declared(backend: Backend, id: TableId, fit: Fit) -> Staged:
+    schema = await anyio.to_thread.run_sync(fit, None)
+    table = await creating.declared(backend, id, Content(schema.empty_table()))
+    return Staged(table, schema, replaces=True, dataset=None, declared=True)
+
+
+async def _found_again(backend: Backend, staged: Staged) -> Table:
+    """The table, with credentials that are good by now."""
+    table = await located(backend, staged.table.id)
+    if table.location != staged.table.location:
+        raise ConcurrentModificationError(
+            f"Concurrent modification: {table.id} (its data was written to {staged.table.location}, and meanwhile it "
+            f"is at {table.location}; write it again)"
+        )
+    return table
+
+
+class _NotCommitted(Exception):
+    """A commit that certainly did nothing, and why."""
+
+    def __init__(self, error: LanceNamespaceError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _committed(opener: Opener, table: Table, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+    transaction = _transaction(staged, fragments)
+    try:
+        if staged.dataset is None:
+            first.commit(opener, table, transaction)
+            return opener.open(table, Snapshot(1))
+        return _appended(opener, table, transaction)
+    except LanceNamespaceError as e:
+        try:
+            newest = _opened(opener, table)
+        except LanceNamespaceError:
+            raise e from None
+        # Only the answer may have been lost.
+        version = None if newest is None else _version_of(newest, transaction)
+        if version is not None:
+            return opener.open(table, Snapshot(version))
+        if newest is None or staged.dataset is not None:
+            raise _NotCommitted(e) from e
+        raise _NotCommitted(_outrun(table, declared=staged.declared)) from e
+
+
+def _appended(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
+    from lance import LanceDataset
+
+    dataset = opener.open(table)
+    with translated(table):
+        # Tried again after others' commits, where that is the same as if it had come after them at first.
+        return LanceDataset.commit(dataset, transaction)
+
+
+def _version_of(newest: LanceDataset, transaction: Any) -> int | None:
+    """The version that a transaction made; None where it made none."""
+    since = newest.version - transaction.read_version
+    made = newest.get_transactions(since) if since > 0 else []
+    uuids = [None if it is None else it.uuid for it in made]
+    return newest.version - uuids.index(transaction.uuid) if transaction.uuid in uuids else None
+
+
+def _transaction(staged: Staged, fragments: Sequence[FragmentMetadata]) -> Any:
+    from lance import LanceOperation, Transaction
+
+    version = 0 if staged.dataset is None else staged.dataset.version
+    if staged.dataset is None or staged.replaces:
+        return Transaction(version, LanceOperation.Overwrite(staged.schema, list(fragments)))
+    return Transaction(version, LanceOperation.Append(list(fragments)))
+
+
+def _outrun(table: Table, *, declared: bool) -> LanceNamespaceError:
+    told = f"{table.id} (at {table.location}: somebody else has written its first version meanwhile)"
+    if declared:
+        return TableAlreadyExistsError(f"Table already exists: {told}")
+    return ConcurrentModificationError(f"Concurrent modification: {told}")
+
+
+async def _discard(
+    opener: Opener, table: Table, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
+) -> None:
+    def work() -> None:
+        first.discard(opener, table, _transaction(staged, fragments), error)
+
+    try:
+        await storage.in_thread(table, work)
+    except LanceNamespaceError as e:
+        error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+
+
+async def _is_unused(table: Table, error: BaseException) -> bool:
+    try:
+        return await storage.is_only_declared(table)
+    except LanceNamespaceError as e:
+        error.add_note(f"and table {table.id} is still declared ({e})")
+        return False
+
+
+def _opened(opener: Opener, table: Table) -> LanceDataset | None:
+    try:
+        return opener.open(table)
+    except TableNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Spark with the Lance connector, served by the driver."""

@@ -1,0 +1,144 @@
+"""SQL that names tables as always, planned from what was prefetched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from lance_namespace import CreateNamespaceRequest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from lance_ns_async.model import TableId
+from lance_ns_async.spark import Locations
+from tests.connector.lake import MARKS, Ask, Lake
+
+pytestmark = MARKS
+
+TABLES = 20
+
+
+def test_a_table_is_read_by_its_name(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    with lake.prefetch().serve(spark, catalog):
+        assert ask(f"SELECT id FROM {catalog}.db.t WHERE id > 7 ORDER BY id") == [(8,), (9,)]
+        assert spark.table(f"{catalog}.db.t").count() == 10
+
+
+def test_a_union_of_many_tables_asks_the_catalog_for_none(
+    spark: SparkSession, ask: Ask, lake: Lake, catalog: str
+) -> None:
+    for n in range(TABLES):
+        lake.write(f"t{n}", rows=n)
+    with lake.prefetch().serve(spark, catalog, resolver=lake.resolver) as served:
+        union = " UNION ALL ".join(f"SELECT * FROM {catalog}.db.t{n}" for n in range(TABLES))
+        assert ask(f"SELECT count(*) FROM ({union})") == [(sum(range(TABLES)),)]
+    assert lake.calls == []
+    assert served.answered >= 2 * TABLES
+    assert repr(served) == f"catalog {catalog}: answered {served.answered:,} from the prefetch, 0 asked upstream"
+
+
+def test_what_was_not_prefetched_is_asked_for_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    lake.write("late", rows=3)
+    with lake.prefetch("db.t").serve(spark, catalog, resolver=lake.resolver) as served:
+        for _ in range(2):
+            both = ask(f"SELECT count(*) FROM {catalog}.db.t UNION ALL SELECT count(*) FROM {catalog}.db.late")
+            assert sorted(both) == [(3,), (10,)]
+    assert [(call.operation, str(call.subject)) for call in lake.calls] == [("describe_table", "db$late")]
+    assert served.misses == 1
+    assert "1 asked upstream" in repr(served)
+
+
+def test_without_a_resolver_what_was_not_prefetched_says_so(
+    spark: SparkSession, ask: Ask, lake: Lake, catalog: str
+) -> None:
+    lake.write("t")
+    lake.write("late")
+    with lake.prefetch("db.t").serve(spark, catalog) as served:
+        for missing in ("db.late", "other.t"):
+            id = missing.replace(".", "$")
+            with pytest.raises(
+                Py4JJavaError, match=rf"table {id}: it was not prefetched.+resolver=".replace("$", r"\$")
+            ):
+                ask(f"SELECT * FROM {catalog}.{missing}")
+    assert (lake.calls, served.misses) == ([], 0)
+
+
+@pytest.mark.parametrize("has_resolver", [True, False])
+def test_what_the_catalog_has_not_is_no_table(
+    spark: SparkSession, ask: Ask, lake: Lake, catalog: str, has_resolver: bool
+) -> None:
+    lake.write("t")
+    locations = lake.prefetch("db.t", "db.nope")
+    with (
+        locations.serve(spark, catalog, resolver=lake.resolver if has_resolver else None),
+        pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"),
+    ):
+        ask(f"SELECT * FROM {catalog}.db.nope")
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        *(["db", name] for name in ("Upper", "a b", "a+b", "é", "a.b", "a/b", "a$b", "50%", "a?b#c", "it's", "`")),
+        ["é ü", "t"],
+        ["a", "b", "c", "t"],
+        ["root"],
+    ],
+    ids="$".join,
+)
+def test_names_may_be_odd_and_deep(spark: SparkSession, ask: Ask, lake: Lake, catalog: str, id: list[str]) -> None:
+    lake.write("t")
+    found = lake.prefetch("db.t")
+    named = Locations([replace(found["db.t"], id=TableId(id))], found.report)
+    quoted = ".".join("`{}`".format(name.replace("`", "``")) for name in id)
+    with named.serve(spark, catalog) as served:
+        assert ask(f"SELECT count(*) FROM {catalog}.{quoted}") == [(10,)]
+    assert served.answered > 0
+
+
+def test_a_version_is_chosen_in_sql_and_the_latest_read_without(
+    spark: SparkSession, ask: Ask, lake: Lake, catalog: str
+) -> None:
+    lake.write("t")
+    pinned = lake.resolver.prefetch("db.t", pin_versions=True)
+    lake.write("t", rows=5, mode="append")
+    assert pinned["db.t"].version == 1
+    with pinned.serve(spark, catalog):
+        assert ask(f"SELECT count(*) FROM {catalog}.db.t") == [(15,)]
+        assert ask(f"SELECT count(*) FROM {catalog}.db.t VERSION AS OF 1") == [(10,)]
+        assert spark.read.option("version", 1).table(f"{catalog}.db.t").count() == 10
+
+
+def test_without_a_resolver_the_catalog_is_what_was_prefetched(
+    spark: SparkSession, ask: Ask, lake: Lake, catalog: str
+) -> None:
+    for name in ("a", "b", "c"):
+        lake.write(name)
+    with lake.prefetch("db.[ab]").serve(spark, catalog):
+        assert ask(f"SHOW NAMESPACES IN {catalog}") == [("db",)]
+        assert ask(f"SHOW TABLES IN {catalog}.db") == [("db", "a", False), ("db", "b", False)]
+        assert ask(f"USE {catalog}.db") == []
+        assert ask("SELECT count(*) FROM a") == [(10,)]
+        assert ask("USE spark_catalog.default") == []
+        with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+            ask(f"USE {catalog}.other")
+        with pytest.raises(Py4JJavaError, match="namespace other: it has no table that was prefetched"):
+            ask(f"SHOW TABLES IN {catalog}.other")
+    assert lake.calls == []
+
+
+def test_with_a_resolver_listings_are_the_catalogs(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("a")
+    lake.write("b")
+    lake.namespace.create_namespace(CreateNamespaceRequest(id=["empty"]))
+    with lake.prefetch("db.a").serve(spark, catalog, resolver=lake.resolver) as served:
+        assert ask(f"SHOW NAMESPACES IN {catalog}") == [("db",), ("empty",)]
+        assert ask(f"SHOW TABLES IN {catalog}.db") == [("db", "a", False), ("db", "b", False)]
+        assert ask(f"SHOW TABLES IN {catalog}.empty") == []
+        with pytest.raises(Py4JJavaError, match="Namespace not found: other"):
+            ask(f"SHOW TABLES IN {catalog}.other")
+    assert served.passed == 4
+    assert repr(served).endswith("4 passed on")

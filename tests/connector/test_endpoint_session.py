@@ -1,0 +1,209 @@
+"""What a session is told of an endpoint, what it keeps of it, and what it is refused."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+from textwrap import dedent
+from typing import cast
+from urllib.parse import urlsplit
+
+import pytest
+from lance_namespace.errors import InvalidInputError
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.spark import LocationResolver
+from tests.connector.lake import MARKS, Ask, Lake
+
+pytestmark = MARKS
+
+
+def settings(spark: SparkSession, catalog: str) -> dict[str, str]:
+    """What the session is told of a catalog, as Spark itself shows it."""
+    shown = {row.key: row.value for row in spark.sql("SET").collect()}
+    return {key: value for key, value in shown.items() if key.startswith(f"spark.sql.catalog.{catalog}")}
+
+
+def setting(spark: SparkSession, key: str) -> str:
+    found = spark.conf.get(f"spark.sql.catalog.{key}")
+    assert found is not None
+    return found
+
+
+def status(uri: str, **headers: str) -> int:
+    """The status of a describe of `db.t`."""
+    connection = HTTPConnection(urlsplit(uri).netloc, timeout=30)
+    try:
+        connection.request("POST", "/v1/table/db%24t/describe", json.dumps({"id": ["db", "t"]}), headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_nothing_is_left(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    threads = set(threading.enumerate())
+    with lake.prefetch().serve(spark, catalog, resolver=lake.resolver):
+        uri = setting(spark, f"{catalog}.uri")
+        assert ask(f"SELECT count(*) FROM {catalog}.db.t") == [(10,)]
+        assert settings(spark, catalog)
+    assert settings(spark, catalog) == {}
+    assert [thread.name for thread in set(threading.enumerate()) - threads if "lance-ns" in thread.name] == []
+    with pytest.raises(ConnectionRefusedError):
+        status(uri)
+
+
+def test_the_token_is_wanted_and_not_shown(spark: SparkSession, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    key = f"{catalog}.headers.x-lance-token"
+    with lake.prefetch().serve(spark, catalog) as served:
+        uri, token = setting(spark, f"{catalog}.uri"), setting(spark, key)
+        shown = settings(spark, catalog)
+        assert "redacted" in shown[f"spark.sql.catalog.{key}"]
+        told = [*shown.values(), spark.sql(f"SET `spark.sql.catalog.{key}`").collect()[0]["value"], repr(served)]
+        assert spark.table(f"{catalog}.db.t").count() == 10
+        executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+        told += [executions.apply(n).modifiedConfigs().toString() for n in range(executions.size())]
+        assert any(uri in text for text in told)
+        assert [text for text in told if token in text] == []
+        assert status(uri, **{"x-lance-token": token}) == 200
+        assert status(uri, **{"x-lance-token": f"{token}x"}) == 401
+        assert status(uri) == 401
+
+
+def test_another_token_is_told_to_the_user(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    with lake.prefetch().serve(spark, catalog):
+        spark.conf.set(f"spark.sql.catalog.{catalog}.headers.x-lance-token", "another")
+        with pytest.raises(Py4JJavaError, match="401 Unauthorized"):
+            ask(f"SELECT * FROM {catalog}.db.t")
+
+
+def test_a_name_may_be_served_again(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    for n in range(1, 4):
+        lake.write(f"t{n}", rows=n)
+        with lake.prefetch(f"db.t{n}").serve(spark, catalog):
+            assert ask(f"SELECT count(*) FROM {catalog}.db.t{n}") == [(n,)]
+
+
+def test_two_catalogs_are_served_at_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    lake.write("u", rows=3)
+    with lake.prefetch("db.t").serve(spark, catalog), lake.prefetch("db.u").serve(spark, f"{catalog}_u"):
+        assert ask(f"SELECT count(*) FROM {catalog}.db.t JOIN {catalog}_u.db.u USING (id)") == [(3,)]
+
+
+def test_a_name_that_is_taken_is_refused(spark: SparkSession, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    locations = lake.prefetch()
+    with locations.serve(spark, catalog):
+        with pytest.raises(InvalidInputError, match=rf"catalog '{catalog}': Spark has one of this name"):
+            locations.serve(spark, catalog).__enter__()
+        assert spark.table(f"{catalog}.db.t").count() == 10
+    with pytest.raises(InvalidInputError, match="'spark_catalog': Spark has loaded one of this name"):
+        locations.serve(spark, "spark_catalog").__enter__()
+
+
+def test_an_address_that_is_taken_by_now_is_told(spark: SparkSession, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    locations = lake.prefetch()
+    with locations.serve(spark, catalog):
+        port = urlsplit(setting(spark, f"{catalog}.uri")).port
+        assert spark.table(f"{catalog}.db.t").count() == 10
+    with socket.create_server(("127.0.0.1", port or 0)):
+        with pytest.raises(InvalidInputError, match=f"catalog '{catalog}': .*port {port}.*give it another name"):
+            locations.serve(spark, catalog).__enter__()
+    assert settings(spark, catalog) == {}
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "`"])
+def test_a_name_that_is_none_is_refused(spark: SparkSession, lake: Lake, name: str) -> None:
+    lake.write("t")
+    with pytest.raises(InvalidInputError, match="it is no name that Spark could have for a catalog"):
+        lake.prefetch().serve(spark, name).__enter__()
+
+
+def test_the_end_is_told_to_who_asks_after_it(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    with lake.prefetch().serve(spark, catalog):
+        frame = spark.table(f"{catalog}.db.t")
+    with pytest.raises(Py4JJavaError, match="error sending request for url"):
+        frame.count()
+    with pytest.raises(Py4JJavaError, match="error sending request for url"):
+        ask(f"SELECT * FROM {catalog}.db.t")
+
+
+def test_what_goes_wrong_inside_goes_on(spark: SparkSession, lake: Lake, catalog: str) -> None:
+    lake.write("t")
+    with pytest.raises(ZeroDivisionError), lake.prefetch().serve(spark, catalog):
+        _ = 1 / 0
+    assert settings(spark, catalog) == {}
+
+
+def test_a_closed_resolver_is_told(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
+    lake = Lake(tmp_path)
+    lake.write("t")
+    locations = lake.prefetch()
+    lake.namespace.close()
+    with pytest.raises(InvalidInputError, match=r"it is closed; connect anew$"):
+        locations.serve(spark, catalog, resolver=lake.resolver).__enter__()
+    with locations.serve(spark, catalog):
+        assert spark.table(f"{catalog}.db.t").count() == 10
+
+
+async def test_an_async_namespace_cannot_be_asked(spark: SparkSession, lake: Lake, catalog: str) -> None:
+    async with AsyncNamespace.connect("dir", {"root": "elsewhere"}) as namespace:
+        with pytest.raises(InvalidInputError, match="whose event loop stands still while Spark plans"):
+            lake.prefetch().serve(spark, catalog, resolver=LocationResolver(namespace)).__enter__()
+
+
+def test_spark_connect_is_refused(lake: Lake) -> None:
+    # Nothing is listening there: a session connects when it is first used.
+    remote = RemoteSession("sc://127.0.0.1:1")
+    try:
+        with pytest.raises(InvalidInputError, match="a Spark Connect session, whose server cannot reach"):
+            lake.prefetch().serve(cast(SparkSession, remote)).__enter__()
+    finally:
+        remote.client.close()
+
+
+def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
+    lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + 300) * 1000)))
+    lake.write("t")
+    with pytest.warns(
+        UserWarning, match=r"of 1 tables expire in \d+ s, and what Spark reads or writes keeps those"
+    ) as caught:
+        with lake.prefetch().serve(spark, catalog):
+            assert spark.table(f"{catalog}.db.t").count() == 10
+    # Spark's own are among them.
+    assert [warned.filename for warned in caught if "storage options" in str(warned.message)] == [__file__]
+    lake.namespace.close()
+
+
+def test_a_spark_without_the_connector_is_told_how_to_get_it(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from lance_ns_async import Namespace
+        from lance_ns_async.spark import LocationResolver
+        from lance_ns_async.spark.local import local_spark
+
+        spark = local_spark(cores=1)
+        locations = LocationResolver(Namespace.connect("dir", {"root": sys.argv[1]})).prefetch("db.*")
+        try:
+            locations.serve(spark).__enter__()
+        finally:
+            spark.stop()
+    """
+    command = [sys.executable, "-c", dedent(program), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "InvalidInputError: serve: the Lance connector is not on Spark's class path" in done.stderr
+    assert "spark.driver.extraClassPath" in done.stderr

@@ -1,0 +1,42 @@
+"""What the documentation says of SQL is so: its code runs here, and prints what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.connector.lake import MARKS
+from tests.pages import Page
+from tests.reader import Reader, comparable
+from tests.servers.connector import connector_jars
+
+pytestmark = MARKS
+
+PAGE = Page("spark-sql.md")
+
+
+@pytest.fixture
+def stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+    """What stands here for the page's folder of jars."""
+    monkeypatch.chdir(tmp_path)
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for jar in connector_jars():
+        (jars / jar.name).symlink_to(jar)
+    yield {"/opt/lance-spark": str(jars)}
+
+
+async def test_the_code_of_the_page_prints_what_it_shows(stands_for: Mapping[str, str]) -> None:
+    reader = Reader(PAGE, stands_for)
+    run = 0
+    for block, following in pairwise([*PAGE.blocks(), None]):
+        if block is not None and block.language == "python":
+            printed = await reader.printed(replace(block, not_run=None))
+            shown = following.source if following is not None and following.title == "Prints" else ""
+            assert printed == comparable(shown), f"{PAGE.name}:{block.line}"
+            run += 1
+    assert run > 3

@@ -1,0 +1,103 @@
+"""SQL views that the connector reads, each at the version that was pinned for its table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lance_ns_async.spark import Locations
+from lance_ns_async.spark.sql import views
+from tests.connector.lake import MARKS, Ask, Lake
+
+pytestmark = MARKS
+
+TABLES = 40
+
+
+def pinned(lake: Lake, *what: str) -> Locations:
+    found = lake.resolver.prefetch(what or "db.*", on_error="raise")
+    lake.calls.clear()
+    return found
+
+
+def test_a_view_reads_the_version_that_was_pinned(spark: SparkSession, ask: Ask, lake: Lake) -> None:
+    lake.write("t")
+    with views(spark, pinned(lake)) as made:
+        assert made.connector
+        lake.write("t", rows=5, mode="append")
+        assert ask("SELECT count(*), max(id) FROM db_t WHERE id > 3") == [(6, 9)]
+        assert spark.table("db_t").columns == ["id"]
+    lake.resolver.forget()
+    with views(spark, pinned(lake)):
+        assert ask("SELECT count(*) FROM db_t") == [(15,)]
+
+
+def test_old_versions_are_read_side_by_side(spark: SparkSession, ask: Ask, lake: Lake) -> None:
+    lake.write("t")
+    old = pinned(lake)
+    lake.write("t", rows=5, mode="append")
+    lake.resolver.forget()
+    with views(spark, old), views(spark, pinned(lake), name=lambda id: f"{id.name}_now"):
+        assert ask("SELECT count(*) FROM t_now LEFT ANTI JOIN db_t USING (id)") == [(0,)]
+        assert ask("SELECT (SELECT count(*) FROM t_now) - (SELECT count(*) FROM db_t)") == [(5,)]
+
+
+def test_the_union_of_many_views_costs_no_call(spark: SparkSession, ask: Ask, lake: Lake) -> None:
+    for n in range(TABLES):
+        lake.write(f"t{n}", rows=n)
+    with views(spark, pinned(lake)) as made:
+        made.union().createOrReplaceTempView("everything")
+        assert ask("SELECT count(*), count(DISTINCT _table) FROM everything") == [(sum(range(TABLES)), TABLES - 1)]
+        assert ask("SELECT count(*) FROM everything WHERE _table = 'db$t7'") == [(7,)]
+        assert made.union(table_column=None).columns == ["id"]
+        spark.catalog.dropTempView("everything")
+    assert lake.calls == []
+    assert spark.catalog.listTables() == []
+
+
+def test_odd_names_and_places_are_read(spark: SparkSession, ask: Ask, lake: Lake, tmp_path: Path) -> None:
+    place = tmp_path / "it's a place"
+    lance.write_dataset(pa.table({"id": [1]}), str(place))
+    lake.write("t")
+    found = pinned(lake)
+    (at,) = found.values()
+    moved = Locations([replace(at, location=str(place))], found.report)
+    with views(spark, moved, name=lambda id: "a`b.c'd") as made:
+        assert ask(f"SELECT id FROM {made['db.t']}") == [(1,)]
+
+
+# Spark 3.5 looks for the version of pandas by a module that is on its way out.
+@pytest.mark.filterwarnings("ignore:distutils Version:DeprecationWarning")
+def test_our_own_data_source_gives_the_same_rows(spark: SparkSession, ask: Ask, lake: Lake) -> None:
+    lake.write("t")
+    with views(spark, pinned(lake), connector=False) as made:
+        assert not made.connector
+        assert ask("SELECT count(*), sum(id) FROM db_t") == [(10, 45)]
+
+
+def test_no_plan_shows_secrets(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = Lake(tmp_path / "vault", aws_secret_access_key="hush-key", aws_session_token="hush-token")
+    with lake.namespace:
+        lake.write("t")
+        with views(spark, pinned(lake)) as made:
+            frame = made.sql("SELECT * FROM db_t WHERE id > 3")
+            assert frame.count() == 6
+            frame.explain(extended=True)
+            shown = capsys.readouterr().out + str(frame._jdf.queryExecution().logical().toJSON()) + repr(made)
+            shown += "".join(map(str, spark.sql("DESCRIBE EXTENDED db_t").collect()))
+    assert "hush" not in shown
+
+
+def test_keys_about_to_expire_are_warned_of(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "vault", expires_at_millis=str(int((time.time() + 120) * 1000)))
+    with lake.namespace:
+        lake.write("t")
+        with pytest.warns(UserWarning, match="storage options of 1 tables expire in 1") as caught:
+            views(spark, pinned(lake)).close()
+    assert caught[0].filename == __file__

@@ -1,0 +1,1 @@
+"""The packages that take a Lance namespace, given ours."""

@@ -1,0 +1,33 @@
+"""A program that writes and reads a table by Daft on Ray: a process of Daft's can have one runner only.
+
+Reads from its input how daft-lance is told of the table, and prints what was read and who called the catalog for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import daft
+import daft_lance
+
+from tests.ecosystem.ray_cluster import running
+from tests.ecosystem.ray_watched import Diary
+
+
+def main() -> None:
+    table = json.load(sys.stdin)
+    diary = Diary(Path(table["namespace_properties"]["diary"]))
+    running()
+    daft.set_runner_ray()
+    daft_lance.write_lance(daft.from_pydict({"id": [1, 2]}), mode="create", **table).collect()
+    daft_lance.write_lance(daft.from_pydict({"id": [3]}), mode="append", **table).collect()
+    diary.forget()
+    rows = daft_lance.read_lance(**table).where(daft.col("id") > 1).sort("id").to_pydict()
+    told = {"rows": rows, "driver": diary.calls(here=True), "workers": diary.calls(here=False)}
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()

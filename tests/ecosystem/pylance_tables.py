@@ -1,0 +1,29 @@
+"""Tables as pylance's users handle them: by a namespace and an id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from lance_ns_async import Namespace
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
+MORE = pa.table({"id": [4, 5], "name": ["d", "e"]})
+
+
+def write(namespace: Namespace, id: list[str], rows: pa.Table = ROWS, *, mode: str = "create", **given: Any) -> Any:
+    """The dataset after a write by pylance."""
+    return lance.write_dataset(rows, namespace_client=namespace, table_id=id, mode=mode, **given)
+
+
+def opened(namespace: Namespace, id: list[str], version: int | str | None = None, **given: Any) -> Any:
+    """The dataset as pylance opens it."""
+    return lance.dataset(namespace_client=namespace, table_id=id, version=version, **given)
+
+
+def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:
+    """What is in the column `id`, sorted."""
+    found: list[int] = opened(namespace, id, version).to_table()["id"].to_pylist()
+    return sorted(found)

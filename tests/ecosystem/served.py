@@ -1,0 +1,28 @@
+"""A catalog behind `lance-ns serve`, for tools that speak REST alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tests.ecosystem.catalogs import Catalog
+from tests.gateway import command
+
+TOKEN = "0penlake"
+
+SERVED = ["dir", "hive3", "glue"]
+"""The catalogs that are tried: what stands between is the same for all."""
+
+
+@contextmanager
+def served(catalog: Catalog) -> Iterator[Mapping[str, str]]:
+    """The properties with which a `rest` namespace reaches the catalog."""
+    told = {f"LANCE_NS_PROPERTY_{name.replace('.', '__')}": value for name, value in catalog.properties.items()}
+    environment = {**os.environ, **told, "LANCE_NS_IMPL": catalog.impl, "LANCE_NS_TOKEN": TOKEN}
+    with command(environment=environment) as (server, url):
+        assert url
+        yield {"uri": url, "header.x-lance-token": TOKEN}
+        server.terminate()
+        assert server.communicate(timeout=30) == ("", "")
+        assert server.returncode == 0

@@ -1,0 +1,165 @@
+"""daft-lance on every catalog: by class path and properties, in Daft's own runner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import daft
+import daft_lance
+import pyarrow as pa
+import pytest
+from daft.exceptions import DaftCoreException
+from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, DropTableRequest
+from lance_namespace.errors import NamespaceNotFoundError, TableAlreadyExistsError, TableNotFoundError
+
+from tests.ecosystem import ray_watched
+from tests.ecosystem.catalogs import Catalog, running
+from tests.ecosystem.ray_watched import Diary
+from tests.ecosystem.vending import Impl, vending
+
+# Daft counts rows by a function of daft-lance that has been renamed since.
+COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is deprecated:DeprecationWarning")
+
+pytestmark = COUNTING
+
+ROWS: dict[str, list[Any]] = {"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]}
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "diary")
+
+
+@pytest.fixture
+def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
+    """How daft-lance is told of a table that is not there yet."""
+    return {
+        "namespace_impl": ray_watched.CLASS_PATH,
+        "namespace_properties": diary.properties(catalog),
+        "table_id": [*home, "t"],
+    }
+
+
+def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **given: Any) -> int:
+    """The version that was written."""
+    done = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **given, **table)
+    (version,) = done.to_pydict()["version"]
+    assert isinstance(version, int)
+    return version
+
+
+def ids(table: dict[str, Any], **given: Any) -> list[int]:
+    return sorted(daft_lance.read_lance(**table, **given).to_pydict()["id"])
+
+
+def test_a_table_is_created_appended_to_and_overwritten(catalog: Catalog, table: dict[str, Any]) -> None:
+    assert write(table, "create") == 1
+    assert ids(table) == [1, 2, 3, 4]
+    assert write(table, "append", {"id": [5], "total": [5.5]}) == 2
+    assert ids(table) == [1, 2, 3, 4, 5] and ids(table, version=1) == [1, 2, 3, 4]
+    assert write(table, "overwrite", {"id": [6], "total": [6.5]}) == 3
+    assert ids(table) == [6]
+    with catalog.connect() as ns:
+        assert ns.count_table_rows(CountTableRowsRequest(id=table["table_id"])).count == 1
+
+
+def test_overwriting_makes_the_table_where_there_is_none(table: dict[str, Any]) -> None:
+    assert write(table, "overwrite") == 1
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_rows_and_columns_are_chosen_where_they_are_read(table: dict[str, Any]) -> None:
+    write(table, "create")
+    rows = daft_lance.read_lance(**table)
+    assert rows.where(daft.col("total") > 2).select("id").sort("id").to_pydict() == {"id": [2, 3, 4]}
+    assert rows.limit(2).count_rows() == 2 and rows.count_rows() == 4
+
+
+def test_a_table_is_kept_in_order(table: dict[str, Any]) -> None:
+    write(table, "create", max_rows_per_file=2)
+    write(table, "insert_overwrite", {"id": [4], "total": [0.0]}, overwrite_where="id = 4")
+    rows = daft_lance.read_lance(**table, default_scan_options={"with_row_address": True}, include_fragment_id=True)
+    double = rows.with_column("double", rows["total"] * 2).select("_rowaddr", "fragment_id", "double")
+    daft_lance.merge_columns_df(double, **table)
+    daft_lance.create_scalar_index(column="id", index_type="BTREE", **table)
+    assert daft_lance.compact_files(**table).fragments_added == 1
+    assert daft_lance.read_lance(**table).sort("id").to_pydict() == {
+        "id": [1, 2, 3, 4],
+        "total": [1.5, 2.5, 3.5, 0.0],
+        "double": [3.0, 5.0, 7.0, 0.0],
+    }
+
+
+def test_errors_are_those_of_the_spec(catalog: Catalog, table: dict[str, Any], home: list[str]) -> None:
+    write(table, "create")
+    missing = {**table, "table_id": [*home, "missing"]}
+    with pytest.raises(TableAlreadyExistsError, match=r"Table already exists: .*\$t"):
+        write(table, "create")
+    with pytest.raises(TableNotFoundError, match=r"Table not found: .*\$missing"):
+        daft_lance.read_lance(**missing)
+    with pytest.raises(TableNotFoundError):
+        write(missing, "append")
+    with pytest.raises(NamespaceNotFoundError):
+        write({**table, "table_id": [*catalog.above, "nowhere", "t"]}, "create")
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_a_table_that_goes_between_plan_and_run(catalog: Catalog, table: dict[str, Any]) -> None:
+    write(table, "create")
+    planned = daft_lance.read_lance(**table)
+    with catalog.connect() as ns:
+        ns.drop_table(DropTableRequest(id=table["table_id"]))
+    with pytest.raises(DaftCoreException, match=r"TableNotFoundError: Table not found: .*\$t"):
+        planned.collect()
+
+
+def test_what_it_costs(table: dict[str, Any], diary: Diary) -> None:
+    def calls() -> int:
+        # For Unity Catalog, credentials are a call of their own.
+        made = [it for it in diary.calls(here=True) if it != "vend_credentials"]
+        diary.forget()
+        assert set(made) == {"describe_table"}
+        return len(made)
+
+    write(table, "create", max_rows_per_file=1)
+    diary.forget()
+    write(table, "append", max_rows_per_file=1)
+    assert calls() == 2
+    planned = daft_lance.read_lance(**table)
+    assert calls() == 2
+    planned.collect()
+    fragments = 8
+    assert calls() == fragments
+    daft_lance.read_lance(**table, fragment_group_size=4).collect()
+    assert calls() == 2 + fragments / 4
+
+
+@pytest.mark.parametrize("impl", ["polaris", "unity"])
+def test_credentials_that_the_catalog_gives_out_are_all_it_takes(impl: Impl) -> None:
+    with vending(impl, life=600_000) as lake:
+        # Without what makes Lance ask by itself.
+        given = {key: value for key, value in lake.properties.items() if "expires" not in key and "refresh" not in key}
+        place = {"namespace_impl": Catalog(impl, given).class_path, "namespace_properties": given}
+        table = {**place, "table_id": list(lake.id)}
+        write(table, "create")
+        write(table, "append")
+        assert ids(table) == [1, 1, 2, 2, 3, 3, 4, 4]
+        write(table, "overwrite")
+        assert ids(table) == [1, 2, 3, 4]
+        assert lake.s3.refused == 0 and lake.s3.shown
+
+
+def test_places_with_odd_names(tmp_path: Path) -> None:
+    """Locations are URLs, and daft-lance takes them apart."""
+    root = tmp_path / "a b é 50%20c"
+    root.mkdir()
+    for impl, name in (("dir", "a b"), ("polaris", "a b é 50%20c#"), ("glue", "a b é 50%20c#")):
+        with running(impl, root) as catalog, catalog.connect() as ns:
+            ns.create_namespace(CreateNamespaceRequest(id=[*catalog.above, "home"]))
+            place = {"namespace_impl": catalog.class_path, "namespace_properties": dict(catalog.properties)}
+            table = {**place, "table_id": [*catalog.above, "home", name]}
+            write(table, "create")
+            assert ns.count_table_rows(CountTableRowsRequest(id=table["table_id"])).count == 4
+            ns.write(table["table_id"], pa.table({"id": [5], "total": [5.5]}), mode="append")
+            assert ids(table) == [1, 2, 3, 4, 5]

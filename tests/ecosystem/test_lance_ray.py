@@ -1,0 +1,192 @@
+"""lance-ray on every catalog: by class path and properties, with real workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance_ray
+import pyarrow as pa
+import pytest
+import ray
+from lance_namespace import (
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    ListTableIndicesRequest,
+    ListTablesRequest,
+    ListTableVersionsRequest,
+    RegisterTableRequest,
+)
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import Namespace
+from tests.ecosystem import ray_watched
+from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.ray_cluster import WARNINGS, running
+from tests.ecosystem.ray_watched import Diary
+
+pytestmark = WARNINGS
+
+ROWS = pa.table({"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]})
+
+
+@pytest.fixture(autouse=True)
+def _ray() -> None:
+    running()
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "diary")
+
+
+@pytest.fixture
+def place(catalog: Catalog, diary: Diary) -> dict[str, Any]:
+    """How lance-ray is told of the catalog."""
+    return {"namespace_impl": ray_watched.CLASS_PATH, "namespace_properties": diary.properties(catalog)}
+
+
+@pytest.fixture
+def table(place: dict[str, Any], home: list[str], diary: Diary) -> dict[str, Any]:
+    """How lance-ray is told of a table, which is there already and has two fragments."""
+    named = {**place, "table_id": [*home, "t"]}
+    write(named)
+    diary.forget()
+    return named
+
+
+def write(table: dict[str, Any], *, mode: str = "create") -> None:
+    """Writes two fragments of two rows."""
+    rows = ray.data.from_arrow(ROWS)
+    lance_ray.write_lance(rows, mode=mode, min_rows_per_file=2, max_rows_per_file=2, **table)
+
+
+def place_of(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: given for key, given in table.items() if key != "table_id"}
+
+
+def read(table: dict[str, Any], **chosen: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = lance_ray.read_lance(**table, **chosen).take_all()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def test_a_table_is_created_appended_to_and_overwritten(
+    catalog: Catalog, place: dict[str, Any], home: list[str]
+) -> None:
+    table = {**place, "table_id": [*home, "t"]}
+    write(table)
+    assert read(table) == ROWS.to_pylist()
+    write(table, mode="append")
+    assert [row["id"] for row in read(table)] == [1, 1, 2, 2, 3, 3, 4, 4]
+    write(table, mode="overwrite")
+    assert read(table) == ROWS.to_pylist()
+    with catalog.connect() as ns:
+        assert ns.list_tables(ListTablesRequest(id=home)).tables == ["t"]
+        versions = ns.list_table_versions(ListTableVersionsRequest(id=table["table_id"])).versions
+        assert [it.version for it in versions] == [1, 2, 3]
+
+
+def test_overwriting_makes_the_table_where_there_is_none(place: dict[str, Any], home: list[str]) -> None:
+    table = {**place, "table_id": [*home, "t"]}
+    write(table, mode="overwrite")
+    assert read(table) == ROWS.to_pylist()
+
+
+def test_rows_and_columns_are_chosen_where_they_are_read(table: dict[str, Any]) -> None:
+    assert read(table, columns=["id"], filter="total > 2") == [{"id": 2}, {"id": 3}, {"id": 4}]
+    assert read(table, dataset_options={"version": 1}) == ROWS.to_pylist()
+
+
+def test_columns_are_added(table: dict[str, Any], diary: Diary) -> None:
+    lance_ray.add_columns(**table, transform={"double": "total * 2"}, concurrency=1)
+    assert diary.calls(here=True) == ["describe_table"] and diary.calls(here=False) == []
+    assert read(table)[0] == {"id": 1, "total": 1.5, "double": 3.0}
+
+
+def test_a_namespace_is_compacted(catalog: Catalog, table: dict[str, Any], diary: Diary) -> None:
+    *database, _ = id = table["table_id"]
+    (done,) = lance_ray.compact_database(database=database, num_workers=1, **place_of(table))
+    assert (done["table_id"], done["metrics"].fragments_removed, done["metrics"].fragments_added) == (id, 2, 1)
+    # What is in an Iceberg catalog is a Lance table only if its description says so.
+    described = 2 if catalog.impl == "iceberg" else 1
+    assert diary.calls(here=True) == ["list_tables", *["describe_table"] * described]
+    assert diary.calls(here=False) == []
+    assert read(table) == ROWS.to_pylist()
+
+
+def test_an_index_is_built(catalog: Catalog, table: dict[str, Any], diary: Diary) -> None:
+    lance_ray.create_scalar_index(**table, column="id", index_type="BTREE", num_workers=1)
+    assert diary.calls(here=True) == ["describe_table"] and diary.calls(here=False) == []
+    with catalog.connect() as ns:
+        (index,) = ns.list_table_indices(ListTableIndicesRequest(id=table["table_id"])).indexes
+    assert index.columns == ["id"]
+    assert read(table, filter="id = 3") == [{"id": 3, "total": 3.5}]
+
+
+def test_errors_are_those_of_the_spec(catalog: Catalog, table: dict[str, Any], home: list[str]) -> None:
+    missing = {**table, "table_id": [*home, "missing"]}
+    with pytest.raises(TableAlreadyExistsError, match=r"Table already exists: .*\$t"):
+        write(table)
+    with pytest.raises(TableNotFoundError, match=r"Table not found: .*\$missing"):
+        lance_ray.read_lance(**missing).take_all()
+    with pytest.raises(TableNotFoundError):
+        write(missing, mode="append")
+    with pytest.raises(TableNotFoundError):
+        lance_ray.compact_files(**missing)
+    nowhere = [*catalog.above, "nowhere"]
+    with pytest.raises(NamespaceNotFoundError):
+        write({**table, "table_id": [*nowhere, "t"]})
+    assert read(table) == ROWS.to_pylist()
+
+
+def test_reading_and_writing_cost_one_call(table: dict[str, Any], diary: Diary) -> None:
+    write(table, mode="append")
+    assert diary.calls(here=True) == ["describe_table"]
+    write(table, mode="overwrite")
+    assert diary.calls(here=True) == ["describe_table"] * 2
+    read(table)
+    assert diary.calls(here=True) == ["describe_table"] * 3
+    assert diary.calls(here=False) == []
+
+
+def test_a_table_without_data_stops_the_compaction_of_its_namespace(catalog: Catalog, table: dict[str, Any]) -> None:
+    *database, _ = table["table_id"]
+    with catalog.connect() as ns:
+        ns.declare_table(DeclareTableRequest(id=[*database, "a"]))
+    with pytest.raises(RuntimeError, match=r"Compaction failed for table .*'a'"):
+        lance_ray.compact_database(database=database, **place_of(table))
+
+
+def test_there_is_no_streaming_by_a_catalog(table: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"Streaming write .* is not supported"):
+        lance_ray.write_lance(ray.data.from_arrow(ROWS), stream=True, mode="append", **table)
+
+
+@pytest.mark.parametrize("catalog", ["iceberg"], indirect=True)
+def test_lance_ray_commits_past_a_catalog_that_commits_versions(catalog: Catalog, home: list[str]) -> None:
+    id = [*home, "t"]
+    properties = {**catalog.properties, "managed_by": "impl"}
+    table = {"namespace_impl": catalog.class_path, "namespace_properties": properties, "table_id": id}
+    with Namespace.connect("iceberg", properties) as ns:
+        ns.write(id, ROWS)
+        write(table, mode="append")
+        assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1]
+        assert read(table) == ROWS.to_pylist()
+        # Whoever comes through the catalog next builds on it.
+        ns.write(id, ROWS, mode="append")
+        assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 2, 3]
+        assert len(read(table)) == 12
+        write(table, mode="overwrite")
+        for mode in ("append", "overwrite"):
+            with pytest.raises(ConcurrentModificationError):
+                ns.write(id, ROWS, mode=mode)
+        location = ns.deregister_table(DeregisterTableRequest(id=id)).location
+        assert location is not None
+        ns.register_table(RegisterTableRequest(id=id, location=location, properties={"managed_by": "impl"}))
+        ns.write(id, ROWS, mode="append")
+        assert len(read(table)) == 8

@@ -1,0 +1,256 @@
+"""What users of lancedb see when something is wrong: the class, and the words that tell what."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
+
+from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
+
+NESTING = ("dir", "iceberg", "polaris")
+"""The catalogs whose answer about a table does not tell that it is the namespace which is missing."""
+
+ROOTED = ("dir",)
+"""The catalogs that hold tables in the root."""
+
+CASCADING = ("hive3", "unity")
+"""The catalogs that can drop a namespace with what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A connection to a catalog with one table, `t`, in a namespace; nothing else is there."""
+
+    catalog: Catalog
+    db: Any
+    home: list[str]
+
+    @property
+    def table(self) -> str:
+        return "$".join([*self.home, "t"])
+
+    @property
+    def missing(self) -> str:
+        return "$".join([*self.home, "nope"])
+
+    @property
+    def nowhere(self) -> list[str]:
+        """A namespace that is not there."""
+        return [*self.catalog.above, "nowhere"]
+
+    @property
+    def lost(self) -> str:
+        return "$".join(self.nowhere)
+
+
+Call = Callable[[Given], Any]
+Words = Callable[[Given], str]
+
+CALLS: dict[str, tuple[Call, type[Exception], Words]] = {
+    "open a missing table": (
+        lambda g: g.db.open_table("nope", namespace_path=g.home),
+        TableNotFoundError,
+        lambda g: f"Table not found: {g.missing}",
+    ),
+    "drop a missing table": (
+        lambda g: g.db.drop_table("nope", namespace_path=g.home),
+        RuntimeError,
+        lambda g: f"TableNotFoundError: Table not found: {g.missing} (",
+    ),
+    "rename a missing table": (
+        lambda g: g.db.rename_table("nope", "u", cur_namespace_path=g.home),
+        RuntimeError,
+        lambda g: f"TableNotFoundError: Table not found: {g.missing} (",
+    ),
+    "create a table that is there": (
+        lambda g: g.db.create_table("t", ROWS, namespace_path=g.home),
+        RuntimeError,
+        lambda g: f"TableAlreadyExistsError: Table already exists: {g.table} (",
+    ),
+    "create in a missing namespace": (
+        lambda g: g.db.create_table("t", ROWS, namespace_path=g.nowhere),
+        RuntimeError,
+        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
+    ),
+    "list a missing namespace": (
+        lambda g: g.db.list_tables(g.nowhere),
+        RuntimeError,
+        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
+    ),
+    "list below a missing namespace": (
+        lambda g: g.db.list_namespaces(g.nowhere),
+        RuntimeError,
+        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
+    ),
+    "describe a missing namespace": (
+        lambda g: g.db.describe_namespace(g.nowhere),
+        RuntimeError,
+        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
+    ),
+    "drop a missing namespace": (
+        lambda g: g.db.drop_namespace(g.nowhere),
+        RuntimeError,
+        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
+    ),
+    "create a namespace that is there": (
+        lambda g: g.db.create_namespace(g.home),
+        RuntimeError,
+        lambda g: f"NamespaceAlreadyExistsError: Namespace already exists: {'$'.join(g.home)} (",
+    ),
+    "drop a namespace that holds a table": (
+        lambda g: g.db.drop_namespace(g.home),
+        NamespaceNotEmptyError,
+        lambda g: f"NamespaceNotEmptyError: Namespace not empty: {'$'.join(g.home)} (",
+    ),
+    "a namespace without a name": (
+        lambda g: g.db.create_namespace([*g.home[:-1], ""]),
+        RuntimeError,
+        lambda g: f"InvalidInputError: namespace id {[*g.home[:-1], '']}: every name must be a non-empty string",
+    ),
+    "a table's name that lancedb refuses": (
+        lambda g: g.db.create_table("a/b", ROWS, namespace_path=g.home),
+        ValueError,
+        lambda g: 'Invalid table name ("a/b")',
+    ),
+    "a mode that lancedb does not know": (
+        lambda g: g.db.create_namespace(g.home, mode="new"),
+        ValueError,
+        lambda g: "Invalid create namespace mode 'new'",
+    ),
+    "a page of nothing": (
+        lambda g: g.db.list_tables(g.home, limit=0),
+        RuntimeError,
+        lambda g: "InvalidInputError: limit 0: a page holds at least 1 name",
+    ),
+    "a page token of another listing": (
+        lambda g: g.db.list_tables(g.home, page_token="t"),
+        RuntimeError,
+        lambda g: "InvalidInputError: page_token 't': not one of this listing",
+    ),
+    "a version that the table has not": (
+        lambda g: g.db.open_table("t", namespace_path=g.home, version=99),
+        ValueError,
+        lambda g: "Version 99 no longer exists",
+    ),
+    "a branch that the table has not": (
+        lambda g: g.db.open_table("t", namespace_path=g.home, branch="nope"),
+        RuntimeError,
+        lambda g: "/tree/nope/_versions",
+    ),
+    "SQL": (
+        lambda g: g.db.execute_query("select 1"),
+        NotImplementedError,
+        lambda g: "SQL is not supported",
+    ),
+}
+
+
+@pytest.fixture
+def given(catalog: Catalog, home: list[str]) -> Iterator[Given]:
+    with connected(catalog) as db:
+        db.create_table("t", ROWS, namespace_path=home)
+        yield Given(catalog, db, home)
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_sync_and_async_users_see_the_same(given: Given, what: str) -> None:
+    call, expected, words = CALLS[what]
+    with pytest.raises(expected, match=re.escape(words(given))) as seen:
+        call(given)
+    assert type(seen.value) is expected
+
+    async def again() -> None:
+        async with async_connected(given.catalog) as db:
+            answer = call(Given(given.catalog, db, given.home))
+            assert inspect.isawaitable(answer)
+            await answer
+
+    with pytest.raises(expected, match=re.escape(words(given))) as seen:
+        asyncio.run(again())
+    assert type(seen.value) is expected
+
+
+def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(given: Given) -> None:
+    id = [*given.nowhere, "nope"]
+    if given.catalog.impl in NESTING:
+        with pytest.raises(TableNotFoundError, match=re.escape(f"Table not found: {'$'.join(id)}")):
+            given.db.open_table("nope", namespace_path=given.nowhere)
+        assert not given.db.table_exists(id)
+        return
+    words = re.escape(f"Namespace not found: {given.lost} (")
+    with pytest.raises(RuntimeError, match=f"NamespaceNotFoundError: {words}"):
+        given.db.open_table("nope", namespace_path=given.nowhere)
+    with pytest.raises(NamespaceNotFoundError, match=f"^{words}"):
+        given.db.table_exists(id)
+
+
+def test_a_table_too_high_up(given: Given) -> None:
+    if given.catalog.impl in ROOTED:
+        assert given.db.create_table(f"t_{given.home[-1]}", ROWS).count_rows() == 10
+        return
+    with pytest.raises(RuntimeError, match=r"InvalidInputError: table id \['t'\]: this catalog wants .*, not 0"):
+        given.db.create_table("t", ROWS)
+    with pytest.raises(InvalidInputError, match=r"^table id \['t'\]: this catalog wants .*, not 0$"):
+        given.db.table_exists(["t"])
+
+
+def test_a_namespace_goes_with_its_tables_where_the_catalog_can(given: Given) -> None:
+    if given.catalog.impl in CASCADING:
+        given.db.drop_namespace(given.home, behavior="cascade")
+        assert not given.db.namespace_exists(given.home)
+        return
+    with pytest.raises(RuntimeError, match="InvalidInputError: behavior 'Cascade': this catalog drops empty"):
+        given.db.drop_namespace(given.home, behavior="cascade")
+
+
+def test_a_table_whose_data_never_came_stays_declared(given: Given) -> None:
+    schema = pa.schema({"id": pa.int64()})
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise OSError("the source is gone")
+
+    def create(name: str, **options: Any) -> Any:
+        return given.db.create_table(name, [{"id": 1}], namespace_path=given.home, **options)
+
+    with pytest.raises(RuntimeError, match="the source is gone"):
+        reader = pa.RecordBatchReader.from_batches(schema, broken())
+        given.db.create_table("u", reader, schema=schema, namespace_path=given.home)
+    assert given.db.list_tables(given.home).tables == ["t", "u"]
+    with pytest.raises(TableNotFoundError, match="Table not found"):
+        given.db.open_table("u", namespace_path=given.home)
+    with pytest.raises(RuntimeError, match="TableAlreadyExistsError: Table already exists"):
+        create("u")
+    with pytest.raises(ValueError, match="Table 'u' was not found"):
+        create("u", exist_ok=True)
+    assert create("u", mode="overwrite").count_rows() == 1
+
+
+def test_what_is_wrong_with_properties_is_told_at_once(catalog: Catalog) -> None:
+    with pytest.raises(ValueError, match=f"{catalog.impl} properties: max_retires: unknown, did you mean max_retries?"):
+        lancedb.connect_namespace(catalog.class_path, {**catalog.properties, "max_retires": "1"})
+    with pytest.raises(ValueError, match="max_retires: unknown"):
+        lancedb.connect_namespace_async(catalog.class_path, {**catalog.properties, "max_retires": "1"})
+
+
+def test_errors_of_the_namespace_itself_keep_their_class(given: Given) -> None:
+    """As lancedb's two `exists` do, which call it without a detour."""
+    with pytest.raises(LanceNamespaceError) as seen:
+        given.db.namespace_exists([""])
+    assert type(seen.value) is InvalidInputError

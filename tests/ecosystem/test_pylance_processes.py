@@ -1,0 +1,102 @@
+"""pylance's namespace in other processes: spawned, forkserver's, forked, and in pools of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+from lance_namespace.errors import TableNotFoundError
+
+from lance_ns_async import Namespace
+from lance_ns_async.short_names import CLASS_PATHS
+from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.pylance_jobs import missing, read_and_write, read_by_class_path
+from tests.ecosystem.pylance_tables import ids, write
+
+JOBS = range(10, 14)
+
+
+@pytest.fixture
+def ns(catalog: Catalog) -> Iterator[Namespace]:
+    with catalog.connect() as namespace:
+        yield namespace
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_pool_of_processes(catalog: Catalog, ns: Namespace, home: list[str], method: str) -> None:
+    id = [*home, "t"]
+    write(ns, id)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        jobs = [pool.submit(read_and_write, ns, id, number) for number in JOBS]
+        assert [job.result()[0] for job in jobs] == list(JOBS)
+        assert ids(ns, id) == [1, 2, 3, *JOBS]
+        read = pool.submit(read_by_class_path, catalog.class_path, dict(catalog.properties), id)
+        assert read.result() == ids(ns, id)
+        refused = pool.submit(missing, ns, [*home, "nowhere"]).exception()
+    assert isinstance(refused, TableNotFoundError) and str(refused).startswith("Table not found: ")
+
+
+FORK = """
+    import json, os, sys, warnings
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # pylance warns of forks, whatever is done with it.
+    warnings.simplefilter("ignore")
+
+    import lance_namespace
+    from lance_namespace.errors import TableNotFoundError
+    from tests.ecosystem.pylance_tables import MORE, ids, write
+
+    class_path, properties, home = json.loads(sys.argv[1])
+    used, unused = (lance_namespace.connect(class_path, properties) for _ in range(2))
+    id = [*home, "t"]
+    write(used, id)
+
+    def in_a_child(work):
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            except BaseException as e:
+                print(repr(e))
+                os._exit(1)
+            os._exit(0)
+        return os.waitpid(child, 0)[1]
+
+    def ask(ns):
+        assert ns.exists(id) and ns.describe_table({"id": id}).location.endswith("t")
+        assert [str(found.name) for found in ns.iter_tables(home)] == ["t"]
+        try:
+            ns.describe_table({"id": [*home, "nowhere"]})
+        except TableNotFoundError:
+            return 0
+        raise AssertionError
+
+    def change(ns):
+        ns.declare_table({"id": [*home, "declared"]})
+        ns.deregister_table({"id": [*home, "declared"]})
+
+    print(in_a_child(lambda: ask(used)), in_a_child(lambda: ask(unused)), in_a_child(lambda: change(used)))
+    print(in_a_child(lambda: in_a_child(lambda: ask(used)) and os._exit(2)))
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        print(list(pool.map(ask, [used, unused] * 2)))
+    write(used, id, MORE, mode="append")
+    print(ids(used, id), ids(unused, id))
+    """
+
+
+# The catalog in a directory is served by pylance, which is not safe to fork.
+@pytest.mark.parametrize("catalog", [impl for impl in CLASS_PATHS if impl != "dir"], indirect=True)
+def test_a_fork_may_ask_the_catalog_and_the_parent_goes_on(catalog: Catalog, home: list[str]) -> None:
+    told = json.dumps([catalog.class_path, dict(catalog.properties), home])
+    command = [sys.executable, "-u", "-c", inspect.cleandoc(FORK), told]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    rows = "[1, 2, 3, 4, 5]"
+    assert (done.stdout.splitlines(), done.stderr) == (["0 0 0", "0", "[0, 0, 0, 0]", f"{rows} {rows}"], "")

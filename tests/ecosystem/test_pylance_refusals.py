@@ -1,0 +1,106 @@
+"""A catalog that gives out no new credentials: what it is asked, what pylance's reader sees, and that it passes."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import pytest
+from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError, ThrottlingError
+
+from tests.ecosystem.pylance_tables import ROWS, opened, write
+from tests.ecosystem.vending import LEAD, Impl, VendingLake, vending
+
+log = logging.getLogger(__name__)
+
+READERS = 16
+ATTEMPTS = 2
+MEMORY = 1.0
+"""Seconds for which a refusal is told again without a call."""
+PATIENCE = 30.0
+
+
+@pytest.fixture(params=["polaris", "unity"])
+def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
+    """Its keys are so short-lived that Lance asks for another each time it is to use one."""
+    impl: Impl = request.param
+    with vending(impl, life=LEAD) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("status", "attempts", "told"),
+    [
+        # Unity Catalog is asked to let write, and then to let read.
+        (403, 2, r"Permission denied: cat\$a\$t \(\w+: HTTP 403"),
+        (429, ATTEMPTS, r"Throttled: cat\$a\$t \(\w+: HTTP 429.*; 2 attempts"),
+        (503, ATTEMPTS, r"Service unavailable: cat\$a\$t \(\w+: HTTP 503.*; 2 attempts"),
+    ],
+)
+def test_a_refusal_is_asked_for_once_a_second_and_passes(
+    lake: VendingLake, status: int, attempts: int, told: str
+) -> None:
+    with lake.connect(max_retries=str(ATTEMPTS - 1)) as ns:
+        dataset = written(lake, ns)
+        lake.catalog.clear()
+        lake.s3.shown.clear()
+        lake.refuse(status)
+        began = monotonic()
+        with ThreadPoolExecutor(READERS) as pool:
+            seen = list(pool.map(refusal, [dataset] * READERS))
+        seconds = monotonic() - began
+        log.info("%s, %s: %s requests for %s reads in %.1f s", lake.impl, status, lake.asked, READERS, seconds)
+        assert lake.asked <= attempts * (1 + seconds / MEMORY)
+        assert all(re.search(told, text) for text in seen), seen
+        assert not lake.s3.shown
+        lake.catalog.heal()
+        assert rows_in_the_end(dataset) == ROWS
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (429, ThrottlingError)])
+def test_who_asks_without_lance_between_gets_the_error_itself(
+    lake: VendingLake, status: int, error: type[LanceNamespaceError]
+) -> None:
+    with lake.connect(max_retries="0") as ns:
+        written(lake, ns)
+        lake.refuse(status)
+        with pytest.raises(error, match=r"cat\$a\$t "):
+            ns.describe_table(DescribeTableRequest(id=list(lake.id), vend_credentials=True))
+        with pytest.raises(error, match=r"cat\$a\$t "):
+            ns.open(lake.id)
+
+
+def test_a_dataset_needs_its_namespace_open(lake: VendingLake) -> None:
+    with lake.connect() as ns:
+        dataset, ours = written(lake, ns), ns.open(lake.id)
+    assert "it is closed; connect anew" in refusal(dataset)
+    assert ours.to_table() == ROWS
+
+
+def written(lake: VendingLake, ns: Any) -> Any:
+    write(ns, list(lake.id))
+    dataset = opened(ns, list(lake.id))
+    assert dataset.to_table() == ROWS
+    return dataset
+
+
+def refusal(dataset: Any) -> str:
+    """How a read is refused."""
+    with pytest.raises(ValueError, match="NamespaceCredentialsProvider") as caught:
+        dataset.to_table()
+    return str(caught.value)
+
+
+def rows_in_the_end(dataset: Any) -> Any:
+    """What is read when the refusal is no longer remembered."""
+    until = monotonic() + PATIENCE
+    while monotonic() < until:
+        with suppress(ValueError):
+            return dataset.to_table()
+    return None

@@ -1,0 +1,205 @@
+"""How each catalog is connected, and what a good answer of it is: just enough to declare, list and describe tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from asyncio import StreamReader
+from collections.abc import Mapping, Sequence
+from time import time
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from lance_ns_async.model import TableId
+from tests.fakes.sockets import http, read_request
+
+SECRET = "sEcReT-4711"
+"""In every secret that a catalog is connected with."""
+
+FINE, WICKED = "fine", "wicked"
+"""The namespaces that tables are in; no signature has their names in it by chance."""
+
+LISTED = ("t0", "t1")
+
+
+class Catalog(ABC):
+    """Has every table that is asked for, but for `new` ones, which must be declared first."""
+
+    impl: ClassVar[str]
+    levels: ClassVar[tuple[str, ...]] = ("c",)
+    """The namespaces above that of a table."""
+
+    def __init__(self) -> None:
+        self.declared: dict[str, Any] = {}
+
+    def id(self, name: str, namespace: str = FINE) -> TableId:
+        """The id of a table."""
+        return TableId([*self.levels, namespace, name])
+
+    @abstractmethod
+    def properties(self, url: str) -> Mapping[str, str]:
+        """What connects to a server of it, secrets included."""
+
+    @abstractmethod
+    async def read(self, reader: StreamReader) -> bytes:
+        """The next request."""
+
+    @abstractmethod
+    def answer(self, request: bytes, *, acting: bool = True) -> bytes:
+        """The right answer; what is declared is there from then on only if `acting`."""
+
+    @abstractmethod
+    def is_write(self, request: bytes) -> bool:
+        """Whether a request changes something."""
+
+    def is_aside(self, request: bytes) -> bool:
+        """Whether a request is not about tables, and so no fault befalls it."""
+        return False
+
+    def is_listing(self, request: bytes) -> bool:
+        """Whether a request is for a page of tables."""
+        raise NotImplementedError
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        """A page of tables that says where the next one is, or says something else there."""
+        raise NotImplementedError
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table of that name."""
+        return not name.startswith("new") or name in self.declared
+
+
+def location(namespace: str, name: str) -> str:
+    """Where a table is that was always there."""
+    return f"s3://lake/{namespace}/{name}"
+
+
+class HttpCatalog(Catalog):
+    """One that speaks JSON over HTTP."""
+
+    def properties(self, url: str) -> Mapping[str, str]:
+        return {
+            "endpoint": url,
+            "auth_token": f"token-{SECRET}",
+            "header.X-Key": f"key-{SECRET}",
+            "storage.secret_access_key": f"storage-{SECRET}",
+            "proxy": "none",
+        }
+
+    async def read(self, reader: StreamReader) -> bytes:
+        return await read_request(reader)
+
+    def is_write(self, request: bytes) -> bool:
+        return request.startswith(b"POST ")
+
+    def answer(self, request: bytes, *, acting: bool = True) -> bytes:
+        head, _, body = request.partition(b"\r\n\r\n")
+        method, target = head.split(b" ", 2)[:2]
+        if method == b"POST":
+            made = json.loads(body)
+            name = target.decode().rpartition("/")[2]
+            name = made.get("name", name)
+            found = self.made(name, made)
+            if acting:
+                self.declared[name] = found
+            return http(200, json.dumps(found)).data
+        url = urlsplit(target.decode())
+        status, answer = self.found(url.path, parse_qs(url.query))
+        return http(status, b"" if method == b"HEAD" else json.dumps(answer)).data
+
+    def is_listing(self, request: bytes) -> bool:
+        return re.match(rb"GET \S+/(generic-)?tables(\?\S*)? ", request) is not None
+
+    @abstractmethod
+    def made(self, name: str, body: Any) -> Any:
+        """What a declaration makes."""
+
+    @abstractmethod
+    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+        """What is at a path."""
+
+
+class Iceberg(HttpCatalog):
+    impl = "iceberg"
+    levels = ()
+
+    def is_aside(self, request: bytes) -> bool:
+        return b"/v1/config " in request
+
+    def made(self, name: str, body: Any) -> Any:
+        told = {update["action"]: update for update in body["updates"]}
+        uuid, place = told["assign-uuid"]["uuid"], told["set-location"]["location"]
+        return _metadata(place, told["set-properties"]["updates"], uuid)
+
+    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+        _, _, _, *names = path.split("/")
+        match names:
+            case [namespace, "tables"]:
+                return 200, _identifiers(LISTED)
+            case [namespace, "tables", name] if self.has(name):
+                usual = _metadata(location(namespace, name), {"table_type": "lance"}, "0")
+                return 200, self.declared.get(name, usual)
+            case [_, "tables", _]:
+                return 404, {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}
+        return 200, {}
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        return http(200, json.dumps({**_identifiers(names), "next-page-token": token})).data
+
+
+class Polaris(HttpCatalog):
+    impl = "polaris"
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        return http(200, json.dumps({**_identifiers(names), "next-page-token": token})).data
+
+    def made(self, name: str, body: Any) -> Any:
+        return {"table": body}
+
+    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+        namespace, _, name = path.partition("/namespaces/")[2].split("/") if path.count("/") > 8 else ("", "", "")
+        if not name:
+            return 200, _identifiers(LISTED)
+        if not self.has(name):
+            return 404, {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}
+        usual = {"table": {"name": name, "format": "lance", "base-location": location(namespace, name)}}
+        return 200, self.declared.get(name, usual)
+
+
+class Unity(HttpCatalog):
+    impl = "unity"
+
+    def properties(self, url: str) -> Mapping[str, str]:
+        return {**super().properties(url), "catalog": "c"}
+
+    def made(self, name: str, body: Any) -> Any:
+        return {**body, "table_id": "1", "created_at": int(time() * 1000)}
+
+    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+        if query:
+            return 200, {"tables": [self._table(query["schema_name"][0], name) for name in LISTED]}
+        _, namespace, name = path.rpartition("/")[2].split(".")
+        if not self.has(name):
+            return 404, {"error_code": "NOT_FOUND", "message": f"Table not found: c.{namespace}.{name}"}
+        return 200, self.declared.get(name, self._table(namespace, name))
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        tables = [self._table(FINE, name) for name in names]
+        return http(200, json.dumps({"tables": tables, "next_page_token": token})).data
+
+    def _table(self, namespace: str, name: str) -> Any:
+        return {
+            "name": name,
+            "table_type": "EXTERNAL",
+            "storage_location": location(namespace, name),
+            "properties": {"table_type": "lance"},
+        }
+
+
+def _identifiers(names: Sequence[str]) -> Any:
+    return {"identifiers": [{"namespace": [FINE], "name": name} for name in names]}
+
+
+def _metadata(place: str, properties: Mapping[str, str], uuid: str) -> Any:
+    return {"metadata": {"location": place, "table-uuid": uuid, "properties": dict(properties)}}

@@ -1,0 +1,45 @@
+"""An authority that clients of the suite trust, and servers that it vouches for, or does not."""
+
+from __future__ import annotations
+
+import atexit
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import trustme
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate authority; its file lasts as long as the process."""
+
+    _ca: trustme.CA
+    _folder: TemporaryDirectory[str]
+
+    @property
+    def bundle(self) -> str:
+        """The PEM file that has a client trust it."""
+        return str(Path(self._folder.name) / "ca.pem")
+
+    def server(self, host: str = "127.0.0.1", *, until: datetime | None = None) -> ssl.SSLContext:
+        """What a server needs to be that host, until then."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._ca.issue_cert(host, not_after=until).configure_cert(context)
+        return context
+
+
+@cache
+def authority(name: str = "ours") -> Authority:
+    """The authority of that name, the same for all who ask."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    made = Authority(trustme.CA(organization_name=name), folder)
+    made._ca.cert_pem.write_to_path(made.bundle)
+    return made
+
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

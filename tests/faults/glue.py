@@ -1,0 +1,75 @@
+"""An AWS Glue Data Catalog of bare sockets: what a good answer of it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from asyncio import StreamReader
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.fakes.sockets import http, read_request
+from tests.faults.backends import FINE, LISTED, SECRET, Catalog, location
+from tests.faults.certificates import authority
+
+
+class Glue(Catalog):
+    impl = "glue"
+    levels = ()
+
+    def properties(self, url: str) -> Mapping[str, str]:
+        return {
+            "endpoint": url,
+            "region": "us-east-1",
+            "access_key_id": "AKIAEXAMPLE",
+            "secret_access_key": f"key-{SECRET}",
+            "session_token": f"session-{SECRET}",
+            # Reading the usual authorities would take longer than a call may.
+            "ca_bundle": authority().bundle,
+            "storage.secret_access_key": f"storage-{SECRET}",
+        }
+
+    async def read(self, reader: StreamReader) -> bytes:
+        return await read_request(reader)
+
+    def is_write(self, request: bytes) -> bool:
+        return b"AWSGlue.CreateTable" in request
+
+    def answer(self, request: bytes, *, acting: bool = True) -> bytes:
+        head, _, body = request.partition(b"\r\n\r\n")
+        told = re.search(rb"(?i)x-amz-target: AWSGlue\.(\w+)", head)
+        assert told is not None, head
+        status, answer = self._found(told[1].decode(), json.loads(body), acting)
+        return http(status, json.dumps(answer), {"Content-Type": "application/x-amz-json-1.1"}).data
+
+    def _found(self, action: str, asked: Any, acting: bool) -> tuple[int, Any]:
+        database = asked.get("DatabaseName", "")
+        match action:
+            case "CreateTable":
+                if acting:
+                    self.declared[asked["TableInput"]["Name"]] = asked["TableInput"]
+                return 200, {}
+            case "GetTable" if self.has(asked["Name"]):
+                return 200, {"Table": self.declared.get(asked["Name"]) or self._table(database, asked["Name"])}
+            case "GetTables":
+                names = asked["Expression"].split("|") if "Expression" in asked else LISTED
+                return 200, {"TableList": [self._table(database, name) for name in names]}
+            case "GetDatabase":
+                return 200, {"Database": {"Name": asked["Name"]}}
+        return 400, {"__type": "EntityNotFoundException", "Message": "Entity Not Found"}
+
+    def is_listing(self, request: bytes) -> bool:
+        return b"AWSGlue.GetTables" in request
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        tables = [self._table(FINE, name) for name in names]
+        return http(200, json.dumps({"TableList": tables, "NextToken": token})).data
+
+    def _table(self, database: str, name: str) -> Any:
+        return {
+            "Name": name,
+            "DatabaseName": database,
+            "TableType": "EXTERNAL_TABLE",
+            "Parameters": {"table_type": "lance"},
+            "StorageDescriptor": {"Location": location(database, name)},
+        }

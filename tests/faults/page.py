@@ -1,0 +1,74 @@
+"""The documentation's table of faults: what the suite expects of each, and so has seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.faults.asking import GROUPS
+from tests.faults.places import PLACES
+from tests.faults.table import CATALOGS, HTTP, Expected, Fault
+from tests.operations import NAMES
+from tests.pages import Page
+
+PAGE = "faults.md"
+
+Row = tuple[str, Mapping[str, str]]
+"""A fault, and what comes of it by catalog."""
+
+_COLUMNS = (tuple(HTTP), ("glue",), ("hive3",))
+_BLOCK = re.compile(r"(<!-- faults -->\n).*(<!-- /faults -->)", re.DOTALL)
+_THEN = {
+    "again": "all again",
+    "reads": "reads again",
+    "never": "not again",
+    "doubt": "not again, in doubt",
+    "void": "not again",
+}
+
+
+def written() -> str:
+    """The page with the tables in it."""
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{tables()}\n{found[2]}", Page(PAGE).text)
+
+
+def tables() -> str:
+    """A table for each group of faults."""
+    groups = [("No connection", list(_places())), *((name, list(_rows(faults))) for name, faults in GROUPS)]
+    return "\n\n".join(_table(name, rows) for name, rows in groups)
+
+
+def _places() -> Iterator[Row]:
+    for name, nowhere in PLACES.items():
+        yield name, {impl: _outcome(nowhere.expected(impl)) for impl in CATALOGS}
+
+
+def _rows(faults: Sequence[Fault]) -> Iterator[Row]:
+    for fault in faults:
+        yield fault.name, {impl: _outcome(cell.expected) for impl, cell in fault.cells.items()}
+
+
+def _table(name: str, rows: Sequence[Row]) -> str:
+    columns = [column for column in _COLUMNS if any(impl in outcomes for _, outcomes in rows for impl in column)]
+    heads = (", ".join(NAMES[impl] for impl in column) for column in columns)
+    lines = [f"## {name}", "", f"| what happens | {' | '.join(heads)} |", f"|{'---|' * (len(columns) + 1)}"]
+    for what, outcomes in rows:
+        cells = (_cell({impl: outcomes[impl] for impl in column if impl in outcomes}) for column in columns)
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(outcomes: Mapping[str, str]) -> str:
+    """The outcome of all, and of those that differ from the first one."""
+    if not outcomes:
+        return ""
+    usual, *_ = outcomes.values()
+    others = (f"; {NAMES[impl]}: {outcome}" for impl, outcome in outcomes.items() if outcome != usual)
+    return usual + "".join(others)
+
+
+def _outcome(expected: Expected | None) -> str:
+    if expected is None:
+        return "the right answer"
+    name = expected.error.__name__.removesuffix("Error")
+    return f"**{name}**, {_THEN[expected.then]}: {expected.words.strip(' :')}"

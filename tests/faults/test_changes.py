@@ -1,0 +1,82 @@
+"""What becomes of a declaration whose answer is not what it should be: made once, or said to be in doubt."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import DeclareTableResponse
+from lance_namespace.errors import ServiceUnavailableError
+
+from tests.faults.asking import ATTEMPTS, cells, connected, declared, described, in_doubt, place_of
+from tests.faults.server import SILENCE, Misbehaving
+from tests.faults.table import CATALOGS, Fault
+
+
+@cells("reads", "doubt", "void", right=True, slow=False)
+async def test_a_change_that_was_made_is_found_and_not_made_again(fault: Fault, impl: str) -> None:
+    catalog = CATALOGS[impl]()
+    new = catalog.id("new")
+    async with Misbehaving(catalog, fault.cells[impl].deed, only=catalog.is_write, acts=True) as server:
+        async with connected(catalog, server.url, repeats=9) as ns:
+            made = await declared(ns, new)
+            assert isinstance(made, DeclareTableResponse), made
+            assert made.location == place_of(new) == await described(ns, new)
+        assert server.writes == 1
+
+
+@cells("reads", "doubt", slow=False)
+async def test_a_change_that_may_have_been_made_is_in_doubt(fault: Fault, impl: str) -> None:
+    catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
+    async with Misbehaving(catalog, deed, only=catalog.is_write) as server:
+        async with connected(catalog, server.url, repeats=9) as ns:
+            found = await declared(ns, catalog.id("new"))
+        assert type(found) is expected.error and in_doubt(found), repr(found)
+        assert expected.words in str(found) and server.writes == 1
+
+
+@cells("reads", "doubt", slow=False)
+async def test_a_change_that_nobody_can_look_up_is_in_doubt(fault: Fault, impl: str) -> None:
+    catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
+    async with Misbehaving(catalog, deed, acts=True) as server:
+        async with connected(catalog, server.url) as ns:
+            found = await declared(ns, catalog.id("new"))
+        assert type(found) is expected.error and in_doubt(found), repr(found)
+        assert server.writes == 1 and len(server.asked) == 2
+
+
+@cells("never")
+async def test_a_change_that_was_turned_away_is_not_made_and_not_in_doubt(fault: Fault, impl: str) -> None:
+    catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
+    async with Misbehaving(catalog, deed, only=catalog.is_write) as server:
+        async with connected(catalog, server.url, repeats=ATTEMPTS - 1) as ns:
+            found = await declared(ns, catalog.id("new"))
+        assert type(found) is (expected.declares or expected.error), repr(found)
+        assert not in_doubt(found)
+        assert server.writes == len(server.asked) == 1
+
+
+@cells("again")
+async def test_a_change_that_was_put_off_is_sent_again(fault: Fault, impl: str) -> None:
+    catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
+    new = catalog.id("new")
+    async with Misbehaving(catalog, deed, only=catalog.is_write, times=ATTEMPTS) as server:
+        async with connected(catalog, server.url, repeats=ATTEMPTS - 1) as ns:
+            found = await declared(ns, new)
+            assert type(found) is expected.error and not in_doubt(found), repr(found)
+            assert server.writes == ATTEMPTS
+            made = await declared(ns, new)
+            assert isinstance(made, DeclareTableResponse), made
+        assert server.writes == ATTEMPTS + 1
+
+
+@pytest.mark.parametrize("impl", CATALOGS)
+@pytest.mark.parametrize("acts", [True, False])
+async def test_a_change_that_nobody_answers_is_looked_up(impl: str, acts: bool) -> None:
+    catalog = CATALOGS[impl]()
+    async with Misbehaving(catalog, SILENCE, only=catalog.is_write, acts=acts) as server:
+        async with connected(catalog, server.url, slow=True, repeats=9) as ns:
+            found = await declared(ns, catalog.id("new"))
+        if acts:
+            assert isinstance(found, DeclareTableResponse), found
+        else:
+            assert isinstance(found, ServiceUnavailableError) and in_doubt(found), repr(found)
+        assert server.writes == 1

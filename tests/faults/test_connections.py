@@ -1,0 +1,52 @@
+"""What becomes of calls where there is no server, or not the one that is meant: nothing was sent, so all may be."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace.errors import ServiceUnavailableError
+
+from lance_ns_async import Described
+from tests.faults.asking import ATTEMPTS, connected, declared, described, in_doubt, outcome
+from tests.faults.backends import Catalog
+from tests.faults.certificates import authority
+from tests.faults.places import PLACES, Nowhere
+from tests.faults.table import CATALOGS
+
+
+def _reached(catalog: Catalog, url: str, nowhere: Nowhere) -> dict[str, str]:
+    given = {"connect_timeout": nowhere.waits}
+    if url.startswith("https:") and catalog.impl != "glue":
+        given["ca_bundle"] = authority().bundle
+        if catalog.impl == "hive3":
+            given["use_ssl"] = "true"
+    return given
+
+
+ALL = [pytest.param(name, impl, id=f"{impl}: {name}") for name in PLACES for impl in CATALOGS]
+
+
+@pytest.mark.parametrize(("name", "impl"), ALL)
+async def test_what_was_not_sent_is_sent_again_and_never_in_doubt(name: str, impl: str) -> None:
+    catalog, nowhere = CATALOGS[impl](), PLACES[name]
+    outcomes: list[str] = []
+    async with nowhere.place(catalog) as url:
+        async with connected(catalog, url, repeats=ATTEMPTS - 1, more=_reached(catalog, url, nowhere)) as ns:
+            with ns.observe(lambda call: outcomes.append(call.outcome)):
+                for ask in (described, declared):
+                    found = await ask(ns, catalog.id("new"))
+                    assert type(found) is ServiceUnavailableError and not in_doubt(found), repr(found)
+                    assert nowhere.expected(impl).words in str(found) and f"{ATTEMPTS} attempts" in str(found)
+    assert outcomes == ["refused"] * 2 * ATTEMPTS
+
+
+@pytest.mark.parametrize(("name", "impl"), ALL)
+async def test_each_of_many_is_told_that_there_is_no_connection(name: str, impl: str) -> None:
+    catalog, nowhere = CATALOGS[impl](), PLACES[name]
+    ids = [catalog.id(f"t{i}") for i in range(20)]
+    async with nowhere.place(catalog) as url:
+        async with connected(catalog, url, more=_reached(catalog, url, nowhere)) as ns:
+            found = await outcome(ns.describe_tables(ids))
+            assert isinstance(found, Described)
+            assert list(found.errors) == ids
+            for error in found.errors.values():
+                assert nowhere.expected(impl).words in str(error), error

@@ -1,0 +1,84 @@
+"""Whom a misbehaving server makes us talk to, and what it makes us say: nobody else, and no secret."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from lance_namespace.errors import InternalError, LanceNamespaceError
+
+from tests.fakes.sockets import Script, http
+from tests.faults.answers import answer
+from tests.faults.asking import check_text, connected, declared, described, in_doubt
+from tests.faults.backends import SECRET
+from tests.faults.server import Deed, Misbehaving
+from tests.faults.table import CATALOGS, HTTP
+
+BY_HTTP = [*HTTP, "glue"]
+
+
+@pytest.mark.parametrize("impl", BY_HTTP)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_another_host_that_a_redirect_points_to_hears_nothing(impl: str, status: int) -> None:
+    catalog = CATALOGS[impl]()
+    async with Script() as other:
+        deed = answer(status, "", {"Location": f"{other.url}/there"})
+        async with Misbehaving(catalog, deed) as server, connected(catalog, server.url, repeats=2) as ns:
+            for ask in (described, declared):
+                found = await ask(ns, catalog.id("new"))
+                assert isinstance(found, InternalError), repr(found)
+                assert f"redirects are not followed; it points to {other.url}/there" in str(found)
+            assert isinstance(found, LanceNamespaceError) and in_doubt(found)
+            assert server.writes == 1
+        assert (other.connections, other.requests) == (0, [])
+
+
+@pytest.mark.parametrize("impl", BY_HTTP)
+@pytest.mark.parametrize("form", ["page", "text", "error of its own"])
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
+    impl: str, form: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "lance_ns_async")
+    catalog = CATALOGS[impl]()
+    told = " ".join(value for value in catalog.properties("").values() if SECRET in value and "storage" not in value)
+    assert told
+    forms = {
+        "page": f"<html><body>You said {told}</body></html>",
+        "text": f"You said {told}",
+        "error of its own": {
+            "error": {"type": "Odd", "message": f"You said {told}"},
+            "error_code": "ODD",
+            "__type": "Odd",
+            "message": f"You said {told}",
+        },
+    }
+    async with Misbehaving(catalog, answer(status, forms[form])) as server:
+        async with connected(catalog, server.url) as ns:
+            found = await described(ns, catalog.id("t0"))
+    assert isinstance(found, LanceNamespaceError)
+    check_text(found)
+    assert SECRET not in caplog.text
+
+
+async def test_a_token_endpoint_that_repeats_the_secret_is_not_quoted() -> None:
+    catalog = CATALOGS["iceberg"]()
+    for status in (200, 400, 500):
+        said = http(status, f"You said client_secret=client-{SECRET}")
+        async with Script(*[said] * 9) as tokens, Misbehaving(catalog) as server:
+            more = {"credential": f"us:client-{SECRET}", "oauth2_server_uri": f"{tokens.url}/token"}
+            async with connected(catalog, server.url, without=["auth_token"], more=more) as ns:
+                found = await described(ns, catalog.id("t0"))
+            assert isinstance(found, LanceNamespaceError) and not server.requests
+            assert len(tokens.requests) == 1
+
+
+NOWHERE = Deed(lambda right: b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("impl", BY_HTTP)
+async def test_a_redirect_may_point_nowhere(impl: str) -> None:
+    catalog = CATALOGS[impl]()
+    async with Misbehaving(catalog, NOWHERE) as server, connected(catalog, server.url) as ns:
+        found = await described(ns, catalog.id("t0"))
+    assert isinstance(found, InternalError) and "it points to nowhere" in str(found)

@@ -1,0 +1,44 @@
+"""What becomes of a login by SASL that a metastore does not understand, or understands and turns down."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
+
+from tests.fakes.thrift_sasl import BAD, COMPLETE, ERROR, OK, sasl_message
+from tests.fakes.thrift_wire import EXCEPTION, Message
+from tests.faults.asking import check_text, connected, declared, described, in_doubt
+from tests.faults.backends import SECRET
+from tests.faults.hive import Hive
+from tests.faults.server import Mute
+
+_LOGIN = {"auth": "plain", "user": "us", "password": f"password-{SECRET}", "connect_timeout": "100ms"}
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "text"),
+    [
+        (b"", ServiceUnavailableError, "no connection within 0.1 s"),
+        (sasl_message(COMPLETE)[:3], ServiceUnavailableError, "the connection was lost"),
+        (Message(EXCEPTION, "x", 0).encoded(), ServiceUnavailableError, "no SASL message"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ServiceUnavailableError, "no SASL message"),
+        (struct.pack(">BI", OK, 2**31 - 1), ServiceUnavailableError, "no SASL message"),
+        (sasl_message(COMPLETE) * 2, ServiceUnavailableError, "no SASL message"),
+        (sasl_message(BAD, b"who are you?"), UnauthenticatedError, "SASL PLAIN: who are you?"),
+        (sasl_message(ERROR, b"\xff\xfe"), UnauthenticatedError, "SASL PLAIN: "),
+        (sasl_message(BAD), UnauthenticatedError, "SASL PLAIN: the server ends the login, status 3"),
+        (sasl_message(BAD, f"no password-{SECRET}".encode()), UnauthenticatedError, "SASL PLAIN: no ***"),
+    ],
+    ids=["silence", "half", "no SASL", "HTTP", "huge", "twice", "refused", "no text", "no reason", "told"],
+)
+async def test_a_login_that_comes_to_nothing_did_nothing(
+    words: bytes, error: type[LanceNamespaceError], text: str
+) -> None:
+    catalog = Hive()
+    async with Mute(words) as server, connected(catalog, server.url, more=_LOGIN) as ns:
+        for ask in (described, declared):
+            found = await ask(ns, catalog.id("new"))
+            assert type(found) is error and text in str(found) and not in_doubt(found), repr(found)
+            check_text(found)

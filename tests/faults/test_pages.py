@@ -1,0 +1,119 @@
+"""What becomes of a listing whose pages lead nowhere, round in a circle, or over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import chain, count, cycle, repeat
+
+import pytest
+from lance_namespace import ListTablesRequest
+from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
+
+from lance_ns_async import AsyncNamespace, NamespaceId
+from tests.faults.asking import connected, outcome
+from tests.faults.backends import Catalog
+from tests.faults.server import Deed, Misbehaving
+from tests.faults.table import CATALOGS, HTTP
+
+PAGING = pytest.mark.parametrize("impl", [*HTTP, "glue"])
+
+Ask = Callable[[AsyncNamespace, NamespaceId], Awaitable[list[str]]]
+
+
+async def _list(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
+    return (await ns.list_tables(ListTablesRequest(id=list(parent)))).tables
+
+
+async def _list_one(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
+    return (await ns.list_tables(ListTablesRequest(id=list(parent), limit=1))).tables
+
+
+async def _walk(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
+    return [id.name async for id in ns.iter_tables(parent)]
+
+
+async def _many(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
+    listed = await ns.list_many([parent])
+    return [id.name for id in listed.raise_for_errors().tables[parent]]
+
+
+async def _many_for_a_while(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
+    listed = await ns.list_many([parent], timeout=0.5)
+    return [id.name for id in listed.raise_for_errors().tables[parent]]
+
+
+WAYS = pytest.mark.parametrize("ask", [_list, _walk, _many])
+
+
+def _pages(catalog: Catalog, pages: Iterable[tuple[list[str], object]]) -> Misbehaving:
+    """A server of these pages, one after another, whatever is asked for."""
+    said: Iterator[bytes] = (catalog.page(names, token) for names, token in pages)
+    return Misbehaving(catalog, Deed(lambda right: next(said)), only=catalog.is_listing)
+
+
+async def _asked(
+    catalog: Catalog, server: Misbehaving, ask: Ask, more: Mapping[str, str] | None = None
+) -> tuple[list[str] | LanceNamespaceError, int]:
+    """What comes of it, and how many pages were asked for."""
+    async with server, connected(catalog, server.url, more=more) as ns:
+        found = await outcome(ask(ns, catalog.id("t").parent))
+    return found, sum(map(catalog.is_listing, server.requests))
+
+
+@PAGING
+@WAYS
+@pytest.mark.parametrize("tokens", [["a"], ["a", "b"], ["a", "b", "c"]], ids="".join)
+async def test_a_circle_is_noticed_after_one_round(impl: str, ask: Ask, tokens: list[str]) -> None:
+    catalog = CATALOGS[impl]()
+    server = _pages(catalog, (([f"t{i}"], token) for i, token in enumerate(cycle(tokens))))
+    found, pages = await _asked(catalog, server, ask)
+    assert isinstance(found, InternalError) and "page token 'a' came twice" in str(found)
+    assert pages == len(tokens) + 1
+
+
+@PAGING
+@pytest.mark.parametrize("ask", [_list, _many_for_a_while])
+async def test_a_listing_without_end_ends_with_the_operation(impl: str, ask: Ask) -> None:
+    catalog = CATALOGS[impl]()
+    server = _pages(catalog, (([], f"{i}") for i in count()))
+    found, pages = await _asked(catalog, server, ask, {"operation_timeout": "500ms"})
+    assert isinstance(found, ServiceUnavailableError) and pages > 2
+
+
+@PAGING
+@WAYS
+@pytest.mark.parametrize("token", [7, 1.5, True, [1], {"a": 1}], ids=str)
+async def test_a_token_that_is_no_text_is_told(impl: str, ask: Ask, token: object) -> None:
+    catalog = CATALOGS[impl]()
+    server = _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token))))
+    found, pages = await _asked(catalog, server, ask)
+    assert isinstance(found, InternalError), repr(found)
+    assert f"{type(token).__name__} where a text is wanted" in str(found) and pages == 2
+
+
+@PAGING
+async def test_nobody_is_given_a_token_that_is_no_text(impl: str) -> None:
+    catalog = CATALOGS[impl]()
+    found, _ = await _asked(catalog, _pages(catalog, repeat((["t0"], [1]))), _list_one)
+    assert isinstance(found, InternalError), repr(found)
+
+
+@PAGING
+@WAYS
+@pytest.mark.parametrize("end", [None, "", 0, False], ids=str)
+async def test_empty_pages_are_walked_over(impl: str, ask: Ask, end: object) -> None:
+    catalog = CATALOGS[impl]()
+    pages = [(["t0"], "1"), ([], "2"), ([], "3"), (["t1"], "4"), ([], end)]
+    found, asked = await _asked(catalog, _pages(catalog, pages), ask)
+    assert (found, asked) == (["t0", "t1"], 5)
+
+
+@PAGING
+@WAYS
+async def test_what_is_on_two_pages_is_listed_once(impl: str, ask: Ask) -> None:
+    catalog = CATALOGS[impl]()
+    pages = [(["t0", "t1"], "1"), (["t1", "t2"], "2"), (["t0", "t3", "t3"], None)]
+    found, _ = await _asked(catalog, _pages(catalog, pages), ask)
+    # A walk holds a page at a time, and does not know what was on those before.
+    assert isinstance(found, list)
+    assert (list(dict.fromkeys(found)) if ask is _walk else found) == ["t0", "t1", "t2", "t3"]

@@ -1,0 +1,1 @@
+"""Inputs and sequences of operations that nobody thought of, by Hypothesis."""

@@ -1,0 +1,131 @@
+"""Catalogs whose servers answer as they are told, and namespaces that ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async import AsyncNamespace
+from tests.fakes.sockets import Server, http, read_request
+from tests.fakes.thrift_wire import REPLY, Message, read_message
+from tests.faults.table import CATALOGS
+
+_LIMITS = {"max_retries": "0", "attempt_timeout": "5s", "adaptive": "false"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of answer: what asks for it, and what a good one is."""
+
+    impl: str
+    name: str
+    asked: str
+    """A pattern of the requests that are so answered: method and target of HTTP, an action of Glue, a Thrift method."""
+    good: Any
+    """JSON, or the fields of a Thrift result."""
+    ask: Callable[[AsyncNamespace], Awaitable[object]]
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """What other requests are answered, by their patterns; a status and a body where it is no good answer."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    anew: bool = False
+    """Whether it is asked for but once by a namespace, which remembers it then."""
+    secret: tuple[str, ...] | None = None
+    """The way to the part of it in which anything may be secret."""
+    ends: type[LanceNamespaceError] | None = None
+    """What even a good answer comes to, with the same one to every request of its kind."""
+
+    def __str__(self) -> str:
+        return f"{self.impl}: {self.name}"
+
+
+class Answering(Server):
+    """Answers the requests of a case with `answer`, and the others as it should."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        self.status = 200
+        self.answer: Any = None
+        """A body, or for Thrift a message without its head."""
+
+    async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
+        while not reader.at_eof():
+            said = await (self._thrift if self.case.impl == "hive3" else self._http)(reader)
+            writer.write(said)
+            await writer.drain()
+
+    async def _http(self, reader: StreamReader) -> bytes:
+        request = await read_request(reader)
+        action = re.search(rb"(?i)x-amz-target: AWSGlue\.(\w+)", request)
+        asked = (action[1] if action else request.rpartition(b" HTTP/1.1\r\n")[0].split(b"\r\n")[0]).decode()
+        if asked.startswith("HEAD "):
+            return http(200, b"").data
+        if re.search(self.case.asked, asked):
+            return http(self.status, self.answer, {"Content-Type": "application/json"}).data
+        around = self._around(asked)
+        status, good = around if isinstance(around, tuple) else (200, around)
+        return http(status, json.dumps(good)).data
+
+    async def _thrift(self, reader: StreamReader) -> bytes:
+        asked = await read_message(reader)
+        if not re.search(self.case.asked, asked.name):
+            return Message(REPLY, asked.name, asked.sequence, self._around(asked.name)).encoded()
+        return Message(REPLY, asked.name, asked.sequence).encoded()[:-1] + bytes(self.answer)
+
+    def _around(self, asked: str) -> Any:
+        return next((good for pattern, good in self.case.around.items() if re.search(pattern, asked)), {})
+
+
+class Asking:
+    """Asks a server of a case on an event loop of its own, which stands still between questions."""
+
+    def __init__(self, case: Case, server: Answering, runner: asyncio.Runner) -> None:
+        self.case = case
+        self.server = server
+        self.runner = runner
+        self._open: AsyncNamespace | None = None
+
+    @asynccontextmanager
+    async def namespace(self) -> AsyncIterator[AsyncNamespace]:
+        """One for all examples, unless the case wants a new one each time."""
+        if self._open is not None:
+            yield self._open
+            return
+        made = AsyncNamespace.connect(self.case.impl, self._properties())
+        if self.case.anew:
+            async with made:
+                yield made
+            return
+        self._open = await made.__aenter__()
+        yield self._open
+
+    async def aclose(self) -> None:
+        if self._open is not None:
+            await self._open.aclose()
+
+    def _properties(self) -> Mapping[str, str]:
+        usual = CATALOGS[self.case.impl]().properties(self.server.url)
+        kept = {key: value for key, value in usual.items() if key not in self.case.without}
+        return {**kept, **_LIMITS, **self.case.properties}
+
+
+@contextmanager
+def asking(case: Case) -> Iterator[Asking]:
+    """A server of a case, and what asks it."""
+    with asyncio.Runner() as runner:
+        server = runner.run(Answering(case).__aenter__())
+        asked = Asking(case, server, runner)
+        try:
+            yield asked
+        finally:
+            runner.run(asked.aclose())
+            runner.run(server.__aexit__())

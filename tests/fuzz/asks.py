@@ -1,0 +1,38 @@
+"""What the cases ask with, and what several of their answers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from lance_ns_async import AsyncNamespace, TableId
+from tests.faults.backends import SECRET
+
+Ask = Callable[[AsyncNamespace], Awaitable[object]]
+
+
+def asks(operation: str, *id: str, **more: Any) -> Ask:
+    """An operation on an id."""
+    return lambda ns: getattr(ns, operation)({"id": list(id), **more})
+
+
+def walks(operation: str, *id: str) -> Ask:
+    """All that an iteration gives."""
+
+    async def walk(ns: AsyncNamespace) -> object:
+        return [found async for found in getattr(ns, operation)(list(id), recursive=True)]
+
+    return walk
+
+
+def many(*namespace: str, count: int) -> Ask:
+    """A bulk describe of so many tables of a namespace."""
+    return lambda ns: ns.describe_tables([TableId([*namespace, f"t{i}"]) for i in range(count)])
+
+
+PROPERTIES = {"k": "v", "location": "s3://lake/n"}
+PLACE = "s3://lake/n/t0"
+NO_TOKEN = ("auth_token",)
+TOKEN = {"access_token": SECRET, "token_type": "bearer", "expires_in": 3600, "issued_token_type": "t"}
+DATE = 1_700_000_000_000
+VENDS = {"vend_credentials": True}

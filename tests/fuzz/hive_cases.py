@@ -1,0 +1,119 @@
+"""Every kind of answer that a Hive Metastore gives: a good one, and what asks for it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fakes.thrift_wire import BYTE, DOUBLE, I16, I64, REPLY, Message, Struct, Typed
+from tests.fuzz.answering import Case
+from tests.fuzz.asks import asks, many
+from tests.fuzz.mutations import ODD_TEXTS
+
+_HEAD = len(Message(REPLY, "", 0).encoded()) - 1
+
+_TABLE = Struct({1: "t0", 2: "n", 7: Struct({2: "s3://lake/n/t0"}), 9: {"table_type": "lance", "k": "v"}})
+_WHOLE = Struct({0: Struct({1: Struct({**_TABLE, 12: "EXTERNAL_TABLE", 8: []})})})
+_TABLES = Struct({0: Struct({1: [_TABLE, Struct({**_TABLE, 1: "t1"})]})})
+_DATABASE = Struct({0: Struct({1: "n", 2: "d", 3: "s3://lake/n", 4: {"k": "v"}, 6: "me", 7: 1})})
+_CATALOG = Struct({0: Struct({1: Struct({1: "c", 2: "d", 3: "s3://lake"})})})
+_NAMES = Struct({0: ["t0", "t1"]})
+_ALL = {
+    "get_table_names_by_filter": _NAMES,
+    "get_all_tables": _NAMES,
+    "get_database": _DATABASE,
+    "get_catalog": _CATALOG,
+}
+
+HIVE: Sequence[Case] = (
+    Case("hive3", "catalogs", "get_catalogs", Struct({0: Struct({1: ["c", "d"]})}), asks("list_namespaces")),
+    Case("hive3", "a catalog", "get_catalog$", _CATALOG, asks("describe_namespace", "c")),
+    Case("hive3", "databases", "get_databases", Struct({0: ["n", "m"]}), asks("list_namespaces", "c"), _ALL),
+    Case("hive3", "a database", "get_database$", _DATABASE, asks("describe_namespace", "c", "n")),
+    Case("hive3", "a new database", "create_database", Struct(), asks("create_namespace", "c", "n"), _ALL),
+    Case("hive3", "names of tables", "by_filter", _NAMES, asks("list_tables", "c", "n"), _ALL),
+    Case("hive3", "a table", "get_table_req", _WHOLE, asks("describe_table", "c", "n", "t0"), _ALL),
+    Case(
+        "hive3",
+        "tables in bulk",
+        "objects_by_name",
+        _TABLES,
+        many("c", "n", count=3),
+        {**_ALL, "get_table_req": _WHOLE},
+    ),
+    Case(
+        "hive3",
+        "a declared table",
+        "create_table",
+        Struct(),
+        asks("declare_table", "c", "n", "t0", location="s3://l/t0"),
+        _ALL,
+    ),
+    Case(
+        "hive3",
+        "a renamed table",
+        "get_table_req",
+        _WHOLE,
+        asks("rename_table", "c", "n", "t0", new_table_name="u"),
+        _ALL,
+    ),
+    Case(
+        "hive3",
+        "a dropped table",
+        "drop_table",
+        Struct(),
+        asks("deregister_table", "c", "n", "t0"),
+        {"get_table_req": _WHOLE},
+    ),
+)
+
+_ODD: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from(ODD_TEXTS),
+    st.sampled_from([b"\xff\xfe", b"", True, 0, -1, Struct(), [], ["a"], {}, {"": ""}, {"table_type": "x"}, None]).map(
+        copy.deepcopy
+    ),
+    st.sampled_from([[Struct()], [Struct({1: "t0"})], Struct({1: "odd"}), Struct({2: 7})]).map(copy.deepcopy),
+    st.builds(Typed, st.just(BYTE), st.integers(-128, 127)),
+    st.builds(Typed, st.just(I16), st.integers(-(2**15), 2**15 - 1)),
+    st.builds(Typed, st.just(I64), st.integers(-(2**63), 2**63 - 1)),
+    st.builds(Typed, st.just(DOUBLE), st.floats()),
+)
+
+ANY_RESULT: st.SearchStrategy[Struct] = st.recursive(
+    st.dictionaries(st.integers(-1, 16), _ODD, max_size=4).map(Struct),
+    lambda inner: st.dictionaries(st.integers(-1, 16), st.one_of(inner, _ODD), max_size=4).map(Struct),
+    max_leaves=6,
+)
+"""The fields of any result."""
+
+
+def _fields(value: Any) -> Iterator[tuple[Struct, int]]:
+    """Each field in a value, with the struct that it is in."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _fields(item)
+    if isinstance(value, Struct):
+        for number, held in value.items():
+            yield value, number
+            yield from _fields(held)
+
+
+@st.composite
+def _mutated(draw: st.DrawFn, good: Struct) -> Struct:
+    """A good result in which one to three fields are others."""
+    value = copy.deepcopy(good)
+    for _ in range(draw(st.integers(1, 3))):
+        fields = list(_fields(value)) or [(value, draw(st.integers(0, 5)))]
+        held, number = draw(st.sampled_from(fields))
+        held[draw(st.one_of(st.just(number), st.integers(0, 16)))] = draw(_ODD)
+    return value
+
+
+def results(good: Struct) -> st.SearchStrategy[bytes]:
+    """Results on the wire where a good one would have been `good`; what breaks off is for the codec's own test."""
+    return st.one_of(_mutated(good), _mutated(good), ANY_RESULT).map(
+        lambda result: Message(REPLY, "", 0, result).encoded()[_HEAD:]
+    )

@@ -1,0 +1,238 @@
+"""Every kind of answer that Iceberg catalogs and Polaris give: a good one, and what asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lance_namespace.errors import (
+    InternalError,
+    InvalidTableStateError,
+)
+
+from tests.faults.backends import SECRET
+from tests.fuzz.answering import Case
+from tests.fuzz.asks import DATE, NO_TOKEN, PLACE, PROPERTIES, TOKEN, VENDS, asks, many, walks
+
+_ICEBERG_CONFIG = {
+    "defaults": {"prefix": "p", "rest-page-size": "10"},
+    "overrides": {"namespace-separator": "%1F", "nessie.is-nessie-catalog": "true"},
+    "endpoints": ["POST /v1/{prefix}/transactions/commit"],
+}
+_ICEBERG_TABLE = {
+    "metadata-location": "s3://lake/n/t0/m.json",
+    "metadata": {
+        "format-version": 2,
+        "table-uuid": "u",
+        "location": PLACE,
+        "properties": {"table_type": "lance", "managed_by": "storage"},
+        "current-snapshot-id": -1,
+    },
+    "config": {"s3.secret-access-key": SECRET},
+}
+_SNAPSHOT = {
+    "snapshot-id": 2,
+    "sequence-number": 2,
+    "timestamp-ms": DATE,
+    "summary": {"operation": "append", "lance.staging": "lake/n/t0/_versions/2.manifest", "lance.size": "7"},
+    "schema-id": 0,
+}
+_ICEBERG_MANAGED = {
+    "metadata": {
+        "format-version": 2,
+        "table-uuid": "u",
+        # Where nothing is, as the dataset is opened, too.
+        "location": "file:///nowhere/t0",
+        "properties": {"table_type": "lance", "managed_by": "impl"},
+        "current-snapshot-id": 2,
+        "last-sequence-number": 2,
+        "last-updated-ms": DATE,
+        "last-column-id": 1,
+        "current-schema-id": 0,
+        "schemas": [{"schema-id": 0, "fields": [{"id": 1, "name": "a", "type": "int", "required": False}]}],
+        "snapshots": [_SNAPSHOT],
+        "refs": {"main": {"snapshot-id": 2, "type": "branch"}},
+    }
+}
+_NAMES = {"identifiers": [{"namespace": ["n"], "name": f"t{i}"} for i in range(2)], "next-page-token": None}
+_NAMESPACES = {"namespaces": [["a"], ["b"]], "next-page-token": None}
+ICEBERG_ERROR = {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404, "stack": []}}
+
+ICEBERG: Sequence[Case] = (
+    Case("iceberg", "config", "/v1/config", _ICEBERG_CONFIG, asks("describe_namespace", "n"), anew=True),
+    Case(
+        "iceberg",
+        "token",
+        "/oauth/tokens",
+        TOKEN,
+        asks("describe_namespace", "n"),
+        {},
+        {"credential": f"id:{SECRET}"},
+        NO_TOKEN,
+        anew=True,
+        secret=(),
+    ),
+    Case("iceberg", "namespaces", "GET .*/namespaces(\\?|$)", _NAMESPACES, asks("list_namespaces", limit=3)),
+    Case(
+        "iceberg",
+        "a namespace",
+        "GET .*/namespaces/n",
+        {"namespace": ["n"], "properties": PROPERTIES},
+        asks("describe_namespace", "n"),
+    ),
+    Case(
+        "iceberg",
+        "a new namespace",
+        "POST",
+        {"namespace": ["n"], "properties": PROPERTIES},
+        asks("create_namespace", "n"),
+    ),
+    Case("iceberg", "tables", "/tables$", _NAMES, asks("list_tables", "n"), {"/tables/": _ICEBERG_TABLE}),
+    Case(
+        "iceberg",
+        "all tables",
+        "/tables$",
+        _NAMES,
+        walks("iter_tables", "n"),
+        {"/tables/": _ICEBERG_TABLE, "/namespaces": {"namespaces": []}},
+    ),
+    Case("iceberg", "a table", "GET .*/tables/", _ICEBERG_TABLE, asks("describe_table", "n", "t0")),
+    Case("iceberg", "tables in bulk", "GET .*/tables/", _ICEBERG_TABLE, many("n", count=3)),
+    Case(
+        "iceberg",
+        "a declared table",
+        "POST .*/tables/",
+        _ICEBERG_TABLE,
+        asks("declare_table", "n", "t0", location=PLACE),
+    ),
+    Case(
+        "iceberg",
+        "versions",
+        "GET .*/tables/",
+        _ICEBERG_MANAGED,
+        asks("list_table_versions", "n", "t0"),
+        ends=InvalidTableStateError,
+    ),
+    Case(
+        "iceberg",
+        "a version",
+        "GET .*/tables/",
+        _ICEBERG_MANAGED,
+        asks("describe_table_version", "n", "t0", version=2),
+        ends=InvalidTableStateError,
+    ),
+)
+
+_POLARIS_TABLE = {
+    "table": {"name": "t0", "format": "lance", "base-location": PLACE, "doc": None, "properties": {"k": "v"}},
+    "storage-access-configs": [
+        {
+            "prefix": "s3://lake/",
+            "config": {
+                "s3.access-key-id": SECRET,
+                "s3.secret-access-key": SECRET,
+                "s3.session-token": SECRET,
+                "s3.session-token-expires-at-ms": str(DATE),
+                "s3.endpoint": "http://s3",
+                "client.region": "r",
+            },
+        }
+    ],
+}
+_AZURE_PLACE = "abfss://c@account.dfs.core.windows.net/n/t0"
+_POLARIS_AZURE = {
+    "table": {"name": "t0", "format": "lance", "base-location": _AZURE_PLACE},
+    "storage-access-configs": [
+        {
+            "prefix": "abfss://",
+            "config": {
+                "adls.sas-token.account.dfs.core.windows.net": SECRET,
+                "adls.sas-token-expires-at-ms.account.dfs.core.windows.net": str(DATE),
+            },
+        }
+    ],
+}
+
+POLARIS: Sequence[Case] = (
+    Case(
+        "polaris",
+        "token",
+        "/oauth/tokens",
+        TOKEN,
+        asks("list_tables", "c", "n"),
+        {"/generic-tables": _NAMES},
+        {"credential": f"id:{SECRET}"},
+        NO_TOKEN,
+        anew=True,
+        secret=(),
+    ),
+    Case(
+        "polaris",
+        "catalogs",
+        "/management/",
+        {"catalogs": [{"name": "c"}]},
+        asks("list_namespaces"),
+        properties={"catalogs": "*"},
+    ),
+    Case(
+        "polaris",
+        "namespaces",
+        "GET .*/namespaces",
+        {"namespaces": [["a", "b"]], "next-page-token": None},
+        asks("list_namespaces", "c", "a"),
+    ),
+    Case(
+        "polaris", "all namespaces", "GET .*/namespaces", _NAMESPACES, walks("iter_namespaces", "c"), ends=InternalError
+    ),
+    Case(
+        "polaris",
+        "a namespace",
+        "GET .*/namespaces/n",
+        {"namespace": ["n"], "properties": PROPERTIES},
+        asks("describe_namespace", "c", "n"),
+    ),
+    Case(
+        "polaris",
+        "a new namespace",
+        "POST",
+        {"namespace": ["n"], "properties": PROPERTIES},
+        asks("create_namespace", "c", "n"),
+    ),
+    Case("polaris", "tables", "/generic-tables$", _NAMES, asks("list_tables", "c", "n")),
+    Case(
+        "polaris",
+        "tables one by one",
+        "/generic-tables/",
+        _POLARIS_TABLE,
+        asks("list_tables", "c", "n"),
+        {"/generic-tables$": {"identifiers": [{"namespace": ["n"], "name": "t0"}]}},
+        {"filter_tables": "true"},
+    ),
+    Case("polaris", "a table", "/generic-tables/", _POLARIS_TABLE, asks("describe_table", "c", "n", "t0")),
+    Case(
+        "polaris",
+        "a table of S3",
+        "/generic-tables/",
+        _POLARIS_TABLE,
+        asks("describe_table", "c", "n", "t0", **VENDS),
+        anew=True,
+        secret=("storage-access-configs",),
+    ),
+    Case(
+        "polaris",
+        "a table of Azure",
+        "/generic-tables/",
+        _POLARIS_AZURE,
+        asks("describe_table", "c", "n", "t0", **VENDS),
+        anew=True,
+        secret=("storage-access-configs",),
+    ),
+    Case("polaris", "a declared table", "POST", _POLARIS_TABLE, asks("declare_table", "c", "n", "t0", location=PLACE)),
+    Case(
+        "polaris",
+        "where tables go",
+        "GET .*/namespaces/n$",
+        {"properties": PROPERTIES},
+        asks("declare_table", "c", "n", "t0"),
+        {"POST": _POLARIS_TABLE},
+    ),
+)

@@ -1,0 +1,118 @@
+"""Whatever a catalog answers, users get a sound value or one of the spec's errors, soon, and no secret in its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lance_namespace.errors import LanceNamespaceError
+from pydantic import BaseModel
+
+from lance_ns_async import Described, Table
+from lance_ns_async.model import Id
+from tests.faults.asking import outcome
+from tests.faults.backends import SECRET
+from tests.fuzz.answering import Asking, Case, asking
+from tests.fuzz.budget import examples
+from tests.fuzz.error_cases import ERRORS
+from tests.fuzz.glue_cases import GLUE
+from tests.fuzz.hive_cases import HIVE, results
+from tests.fuzz.iceberg_cases import ICEBERG, POLARIS
+from tests.fuzz.mutations import bodies, changed, paths
+from tests.fuzz.unity_cases import UNITY
+
+STATUSES = [400, 401, 403, 404, 405, 406, 409, 418, 422, 429, 500, 501, 502]
+
+
+@pytest.fixture
+def asked(case: Case) -> Iterator[Asking]:
+    with asking(case) as asked:
+        yield asked
+
+
+@pytest.mark.parametrize("case", [*ICEBERG, *POLARIS, *UNITY, *GLUE], ids=str)
+def test_an_answer_of_json_is_understood_or_refused(asked: Asking, case: Case) -> None:
+    good = told(asked, json.dumps(case.good).encode())
+    assert isinstance(good, case.ends) if case.ends else not isinstance(good, LanceNamespaceError), repr(good)
+
+    @settings(max_examples=examples(40))
+    @given(bodies(case.good))
+    def check(body: bytes) -> None:
+        told(asked, body)
+
+    check()
+
+
+@pytest.mark.parametrize("case", [case for case in (*ICEBERG, *POLARIS, *UNITY) if case.secret is not None], ids=str)
+def test_a_secret_in_another_place_is_told_nobody(asked: Asking, case: Case) -> None:
+    assert case.secret is not None
+    for path in paths(case.good):
+        if path[: len(case.secret)] == case.secret:
+            told(asked, json.dumps(changed(case.good, path, SECRET)).encode())
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=str)
+def test_an_error_is_one_of_the_specs(asked: Asking, case: Case) -> None:
+
+    @settings(max_examples=examples(60))
+    @given(st.sampled_from(STATUSES), bodies(case.good))
+    def check(status: int, body: bytes) -> None:
+        told(asked, body, status)
+
+    check()
+
+
+@pytest.mark.parametrize("case", HIVE, ids=str)
+def test_an_answer_of_thrift_is_understood_or_refused(asked: Asking, case: Case) -> None:
+
+    @settings(max_examples=examples(60))
+    @given(results(case.good))
+    def check(result: bytes) -> None:
+        told(asked, result)
+
+    check()
+
+
+def told(asked: Asking, answer: bytes, status: int = 200) -> object:
+    """What users are told when the server answers so."""
+
+    async def ask() -> object:
+        asked.server.answer, asked.server.status = answer, status
+        async with asked.namespace() as ns:
+            return await outcome(asked.case.ask(ns))
+
+    found = asked.runner.run(ask())
+    check_sound(found)
+    return found
+
+
+def check_sound(found: object) -> None:
+    """A value holds what its type says, which nothing but itself enforces."""
+    match found:
+        case LanceNamespaceError():
+            pass
+        case BaseModel():
+            assert type(found).model_validate(found.model_dump(by_alias=True)) == found
+        case Described(tables, errors):
+            assert all(table.id == id for id, table in tables.items())
+            for table in tables.values():
+                check_table(table)
+            assert all(isinstance(error, LanceNamespaceError) for error in errors.values())
+        case list():
+            assert all(isinstance(id, Id) and all(isinstance(name, str) for name in id) for id in found)
+        case _:
+            raise AssertionError(f"{found!r} is none of the answers there are")
+
+
+def check_table(table: Table) -> None:
+    assert isinstance(table.location, str)
+    for texts in (table.properties, table.storage_options):
+        assert texts is None or are_texts(texts)
+
+
+def are_texts(values: Mapping[Any, Any]) -> bool:
+    return all(isinstance(key, str) and isinstance(value, str) for key, value in values.items())

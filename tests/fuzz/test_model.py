@@ -1,0 +1,346 @@
+"""Random operations on each catalog, by either face, against a model that is a plain dict."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import NamespaceId, TableId
+from tests.contract.site import Site
+from tests.contract.sites import SITES
+from tests.fuzz.budget import examples, steps
+from tests.fuzz.faces import Asked, Face
+from tests.fuzz.model import Model
+
+Where: TypeAlias = int | list[str]
+"""A namespace: one that is there, or names in the home."""
+What: TypeAlias = int | tuple[Where, str]
+"""A table: one that is there, or a name in a namespace."""
+
+MODELLED = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "unity-fake"]
+
+NAMES = st.sampled_from(["a", "b", "Cc", "cc", "d_1"])
+TABLES = st.sampled_from(["t", "u", "U", "v_1", "w"])
+PROPERTIES = st.dictionaries(st.sampled_from(["k", "l"]), st.sampled_from(["v", "w", "1"]), max_size=2)
+WHICH = st.integers(0, 9)
+"""Stands for one of those that are there, where any are: names by chance seldom meet any."""
+WHERE: st.SearchStrategy[Where] = st.one_of(WHICH, WHICH, st.lists(NAMES, min_size=1, max_size=2))
+WHAT: st.SearchStrategy[What] = st.one_of(WHICH, WHICH, st.tuples(WHERE, TABLES))
+LIMITS = st.one_of(st.none(), st.integers(1, 4))
+
+_homes = itertools.count()
+
+
+class Operations(RuleBasedStateMachine):
+    """Does to a catalog what it does to the model, and compares what they say."""
+
+    def __init__(self, site: Site, ns: Asked) -> None:
+        super().__init__()
+        self.site = site
+        self.ns = ns
+
+    @initialize()
+    def begin(self) -> None:
+        self.home = self.site.above.child(f"m{next(_homes):05}")
+        self.model = Model(folds=self.site.can.folds_case)
+        parent = self.home if self.site.nests else self.site.above
+        self.model.make(parent, {})
+        if self.site.nests:
+            self.expect(self.ns("create_namespace", {"id": list(self.home)}), None)
+        # Else most of what is done would meet nothing.
+        self.create_namespace(["a"], None, {}, None)
+
+    def namespace(self, where: Where) -> NamespaceId:
+        """A namespace in the home, or beside it where namespaces hold none."""
+        if isinstance(where, int):
+            there = self.model.below_root()
+            return there[where % len(there)] if there else self.namespace(["a"])
+        if self.site.nests:
+            return NamespaceId([*self.home, *where])
+        return NamespaceId([*self.site.above, f"{self.home.name}_{where[0]}"])
+
+    def table(self, what: What) -> TableId:
+        """A table in such a namespace."""
+        if isinstance(what, int):
+            there = self.model.all_tables()
+            return there[what % len(there)] if there else self.namespace(["a"]).table("t")
+        where, name = what
+        return self.namespace(where).table(name)
+
+    def expect(self, found: Any, *errors: type[LanceNamespaceError] | None) -> bool:
+        """Whether it succeeded, which it must if no error is among those expected, and else may not."""
+        error = found if isinstance(found, LanceNamespaceError) else None
+        wanted = [it for it in errors if it is not None]
+        if not wanted:
+            assert error is None, repr(error)
+        else:
+            assert type(error) in wanted, f"{found!r} where {[it.__name__ for it in wanted]} is due"
+        return error is None
+
+    @rule(
+        where=WHERE,
+        child=st.one_of(st.none(), NAMES),
+        given=PROPERTIES,
+        mode=st.sampled_from([None, "exist_ok", "overwrite"]),
+    )
+    def create_namespace(self, where: Where, child: str | None, given: Mapping[str, str], mode: str | None) -> None:
+        id = self.namespace(where)
+        if child is not None:
+            id = id.child(child) if self.site.nests else self.namespace([child])
+        found = self.ns("create_namespace", {"id": list(id), "properties": dict(given), "mode": mode})
+        if id.parent not in self.model:
+            self.expect(found, NamespaceNotFoundError)
+        elif id not in self.model:
+            self.expect(found)
+            self.model.make(id, given)
+        elif mode is None:
+            self.expect(found, NamespaceAlreadyExistsError)
+        elif mode == "overwrite" and not self.model.is_empty(id):
+            self.expect(found, NamespaceNotEmptyError)
+        else:
+            self.expect(found)
+            if mode == "overwrite":
+                self.model.make(id, given)
+            assert self.model.properties(id).items() <= found.properties.items()
+
+    @rule(where=WHERE)
+    def describe_namespace(self, where: Where) -> None:
+        id = self.namespace(where)
+        found = self.ns("describe_namespace", {"id": list(id)})
+        exists = self.ns("exists", id)
+        assert exists is (id in self.model), repr(exists)
+        if self.expect(found, None if id in self.model else NamespaceNotFoundError):
+            assert self.model.properties(id).items() <= found.properties.items()
+
+    @rule(
+        where=WHERE,
+        mode=st.sampled_from([None, "skip"]),
+        behavior=st.sampled_from([None, "restrict", "cascade"]),
+    )
+    def drop_namespace(self, where: Where, mode: str | None, behavior: str | None) -> None:
+        id = self.namespace(where)
+        found = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})
+        if behavior == "cascade" and not self.site.can.cascades:
+            self.expect(found, InvalidInputError)
+        elif id not in self.model:
+            self.expect(found, None if mode == "skip" else NamespaceNotFoundError)
+        elif behavior != "cascade" and not self.model.is_empty(id):
+            self.expect(found, NamespaceNotEmptyError)
+        else:
+            self.expect(found)
+            self.model.drop(id)
+
+    @rule(where=st.one_of(st.none(), WHERE), limit=LIMITS)
+    def list_namespaces(self, where: Where | None, limit: int | None) -> None:
+        # Beside other homes there are others' namespaces, too.
+        parent = self.above(where) if self.site.nests else self.site.above
+        found = self.pages("list_namespaces", parent, limit, lambda page: page.namespaces)
+        if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
+            above = f"{self.site.joins.join(parent)}{self.site.joins}" if self.site.joins else ""
+            listed = [name.removeprefix(above) for name in found]
+            ours = listed if self.site.nests else [name for name in listed if name.startswith(f"{self.home.name}_")]
+            assert sorted(ours) == self.model.children(parent)
+
+    @rule(what=WHAT, given=PROPERTIES)
+    def declare_table(self, what: What, given: Mapping[str, str]) -> None:
+        id = self.table(what)
+        self.declared(id, self.ns("declare_table", {"id": list(id), "properties": dict(given)}), given)
+
+    @rule(what=WHAT, overwrite=st.booleans(), of=st.integers(0, 3))
+    def register_table(self, what: What, overwrite: bool, of: int) -> None:
+        id = self.table(what)
+        location = f"{self.root()}/{self.home.name}/registered-{of}"
+        request = {"id": list(id), "location": location, "mode": "overwrite" if overwrite else "create"}
+        found = self.ns("register_table", request)
+        if overwrite and id in self.model:
+            self.model.remove(id)
+        self.declared(id, found, {})
+
+    def root(self) -> str:
+        """Where tables may be put."""
+        root = self.site.properties.get("root")
+        if root is None:
+            home = self.ns("describe_namespace", {"id": list(self.home)})
+            assert home.properties is not None
+            return str(home.properties["location"])
+        return root if "://" in root else f"file://{root}"
+
+    def declared(self, id: TableId, found: Any, given: Mapping[str, str]) -> None:
+        if id.parent not in self.model:
+            self.expect(found, NamespaceNotFoundError)
+        elif id in self.model:
+            self.expect(found, TableAlreadyExistsError)
+        else:
+            self.expect(found)
+            assert given.items() <= (found.properties or {}).items()
+            self.model.add(id, found.location, given)
+
+    @rule(what=WHAT)
+    def describe_table(self, what: What) -> None:
+        id = self.table(what)
+        found = self.ns("describe_table", {"id": list(id)})
+        exists = self.ns("exists", list(id)) if id in self.model or id.parent in self.model else None
+        assert exists in (None, id in self.model), repr(exists)
+        if self.expect(found, *self.missing(id)):
+            location, given = self.model.table(id)
+            assert found.location == location and given.items() <= (found.properties or {}).items()
+
+    def missing(self, id: TableId) -> Sequence[type[LanceNamespaceError]]:
+        """What a catalog may say that is asked for a table; of a missing namespace some do not say which it is."""
+        if id in self.model:
+            return ()
+        return (TableNotFoundError,) if id.parent in self.model else (TableNotFoundError, NamespaceNotFoundError)
+
+    @rule(what=WHAT)
+    def deregister_table(self, what: What) -> None:
+        id = self.table(what)
+        found = self.ns("deregister_table", {"id": list(id)})
+        if self.expect(found, *self.missing(id)):
+            assert found.location == self.model.table(id)[0]
+            self.model.remove(id)
+
+    @rule(what=WHAT, to=st.one_of(st.none(), WHERE), new=TABLES)
+    def rename_table(self, what: What, to: Where | None, new: str) -> None:
+        id = self.table(what)
+        target = (id.parent if to is None else self.namespace(to)).table(new)
+        request: dict[str, Any] = {"id": list(id), "new_table_name": new}
+        if to is not None:
+            request["new_namespace_id"] = list(target.parent)
+        found = self.ns("rename_table", request)
+        if id not in self.model:
+            self.expect(found, *self.missing(id))
+        elif not self.site.can.renames:
+            self.expect(found, UnsupportedOperationError)
+        elif target.parent not in self.model:
+            self.expect(found, NamespaceNotFoundError)
+        elif self.model.key(target) == self.model.key(id):
+            # To its own name: some catalogs refuse it, and some have nothing to do.
+            assert not isinstance(found, LanceNamespaceError) or isinstance(found, TableAlreadyExistsError), repr(found)
+        elif target in self.model:
+            self.expect(found, TableAlreadyExistsError)
+        else:
+            self.expect(found)
+            self.model.rename(id, target)
+
+    @rule(where=WHERE, limit=LIMITS)
+    def list_tables(self, where: Where, limit: int | None) -> None:
+        parent = self.namespace(where)
+        found = self.pages("list_tables", parent, limit, lambda page: page.tables)
+        if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
+            assert sorted(found) == self.model.tables_in(parent) and len(found) == len(set(found))
+
+    @precondition(lambda self: self.site.nests)
+    @rule(where=st.one_of(st.none(), WHERE), limit=LIMITS)
+    def list_all_tables(self, where: Where | None, limit: int | None) -> None:
+        parent = self.above(where)
+        found = self.pages("list_all_tables", parent, limit, lambda page: page.tables)
+        if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
+            assert sorted(found) == sorted(map(str, self.model.below(parent)))
+
+    def above(self, where: Where | None) -> NamespaceId:
+        return self.home if where is None else self.namespace(where)
+
+    def pages(self, operation: str, id: NamespaceId, limit: int | None, items: Callable[[Any], Sequence[str]]) -> Any:
+        """All names of a listing, page by page, or its error."""
+        found: list[str] = []
+        token = None
+        while True:
+            page = self.ns(operation, {"id": list(id), "limit": limit, "page_token": token})
+            if isinstance(page, LanceNamespaceError):
+                return page
+            assert limit is None or len(items(page)) <= limit
+            found += items(page)
+            if not (token := page.page_token):
+                return found
+
+    @rule(asked=st.lists(WHAT, max_size=12))
+    def describe_tables(self, asked: Sequence[What]) -> None:
+        ids = list(map(self.table, asked))
+        found = self.ns("describe_tables", ids)
+        assert not isinstance(found, LanceNamespaceError), repr(found)
+        assert set(found.tables) == {id for id in ids if id in self.model}
+        assert {id: table.location for id, table in found.tables.items()} == {
+            id: self.model.table(id)[0] for id in found.tables
+        }
+        assert set(found.errors) == {id for id in ids if id not in self.model}
+        for id, error in found.errors.items():
+            assert type(error) in self.missing(id), repr(error)
+
+    # A catalog's own tokens may be mere offsets, by which a change moves what comes after it.
+    @precondition(lambda self: not self.site.can.paginates)
+    @rule(where=WHERE, limit=st.integers(1, 3), name=TABLES, remove=st.booleans())
+    def go_on_after_a_change(self, where: Where, limit: int, name: str, remove: bool) -> None:
+        """A listing between whose pages a table comes or goes has every other table once."""
+        parent = self.namespace(where)
+        if parent not in self.model:
+            return
+        before = self.model.tables_in(parent)
+        first = self.ns("list_tables", {"id": list(parent), "limit": limit})
+        self.expect(first)
+        if not first.page_token:
+            assert sorted(first.tables) == before
+            return
+        inside = self.model.tables_in(parent)
+        id = parent.table(inside[len(name) % len(inside)] if remove else name)
+        if remove:
+            self.expect(self.ns("deregister_table", {"id": list(id)}))
+            self.model.remove(id)
+        else:
+            self.declared(id, self.ns("declare_table", {"id": list(id)}), {})
+        rest, token = list(first.tables), first.page_token
+        while token:
+            page = self.ns("list_tables", {"id": list(parent), "limit": limit, "page_token": token})
+            self.expect(page)
+            rest += page.tables
+            token = page.page_token
+        changed = self.model.key(id)[-1]
+        assert sorted(it for it in rest if it != changed) == [it for it in before if it != changed]
+
+    @invariant()
+    def nothing_shares_a_place_unasked(self) -> None:
+        if hasattr(self, "model"):
+            assert self.model.shared_places() == []
+
+    def teardown(self) -> None:
+        """Leaves no namespace behind: where they stand beside each other, later homes would list them."""
+        if hasattr(self, "model"):
+            for id in self.model.all_tables():
+                self.expect(self.ns("deregister_table", {"id": list(id)}))
+            for namespace in self.model.deepest_first():
+                if namespace != self.site.above:
+                    self.expect(self.ns("drop_namespace", {"id": list(namespace)}))
+
+
+@pytest.fixture(scope="module", params=MODELLED)
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    place: Path = tmp_path_factory.mktemp(request.param)
+    with SITES[request.param](place) as site:
+        yield site
+
+
+@pytest.mark.parametrize("face", ["async", "sync"])
+def test_a_catalog_does_what_a_dict_does(site: Site, face: Face) -> None:
+    asked = Asked(site, face)
+    few = settings(max_examples=examples(10), stateful_step_count=steps(30))
+    try:
+        run_machine(lambda: Operations(site, asked), settings=few)  # type: ignore[arg-type]  # it calls what it is given
+    finally:
+        asked.close()

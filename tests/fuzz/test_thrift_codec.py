@@ -1,0 +1,204 @@
+"""Thrift's decoder on bytes that nobody meant: it ends, keeps no more than it was given, and says why."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lance_ns_async.transports.tbinary import Reply, call, flag, nested, number, short, text, text_pairs, texts
+from lance_ns_async.transports.tdecoder import Decoder, MalformedError, Shape, fields_of, struct_in
+from tests.fakes.thrift_wire import LIST, MAP, SET, STRING, STRUCT, Message, Struct, decoded
+from tests.fuzz.budget import examples
+from tests.fuzz.hive_cases import ANY_RESULT
+
+HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
+EVERYTHING: Shape = {id: {inner: {2: None, 1: None} for inner in range(16)} for id in range(16)}
+"""A shape that wants the most that a shape can."""
+SHAPES: Sequence[Shape] = [{}, {0: None}, {1: None, 9: None}, {0: {1: {1: None, 7: {2: None}, 9: None}}}, EVERYTHING]
+
+_TEXTS = st.text(max_size=12)
+_LITTLE = 200_000
+"""More bytes than reading a few hundred takes, and far fewer than what they may claim to be followed by."""
+
+
+@st.composite
+def _values(draw: st.DrawFn) -> tuple[bytes, Any]:
+    """A field of an argument, and what a server is to read of it."""
+    id = draw(st.integers(1, 2**15 - 1))
+    kind = draw(st.integers(0, 5))
+    found: Any
+    if kind == 0:
+        found = draw(_TEXTS)
+        return text(id, found), {id: found}
+    if kind == 1:
+        found = draw(st.booleans())
+        return flag(id, found), {id: found}
+    if kind == 2:
+        found = draw(st.integers(-(2**15), 2**15 - 1))
+        return short(id, found), {id: found}
+    if kind == 3:
+        found = draw(st.integers(-(2**31), 2**31 - 1))
+        return number(id, found), {id: found}
+    if kind == 4:
+        found = draw(st.lists(_TEXTS, max_size=4))
+        return texts(id, found), {id: found}
+    found = draw(st.dictionaries(_TEXTS, _TEXTS, max_size=4))
+    return text_pairs(id, found), {id: found}
+
+
+ARGUMENTS = st.recursive(
+    st.lists(_values(), max_size=4).map(lambda fields: _joined(fields)),
+    lambda inner: st.tuples(st.integers(1, 2**15 - 1), inner, inner).map(
+        lambda given: (nested(given[0], given[1][0]) + given[2][0], {given[0]: given[1][1], **given[2][1]})
+    ),
+    max_leaves=5,
+)
+"""The fields of a call, and what a server is to read of them."""
+
+
+def _joined(fields: Sequence[tuple[bytes, Any]]) -> tuple[bytes, Any]:
+    return b"".join(data for data, _ in fields), {id: value for _, found in fields for id, value in found.items()}
+
+
+@settings(max_examples=examples(200))
+@given(ARGUMENTS, st.integers(0, 2**31 - 1), st.text(max_size=30))
+def test_any_call_is_what_a_server_reads(given: tuple[bytes, Any], sequence: int, method: str) -> None:
+    received = decoded(call(method, sequence, given[0]))
+    assert (received.name, received.sequence, received.body) == (method, sequence, given[1])
+
+
+def _frame(result: Struct) -> bytes:
+    return Message(2, "get", 7, result).encoded()
+
+
+@st.composite
+def _broken(draw: st.DrawFn) -> bytes:
+    """A good reply with some bytes changed, put in, left out, or the end cut off."""
+    data = bytearray(_frame(draw(ANY_RESULT)))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        match draw(st.sampled_from(["change", "insert", "delete", "cut", "size"])):
+            case "change" if data:
+                data[at] = draw(st.integers(0, 255))
+            case "insert":
+                data[at:at] = draw(st.binary(min_size=1, max_size=6))
+            case "delete":
+                del data[at : at + draw(st.integers(1, 8))]
+            case "cut":
+                del data[at:]
+            case _:
+                data[at : at + 4] = draw(st.sampled_from([b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff"]))
+    return bytes(data)
+
+
+@settings(max_examples=examples(500))
+@given(st.one_of(_broken(), _broken().map(lambda data: HEAD + data), st.binary(max_size=80)), st.integers(1, 50))
+@example(HEAD + b"\x0f\x00\x00\x0c\xff\xff\xff\xff", 1)
+def test_any_bytes_are_a_reply_or_refused(data: bytes, size: int) -> None:
+    for shape in SHAPES:
+        _bounded(Reply("get", 7, shape, keep=True), data, size)
+
+
+@settings(max_examples=examples(500))
+@given(st.binary(max_size=120), st.integers(1, 50))
+def test_any_bytes_are_a_struct_or_refused(data: bytes, size: int) -> None:
+    for shape in SHAPES:
+        _bounded(Decoder(shape), data, size)
+
+
+@settings(max_examples=examples(300))
+@given(_broken(), st.sampled_from(SHAPES))
+def test_it_makes_no_difference_how_bytes_are_cut(data: bytes, shape: Shape) -> None:
+    body = data[len(HEAD) :]
+    whole = _read(shape, body, max(len(body), 1))
+    assert whole == _read(shape, body, 1) == _read(shape, body, 7)
+
+
+@settings(max_examples=examples(300))
+@given(st.one_of(_broken().map(lambda data: data[len(HEAD) :]), st.binary(max_size=60)))
+def test_fields_are_told_apart_of_whatever_was_read_to_its_end(body: bytes) -> None:
+    try:
+        ended = Decoder({}).feed(body)
+    except MalformedError:
+        return
+    if ended:
+        fields = fields_of(body)
+        assert sum(map(len, fields.values())) <= len(body) - 1
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        struct.pack(">BhI", STRING, 1, 2**31),
+        struct.pack(">BhI", STRING, 1, 2**32 - 1),
+        struct.pack(">BhBI", LIST, 1, STRING, 2**31),
+        struct.pack(">BhBI", LIST, 1, STRUCT, 2**32 - 1),
+        struct.pack(">BhBI", SET, 1, STRING, 2**31 - 1),
+        struct.pack(">BhBBI", MAP, 1, STRING, STRING, 2**31),
+        struct.pack(">BhBBI", MAP, 1, STRING, STRING, 2**32 - 1),
+        struct.pack(">BhBII", LIST, 1, STRING, 1, 2**31),
+    ],
+    ids=repr,
+)
+def test_a_size_alone_takes_no_memory(claim: bytes, wanted: bool) -> None:
+    decoder = Decoder({1: None} if wanted else {})
+    tracemalloc.start()
+    try:
+        assert not decoder.feed(claim)
+        assert not decoder.feed(b"\0\0\0\0")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < _LITTLE
+
+
+@settings(max_examples=examples(200))
+@given(_broken())
+@example(HEAD + struct.pack(">BhBhBI", STRUCT, 0, LIST, 1, LIST, 127) + struct.pack(">BI", STRING, 0) * 127 + b"\0\0")
+def test_what_is_taken_apart_holds_structs_where_they_are_looked_for(data: bytes) -> None:
+    reply = Reply("get", 7, {0: None}, keep=True)
+    try:
+        if reply.feed(data):
+            fields_of(struct_in(fields_of(struct_in(fields_of(reply.body)[0]))[1]))
+    except (MalformedError, LookupError):
+        pass
+
+
+def _bounded(reader: Reply | Decoder, data: bytes, size: int) -> None:
+    """Reads to the end or to where it is refused; finds no more than could be in the bytes."""
+    try:
+        for at in range(0, len(data), size):
+            if reader.feed(data[at : at + size]):
+                break
+    except MalformedError as e:
+        assert len(str(e)) < 1000
+    # An empty struct of a list, which is one byte, is the smallest thing that can be found.
+    assert sum(1 for _ in _things(reader.found)) <= len(data) + 1
+
+
+def _read(shape: Shape, data: bytes, size: int) -> tuple[bool, str] | None:
+    """Whether it ends and what is found, written down, as NaN is not equal to itself; None where it is refused."""
+    decoder, ended = Decoder(shape), False
+    try:
+        for at in range(0, len(data), size):
+            # What follows the end belongs to the same chunk, or to none.
+            if ended:
+                return None
+            ended = decoder.feed(data[at : at + size])
+    except MalformedError:
+        return None
+    return ended, repr(decoder.found)
+
+
+def _things(value: Any) -> Iterator[Any]:
+    yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for held in inner:
+        yield from _things(held)

@@ -1,0 +1,112 @@
+"""Reading many tables on executors that are processes of their own, which get locations and no catalog."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async.spark.local import local_spark
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.renewing import KeyedS3, RenewingPolaris
+
+# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+
+TABLES = 60
+EXECUTORS = 2
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    # Executors work in a folder of Spark's home, which must not be where it is installed.
+    home = tmp_path_factory.mktemp("spark")
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (home / part.name).symlink_to(part)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_HOME", str(home))
+        cluster = {
+            "spark.master": f"local-cluster[{EXECUTORS},1,1024]",
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        session = local_spark("cluster", config=cluster)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[FakeIceberg]:
+    with FakeIceberg() as server:
+        for n in range(TABLES):
+            location = str(tmp_path / f"t{n}")
+            lance.write_dataset(rows(n), location)
+            server.add_table(["db"], f"t{n}", location=location)
+        yield server
+
+
+@pytest.fixture
+def locations(catalog: FakeIceberg) -> Locations:
+    with LocationResolver.connect("iceberg", {"endpoint": catalog.endpoint}) as resolver:
+        found = resolver.prefetch("db.*", on_error="raise")
+    catalog.clear()
+    return found
+
+
+def rows(n: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(n * 10, n * 10 + 10), pa.int64())})
+
+
+def test_executors_read_and_never_ask_the_catalog(
+    spark: SparkSession, catalog: FakeIceberg, locations: Locations
+) -> None:
+    frame = locations.dataframe(spark, partitions=8)
+    (found,) = frame.agg(f.count_distinct("id").alias("rows"), f.count_distinct("_table").alias("tables")).collect()
+    assert (found["rows"], found["tables"]) == (TABLES * 10, TABLES)
+    assert locations.dataframe(spark, push_filters=True).where("_table = 'db$t7' and id > 75").count() == 4
+    assert catalog.requests == []
+
+
+def test_executors_are_no_threads_of_the_driver(spark: SparkSession) -> None:
+    # Each Python worker is forked by a daemon, which the executor's JVM has started.
+    workers = spark.range(0, 8, 1, 8).mapInArrow(_daemon, "pid long")
+    daemons = {row["pid"] for row in workers.collect()}
+    assert len(daemons) == EXECUTORS
+    assert os.getpid() not in daemons
+
+
+def _daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"pid": pa.array([os.getppid()], pa.int64())})
+
+
+def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession, locations: Locations) -> None:
+    frame = locations.dataframe(spark, partitions=4)
+    arriving = frame.toLocalIterator()
+    found = [next(arriving)]
+    for at in locations.values():
+        lance.write_dataset(rows(9999), at.location, mode="append")
+    found += arriving
+    assert sorted(row["id"] for row in found) == list(range(TABLES * 10))
+    assert frame.count() == TABLES * 10
+
+
+def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSession) -> None:
+    with KeyedS3() as s3, RenewingPolaris(s3) as catalog:
+        for name in catalog.add_lance_tables("cat", ("db",), 6):
+            lance.write_dataset(rows(1), f"s3://lake/cat/db/{name}", storage_options=s3.options)
+        with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
+            found = resolver.prefetch("cat.db.*", on_error="raise")
+            frame = found.dataframe(spark)
+            catalog.clear()
+            assert frame.count() == 60
+            assert catalog.requests == []
+            assert len(catalog.given) == 6
