@@ -129,7 +129,8 @@ def bare(session: nox.Session) -> None:
 def integration(session: nox.Session) -> None:
     """Real servers, which the suite fetches and starts itself; one that cannot start fails it."""
     install(session, "-e", ".[cli,glue]", *group("test", "demo"))
-    session.run("python", "-m", "pytest", "-m", "integration", "--ignore=tests/ecosystem", *session.posargs)
+    own = ["--ignore=tests/ecosystem", "--ignore=tests/connector"]
+    session.run("python", "-m", "pytest", "-m", "integration", *own, *session.posargs)
 
 
 @nox.session

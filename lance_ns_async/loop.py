@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from lance_namespace.errors import InternalError, InvalidInputError
@@ -80,34 +81,54 @@ class BackgroundLoop:
                 "Internal error: a sync namespace was called from its own event loop, where waiting would hang "
                 "for ever; use AsyncNamespace there"
             )
-        if (future := self._begun(work)) is None:
-            raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
+        # Made before anything begins: an interrupt may come at any moment from then on.
+        outcome = Future[T]()
         try:
-            return future.result()
+            if not self._begin(work, outcome):
+                raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
+            return outcome.result()
         except CancelledError:
             raise InvalidInputError("the namespace was closed while it was asked") from None
         finally:
-            future.cancel()
+            outcome.cancel()
 
     def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
         """Closes a generator that lives on the loop, without waiting for it; the end of the loop does so, too."""
-        self._begun(_closed(generator))
+        self._begin(_closed(generator), Future())
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` without waiting for it and gives the lease back after it; does nothing in a forked child."""
-        if (future := self._begun(work)) is not None:
-            future.add_done_callback(lambda _: self.release())
+        outcome = Future[None]()
+        if self._begin(work, outcome):
+            outcome.add_done_callback(lambda _: self.release())
 
-    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T] | None:
-        """What `work` will give; None where the loop takes no more work, which is left undone."""
+    def _begin(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> bool:
+        """Has `work` done on the loop, as `outcome` will tell; False where the loop takes none, which is left undone.
+
+        To cancel the outcome cancels the work.
+        """
         # At the end of the interpreter the loop's thread stands still, perhaps with the lock.
         if not sys.is_finalizing():
             with _lock:
                 # What is scheduled before the end is finished or cancelled; what came after would wait for ever.
                 if not self._stopping:
-                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+                    self._loop.call_soon_threadsafe(self._do, work, outcome)
+                    return True
         work.close()
-        return None
+        return False
+
+    def _do(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
+        task = self._loop.create_task(work)
+        task.add_done_callback(partial(_tell, outcome))
+
+        def cancel(outcome: Future[T]) -> None:
+            if outcome.cancelled():
+                # A loop that is closed has cancelled its tasks itself.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(task.cancel)
+
+        # Called at once where it is cancelled already.
+        outcome.add_done_callback(cancel)
 
     def _main(self) -> None:
         # Whoever still waits for a task is told when the runner cancels it.
@@ -121,6 +142,21 @@ class BackgroundLoop:
         self._stopping = True
         # What is left on the loop would complain when it is collected.
         self._loop.set_exception_handler(lambda loop, context: None)
+
+
+def _tell(outcome: Future[T], task: asyncio.Task[T]) -> None:
+    """What became of a task."""
+    if task.cancelled():
+        outcome.cancel()
+        return
+    error = task.exception()
+    # False where nobody wants it any more.
+    if not outcome.set_running_or_notify_cancel():
+        return
+    if error is None:
+        outcome.set_result(task.result())
+    else:
+        outcome.set_exception(error)
 
 
 async def _closed(generator: AsyncGenerator[Any, None]) -> None:

@@ -53,7 +53,7 @@ def dataframe(
     pinned = _pinned(locations)
     shared = common(pinned, columns)
     schema = _with_table_column(shared.schema, table_column)
-    warn_of_expiry(pinned)
+    warn_of_expiry(pinned, stacklevel=3)
     plan = Plan(
         [_entry(location) for location in pinned],
         partitions or TASKS_A_CORE * _cores(spark),

@@ -86,7 +86,7 @@ def serve(
     prefetched = Prefetched(locations, upstream)
     _check_session(spark, catalog)
     kept = _kept(spark, catalog)
-    warn_of_expiry(list(locations.values()))
+    warn_of_expiry(locations.values(), stacklevel=3)
     served = Served(catalog, prefetched, upstream)
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal(name="lance-ns-endpoint"))

@@ -12,8 +12,8 @@ SOON = 600.0
 """Storage options that expire within so many seconds are warned of."""
 
 
-def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int = 4) -> None:
-    """Warns where storage options end soon, or have; once for all of them."""
+def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
+    """Warns where storage options end soon, or have; once for all of them. A `stacklevel` of 1 blames who calls this."""
     expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
     moments = [moment for moment in expiring if moment < time() + SOON]
     if not moments:
@@ -23,5 +23,5 @@ def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int = 4) -> Non
     warnings.warn(
         f"the storage options of {len(moments)} tables {when}, and what Spark reads or writes keeps those it was "
         "given: refresh the locations, and begin anew for each long job",
-        stacklevel=stacklevel,
+        stacklevel=stacklevel + 1,
     )

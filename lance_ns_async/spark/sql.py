@@ -47,7 +47,7 @@ def views(
         made.close()
         raise
     if made.connector:
-        warn_of_expiry(locations.values())
+        warn_of_expiry(locations.values(), stacklevel=2)
     return made
 
 

@@ -103,7 +103,7 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     context = _context(df.sparkSession)
     names = None if context is None else context.accumulator([], Names())
     try:
-        warn_of_expiry([Location.of(staged.table, None)])
+        warn_of_expiry([Location.of(staged.table, None)], stacklevel=3)
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
         with _interrupting(context):
             written = [row[0] for row in tasks.collect()]

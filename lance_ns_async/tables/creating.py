@@ -6,6 +6,7 @@ another has written to it meanwhile, and one that is registered is there, even i
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -98,9 +99,29 @@ async def undone_if_it_fails(backend: Backend, table: Table) -> AsyncIterator[No
         raise
 
 
+CREDENTIALS = {
+    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    "s3": (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    ),
+}
+"""By scheme, the variables of the environment by one of which Lance reaches a storage without being told more."""
+
+
 def is_at_hand(table: Table) -> bool:
-    """Whether its storage can be looked at with what is known here: it is local, or it was told how to reach it."""
-    return bool(table.storage_options) or table.location.startswith("file:") or "://" not in table.location
+    """Whether its storage can be looked at: it is local, or it was told how to reach it, or the environment tells.
+
+    Else Lance would ask the machine it runs on, which takes seconds where there is no answer.
+    """
+    scheme, remote, _ = table.location.partition("://")
+    if table.storage_options or not remote or scheme == "file":
+        return True
+    return any(os.environ.get(name) for name in CREDENTIALS.get(scheme, ()))
 
 
 async def check_empty(table: Table) -> None:
