@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,7 +169,8 @@ async def in_thread(table: Table, work: Callable[[], T], *, patience: float = PA
     """
     left = remaining()
     try:
-        with anyio.fail_after(PATIENCE if left is None else min(left, patience)):
+        # asyncio's own: anyio's may take a cancellation for its time-out when both come at once.
+        async with asyncio.timeout(PATIENCE if left is None else min(left, patience)):
             return await _aside(lambda: _translated(table, work))
     except TimeoutError as e:
         unknown = "; whether it took effect is unknown" if changes else ""

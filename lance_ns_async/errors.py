@@ -60,6 +60,8 @@ HTTP_ERRORS: ErrorTable = {
     (404, "fetch_token"): InvalidInputError,
     (404, "namespace"): NamespaceNotFoundError,
     (404, "table"): TableNotFoundError,
+    # A proxy wants credentials.
+    407: UnauthenticatedError,
     408: ServiceUnavailableError,
     419: UnauthenticatedError,
     422: InvalidInputError,

@@ -146,6 +146,8 @@ class Caller:
                 return await hedged(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
             return await once()
         except Failure as failure:
+            if not self._may_pass(failure, subject, operation, safe):
+                raise self._error(failure, subject, operation, safe) from failure
             first = failure
         return await self._persist(send, first, subject, operation, safe, until)
 
@@ -207,12 +209,7 @@ class Caller:
             return await self._attempt(send, subject, operation, attempt, until)
 
         def passing(failure: BaseException) -> bool:
-            if not isinstance(failure, Failure) or not (safe or failure.delivered is False):
-                return False
-            if failure.codes[0] == "circuit":
-                return False
-            error = error_class(failure, subject, operation, self._errors)
-            return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
+            return isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe)
 
         too_late = too_many = False
 
@@ -240,9 +237,19 @@ class Caller:
                 last.message += f"; not sent again within the operation's time{asked}"
             if too_many:
                 last.message += "; not sent again, as most calls to this catalog fail"
-            if not safe and last.delivered is None:
-                last.message += "; whether it took effect is unknown"
-            raise error_for(last, subject, operation, self._errors) from last
+            raise self._error(last, subject, operation, safe) from last
+
+    def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
+        """Whether it is of use, and harmless, to send the call again."""
+        if failure.codes[0] == "circuit" or not (safe or failure.delivered is False):
+            return False
+        error = error_class(failure, subject, operation, self._errors)
+        return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
+
+    def _error(self, failure: Failure, subject: Id, operation: str, safe: bool) -> LanceNamespaceError:
+        if not safe and failure.delivered is None:
+            failure.message += "; whether it took effect is unknown"
+        return error_for(failure, subject, operation, self._errors)
 
     def _pause(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome else None

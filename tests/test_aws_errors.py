@@ -108,6 +108,7 @@ CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
 STATUSES: Mapping[int, type[LanceNamespaceError]] = {
     400: InvalidInputError,
     401: UnauthenticatedError,
+    407: UnauthenticatedError,
     403: PermissionDeniedError,
     404: InvalidInputError,
     408: ServiceUnavailableError,

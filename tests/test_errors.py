@@ -67,6 +67,7 @@ COMMON: ErrorTable = {
 HTTP: ErrorTable = {
     400: InvalidInputError,
     401: UnauthenticatedError,
+    407: UnauthenticatedError,
     403: PermissionDeniedError,
     (404, "get_config"): InvalidInputError,
     (404, "fetch_token"): InvalidInputError,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError
+from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 
 from lance_ns_async.policy import Policy
 from lance_ns_async.transports.wire import AiohttpWire, environment_proxy
@@ -259,12 +259,20 @@ async def test_a_proxy_may_want_a_password() -> None:
 
 
 async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: Certificates) -> None:
-    async with Script(http(407, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
+    async with Script(http(502, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
         once_more = Policy(max_retries=1, backoff_initial=0.0)
         async with plain(server.url, {"proxy": proxy.url}, policy=once_more) as asked:
             with pytest.raises(ServiceUnavailableError, match="the proxy opens no tunnel: HTTP 403 Reason 403"):
                 await asked.ask("DELETE")
         assert asked.outcomes == ["refused", "refused"] and not server.requests
+
+
+async def test_a_proxy_that_wants_credentials_is_asked_once(certificates: Certificates) -> None:
+    async with Script(http(407, b"")) as proxy, Script(tls=certificates.server) as server:
+        async with plain(server.url, {"proxy": proxy.url}) as asked:
+            with pytest.raises(UnauthenticatedError, match="no tunnel: HTTP 407 .*; give the proxy's credentials in its"):
+                await asked.ask()
+        assert asked.outcomes == ["407"] and not server.requests
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import anyio
 from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceNotFoundError,
@@ -167,22 +167,19 @@ class Catalogs:
         return below
 
     async def _either(self, id: NamespaceId, operation: str) -> Found:
-        outcomes: dict[Kind, Found | LanceNamespaceError] = {}
-
-        async def look(kind: Kind) -> None:
+        async def outcome(kind: Kind) -> Found | LanceNamespaceError:
             try:
-                outcomes[kind] = await self._look(id, kind, operation)
+                return await self._look(id, kind, operation)
             except LanceNamespaceError as e:
-                outcomes[kind] = e
-                return
-            if kind == "database":
-                # It is preferred, so nobody need wait for the other answer.
-                both.cancel_scope.cancel()
+                return e
 
-        async with anyio.create_task_group() as both:
-            both.start_soon(look, "database")
-            both.start_soon(look, "catalog")
-        return _preferred(outcomes["database"], outcomes.get("catalog"))
+        async with asyncio.TaskGroup() as both:
+            other = both.create_task(outcome("catalog"))
+            database = await outcome("database")
+            if not isinstance(database, LanceNamespaceError):
+                # It is preferred, so nobody need wait for the other answer.
+                other.cancel()
+        return _preferred(database, None if other.cancelled() else other.result())
 
     async def _look(self, id: NamespaceId, kind: Kind, operation: str) -> Found:
         if kind == "database":

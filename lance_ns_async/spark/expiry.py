@@ -13,7 +13,7 @@ SOON = 600.0
 
 
 def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
-    """Warns where storage options end soon, or have; once for all of them. A `stacklevel` of 1 blames who calls this."""
+    """Warns once where storage options end soon, or have; a `stacklevel` of 1 blames who calls this."""
     expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
     moments = [moment for moment in expiring if moment < time() + SOON]
     if not moments:

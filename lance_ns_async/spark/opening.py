@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-import anyio
 from lance_namespace.errors import (
     InvalidTableStateError,
     LanceNamespaceError,
@@ -72,8 +73,9 @@ async def open_tables(
             details[table.id] = replace(found, schema=schemas.setdefault(schema, schema))
         settled()
 
-    with anyio.move_on_after(timeout):
-        await each(visit, waiting.values(), max_in_flight=min(max_in_flight, data.THREADS))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            await each(visit, waiting.values(), max_in_flight=min(max_in_flight, data.THREADS))
     for id in waiting:
         if id not in details and id not in errors:
             errors[id] = ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")

@@ -93,6 +93,8 @@ AWS_ERRORS: ErrorTable = {
         "NoAuthTokenError",
         "RefreshWithMFAUnsupportedError",
         401,
+        # A proxy wants credentials.
+        407,
     ),
     **_all(
         ThrottlingError,

@@ -40,6 +40,9 @@ _NOT_HERE = (404, 405, 501)
 _SHOWN = 200
 """How many characters of an answer nobody understands are shown."""
 
+_LONGEST = 1000
+"""How many characters of an error's message are shown."""
+
 
 class HttpTransport:
     """Makes calls on one HTTP API: JSON in, a decoded value out."""
@@ -133,6 +136,8 @@ class HttpTransport:
             where = f"{request.url.scheme}://{request.url.netloc.decode()}"
             message = f"{e} ({where}); is the endpoint right and the server up?"
             raise Failure("refused", message=message, delivered=False) from e
+        except httpx.ProxyError as e:
+            raise Failure(407, message=f"{e}; give the proxy's credentials in its URL", delivered=False) from e
         except ResponseTooLargeError as e:
             raise Failure("unreadable", message=str(e)) from e
         except httpx.TransportError as e:
@@ -171,10 +176,11 @@ class HttpTransport:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
         if (request_id := response.headers.get("x-request-id")) is not None:
             message = f"{message} (X-Request-ID {request_id[:_SHOWN]})"
+        told = unsaid(message, self._sent(request))
         return Failure(
             *codes,
             status,
-            message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
+            message=f"HTTP {status}: {told if len(told) <= _LONGEST else f'{told[:_LONGEST]}...'}",
             retry_after=_retry_after(response.headers.get("retry-after")),
             delivered=False if _was_turned_away(status) else None,
         )

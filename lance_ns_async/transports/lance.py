@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -69,7 +70,7 @@ class LanceTransport:
 
     async def _turn_to_write(self, subject: Id, operation: str) -> None:
         try:
-            with anyio.fail_after(remaining()):
+            async with asyncio.timeout(remaining()):
                 await self._writing.acquire()
         except TimeoutError:
             failure = Failure("deadline", message="its time was over while others wrote", delivered=False)

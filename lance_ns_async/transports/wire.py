@@ -15,6 +15,9 @@ from yarl import URL
 ProxyOf = Callable[[str], str | None]
 """Gives the proxy for an origin such as `https://host:443`; None for none."""
 
+_WANTS_CREDENTIALS = 407
+"""The status by which a proxy asks who one is."""
+
 _STEP = 4096
 """Compressed bytes that are unpacked at once; they become at most some thousand times as many."""
 
@@ -65,7 +68,10 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The whole answer; raises httpx.ConnectError where the request certainly was not sent."""
+        """The whole answer; raises httpx.ConnectError where the request certainly was not sent.
+
+        httpx.ProxyError where a proxy wants credentials, which is as good.
+        """
         session = self._session or self._open()
         text = request.text if isinstance(request, EncodedRequest) else str(request.url)
         try:
@@ -86,7 +92,8 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
             raise httpx.ConnectError(_connect_message(e)) from e
         except aiohttp.ClientHttpProxyError as e:
-            raise httpx.ConnectError(f"the proxy opens no tunnel: HTTP {e.status} {e.message}") from e
+            kind = httpx.ProxyError if e.status == _WANTS_CREDENTIALS else httpx.ConnectError
+            raise kind(f"the proxy opens no tunnel: HTTP {e.status} {e.message}") from e
         except aiohttp.ConnectionTimeoutError as e:
             raise httpx.ConnectTimeout(f"no connection within {self._timeout.sock_connect:g} s") from e
         except (aiohttp.InvalidURL, UnicodeError) as e:

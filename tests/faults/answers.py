@@ -74,7 +74,7 @@ _PLAIN: Sequence[tuple[int, type[LanceNamespaceError], Then]] = (
     (400, InvalidInputError, "never"),
     (401, UnauthenticatedError, "never"),
     (403, PermissionDeniedError, "never"),
-    (407, InternalError, "never"),
+    (407, UnauthenticatedError, "never"),
     (408, ServiceUnavailableError, "reads"),
     (418, InternalError, "never"),
     (429, ThrottlingError, "again"),
