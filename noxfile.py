@@ -13,7 +13,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests", "bare", "integration", "ecosystem", "docs"]
+nox.options.sessions = ["lint", "types", "tests", "bare", "integration", "connector", "ecosystem", "docs"]
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
@@ -144,7 +144,7 @@ def ecosystem(session: nox.Session, package: str) -> None:
     pytest(session, *alone, *sorted(glob(f"tests/ecosystem/{files}")))
 
 
-@nox.session(python="3.11")
+@nox.session
 def connector(session: nox.Session) -> None:
     """Spark's own Lance connector, fed by the driver: the newest that Maven has is for Spark 3.5, and 240 MB."""
     install(session, "-e", ".", *group("test", "servers", "connector"))

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +47,12 @@ class Run:
     """What the catalog was asked for in all."""
     load: float
     """The load average when it began."""
+    driver_mib: int
+    """The most memory that this process had at once, in MiB."""
+    jvm_mib: int
+    """The same of Spark's JVM, which here is driver and executor."""
+    worker_mib: int
+    """The same of its largest Python worker; nothing where there is none."""
 
     @property
     def planned(self) -> float:
@@ -123,6 +130,30 @@ def union(tables: list[str]) -> str:
     return f"({union(tables[:middle])}) UNION ALL ({union(tables[middle:])})"
 
 
+def peaks() -> tuple[int, int, int]:
+    """The most memory, in MiB, that this process, its JVM and the largest of its Python workers had at once."""
+    processes = [_status(path) for path in Path("/proc").glob("[0-9]*/status")]
+    workers = [it for it in processes if it["Name"].startswith("python") and int(it["Pid"]) != os.getpid()]
+    jvm = [it for it in processes if it["Name"] == "java" and int(it["PPid"]) == os.getpid()]
+    below = {it["Pid"] for it in jvm}
+    daemons = {it["Pid"] for it in workers if it["PPid"] in below}
+    own = [it for it in workers if it["PPid"] in daemons]
+    return _peak([_status(Path("/proc/self/status"))]), _peak(jvm), _peak(own)
+
+
+def _status(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:  # it ended meanwhile
+        lines = []
+    found = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {"Name": "", "Pid": "0", "PPid": "0", **found}
+
+
+def _peak(processes: list[dict[str, str]]) -> int:
+    return max((int(it.get("VmHWM", "0 kB").split()[0]) // 1024 for it in processes), default=0)
+
+
 def describes(endpoint: str) -> int:
     """How many describes the catalog has answered at its latency."""
     with urllib.request.urlopen(f"{endpoint}/stub") as answer:
@@ -155,7 +186,7 @@ def measure(way: str, endpoint: str, tables: int, latency: float) -> Run:
         set_latency(endpoint, latency)
         load = os.getloadavg()[0]
         seconds = WAYS[way](cell, names[WARM:])
-        return Run(way, pyspark.__version__, tables, latency, *seconds, describes(endpoint), load)
+        return Run(way, pyspark.__version__, tables, latency, *seconds, describes(endpoint), load, *peaks())
 
 
 if __name__ == "__main__":

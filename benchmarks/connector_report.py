@@ -1,14 +1,16 @@
-"""Writes what Spark took to plan as JSON and Markdown; run as a module, again from its JSON."""
+"""Writes what Spark took to plan as JSON, Markdown and a figure; run as a module, again from its JSON."""
 
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.connector_cell import WARM, Run
+from benchmarks.connector_plot import Key, plot
 from benchmarks.figures import Spread
 from benchmarks.report import spread, table
 
@@ -23,12 +25,12 @@ and SQL.
 `resolve` is the prefetch, over a new connection; that of a DataFrame opens each dataset, which the connector does while
 it plans. Execution reads every row and begins when the physical plan is there. Each run is a fresh process, warmed by a
 union of {warm} other tables at no latency, and the runs of a round take turns in shuffled order. Figures are seconds:
-medians, with the least and the greatest."""
+medians, with the least and the greatest; memory is the most of any run, with the JVM as driver and executor in one."""
+
+MEMORY = (attrgetter("driver_mib"), attrgetter("jvm_mib"), attrgetter("worker_mib"))
 
 GOALS = {0.02: 14.0, 0.05: 30.0}
 """How many times faster than straight the endpoint is to be, by latency, over the most tables."""
-
-Key = tuple[int, float, str, str]
 
 
 def write(name: str, conditions: Mapping[str, Any], runs: Sequence[Run], out: Path) -> str:
@@ -36,18 +38,25 @@ def write(name: str, conditions: Mapping[str, Any], runs: Sequence[Run], out: Pa
     out.mkdir(parents=True, exist_ok=True)
     raw = {"conditions": conditions, "runs": [asdict(run) for run in runs]}
     (out / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
-    text = markdown(conditions, runs)
+    found = by_cell(runs)
+    text = markdown(conditions, runs, found)
     (out / f"{name}.md").write_text(text)
+    plot(found, out / f"{name}.svg")
     return text
 
 
-def markdown(conditions: Mapping[str, Any], runs: Sequence[Run]) -> str:
-    """The whole report."""
+def by_cell(runs: Sequence[Run]) -> Mapping[Key, Sequence[Run]]:
+    """The runs of each cell, small ones first."""
     found: defaultdict[Key, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.tables, run.latency)):
         found[run.tables, run.latency, run.way, run.spark].append(run)
+    return found
+
+
+def markdown(conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[Key, Sequence[Run]]) -> str:
+    """The whole report."""
     seconds = ("resolve", "analysis", "planning", "until planned", "execution")
-    head = ("tables", "ms", "way", "Spark", *seconds, "describes", "runs")
+    head = ("tables", "ms", "way", "Spark", *seconds, "describes", "MiB of driver, JVM, worker", "runs")
     loads = Spread.of(run.load for run in runs)
     parts = [
         INTRODUCTION.format(warm=WARM),
@@ -80,6 +89,7 @@ def row(key: Key, runs: Sequence[Run]) -> tuple[str, ...]:
         seconds(lambda run: run.planned),
         seconds(lambda run: run.execution),
         spread(Spread.of(run.describes for run in runs), ",.0f"),
+        ", ".join(f"{max(map(read, runs)):,}" for read in MEMORY),
         str(len(runs)),
     )
 
@@ -89,15 +99,17 @@ def goal_rows(found: Mapping[Key, Sequence[Run]]) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     for latency, bound in GOALS.items():
         text = f"until planned, {latency * 1e3:g} ms: the endpoint at least {bound:g}x as fast as straight"
-        both = {way: [key for key in found if key[1:3] == (latency, way)] for way in ("straight", "endpoint")}
-        if not all(both.values()):
+        ways = ("straight", "endpoint")
+        both = [{key[0]: key for key in found if key[1:3] == (latency, way)} for way in ways]
+        if not (sizes := both[0].keys() & both[1].keys()):
             rows.append((text, "", "not measured"))
             continue
-        straight, endpoint = (Spread.of(run.planned for run in found[max(keys)]).median for keys in both.values())
+        tables = max(sizes)
+        straight, endpoint = (Spread.of(run.planned for run in found[keys[tables]]).median for keys in both)
         figure = straight / endpoint
         distance = abs(figure / bound - 1)
         verdict = f"met, {distance:.0%} to spare" if figure >= bound else f"**missed by {distance:.0%}**"
-        rows.append((f"{text}, {max(both['straight'])[0]:,} tables", f"{figure:.1f}", verdict))
+        rows.append((f"{text}, {tables:,} tables", f"{figure:.1f}", verdict))
     return rows
 
 
