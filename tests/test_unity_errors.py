@@ -76,6 +76,7 @@ CASES: list[tuple[int, str | None, str, type[LanceNamespaceError], str]] = [
     (400, None, "describe_table", InvalidInputError, ""),
     (401, "UNAUTHENTICATED", "describe_table", UnauthenticatedError, "No authorization found."),
     (401, None, "describe_table", UnauthenticatedError, ""),
+    (407, None, "describe_table", UnauthenticatedError, ""),
     (403, "PERMISSION_DENIED", "describe_table", PermissionDeniedError, "Access denied."),
     (403, None, "describe_table", PermissionDeniedError, ""),
     (408, None, "describe_table", ServiceUnavailableError, ""),

@@ -72,6 +72,8 @@ UNITY_ERRORS: ErrorTable = {
     400: InvalidInputError,
     401: UnauthenticatedError,
     403: PermissionDeniedError,
+    # A proxy wants credentials.
+    407: UnauthenticatedError,
     408: ServiceUnavailableError,
     429: ThrottlingError,
     501: UnsupportedOperationError,
