@@ -33,7 +33,7 @@ def run(directory: Path, *names: str) -> list[str]:
 def test_async_and_sync(tmp_path: Path) -> None:
     first, second = run(tmp_path, "async", "sync")
     assert first.startswith("200 found; Table not found: sales$nobody")
-    assert second.startswith("2 rows at ")
+    assert second.startswith("200 tables\n3 rows at ")
 
 
 @pytest.mark.integration

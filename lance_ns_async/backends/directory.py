@@ -40,6 +40,9 @@ T = TypeVar("T")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\- ]+")
 """Names whose location pylance writes and reads alike; with others the two differ, and data is lost sight of."""
 
+LONGEST = 255 - len("0123abcd_")
+"""How long an id may be: pylance names the table's folder by it, with a number of eight digits before it."""
+
 
 class DirSettings(Settings):
     """Properties of the embedded catalog."""
@@ -233,6 +236,13 @@ class DirectoryBackend(Backend):
 
 
 def _check_names(id: Id) -> None:
+    length = len(DELIMITER.join(id)) + (id.kind == "namespace")
+    if length > LONGEST:
+        raise InvalidInputError(
+            f"{id.kind} id of {length:,} characters, {str(id)[:80]}...: a directory catalog names folders by whole ids, "
+            f"of which file systems take {LONGEST} characters, delimiters included, and a namespace leaves one for its "
+            "tables; give shorter names"
+        )
     for name in id:
         if not _PLAIN.fullmatch(name) or name in (".", ".."):
             raise InvalidInputError(

@@ -79,7 +79,9 @@ async def _serve(
 
 def _token(file: Path | None) -> str | None:
     if file is None:
-        return os.environ.get(TOKEN) or None
+        if (token := os.environ.get(TOKEN)) == "":
+            raise Misuse(f"{TOKEN}: it is set, and empty; unset it to have a random token made")
+        return token
     try:
         token = file.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
