@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,12 @@ from lance_namespace.errors import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.located import staging
 from lance_ns_async.model import Table
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.spark import LocationResolver, fitting
 from lance_ns_async.spark.sink import fragments_writer
-from lance_ns_async.spark.writing import Writing, _abandon, _begin, _commit, _ours
+from lance_ns_async.spark.writing import Writing, _ours
 from lance_ns_async.tables.staging import Staged
 from tests.fakes.memory import MemoryBackend
 from tests.lake import ID, Lake, lake
@@ -65,19 +67,19 @@ class Job:
     @classmethod
     async def begun(cls, ns: AsyncNamespace, mode: str = "create", **how: Any) -> Job:
         wanted = writing(mode, **how)
-        return cls(ns, wanted, await _begin(ns, writing=wanted, frame=FRAME))
+        return cls(ns, wanted, await staging(ns).begin(wanted.id, mode, partial(wanted.fit, FRAME)))
 
     def task(self, *batches: pa.RecordBatch) -> list[FragmentMetadata]:
         given = fragments_writer(self._sink, None)(batches)
         return [FragmentMetadata.from_json(text) for batch in given for text in batch.column(0).to_pylist()]
 
     async def commit(self, *tasks: list[FragmentMetadata]) -> Any:
-        return await _commit(self.ns, staged=self.staged, fragments=[*chain(*tasks)])
+        return await staging(self.ns).commit(self.staged, [*chain(*tasks)])
 
     async def abandon(self, *tasks: list[FragmentMetadata]) -> BaseException:
         """Gives the error with what it was told of what is left."""
         error = KeyError("why")
-        await _abandon(self.ns, staged=self.staged, fragments=[*chain(*tasks)], error=error)
+        await staging(self.ns).abandon(self.staged, [*chain(*tasks)], error)
         return error
 
 
