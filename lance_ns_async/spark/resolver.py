@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -14,6 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import messages
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.policy import Policy
+from lance_ns_async.settings import folded
 from lance_ns_async.spark.locations import Locations
 from lance_ns_async.spark.memory import Memory
 from lance_ns_async.spark.patterns import Wanted, What, table_id
@@ -92,6 +92,11 @@ class LocationResolver:
         resolver._owns = True
         return resolver
 
+    @property
+    def namespace(self) -> Namespace | AsyncNamespace:
+        """Whom it asks."""
+        return self._namespace
+
     def prefetch(
         self,
         what: What,
@@ -113,7 +118,7 @@ class LocationResolver:
 
         Raises InvalidInputError at once for an id the catalog can never have.
         """
-        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress, self._vends)
+        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return self._run(ask, "prefetch")
 
     async def aprefetch(
@@ -131,7 +136,7 @@ class LocationResolver:
         Where the resolver has a sync Namespace, the work goes on in its background loop while a worker thread
         waits for it; cancelling ends only your own wait, and `timeout` ends all three.
         """
-        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress, self._vends)
+        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return await self._arun(ask)
 
     def refresh(
@@ -189,16 +194,12 @@ class LocationResolver:
         """
         from lance_ns_async.spark.writing import MODES, Writing, write
 
-        if isinstance(self._namespace, AsyncNamespace):
-            raise InvalidInputError(
-                "write: this resolver has an AsyncNamespace, which lives in its own event loop, and a job of Spark's "
-                "would hold that up; give the resolver a Namespace"
-            )
+        namespace = self._blocking("write", "a job of Spark's would hold that up, so give the resolver a Namespace")
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         writing = Writing(table, messages.word(mode, "mode", MODES), schema, data_storage_version, limits)
         try:
-            return write(self._namespace, df, writing)
+            return write(namespace, df, writing)
         finally:
             self._memory.forget(Wanted((table,), ()))
 
@@ -234,25 +235,57 @@ class LocationResolver:
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
 
+    def _prefetching(
+        self,
+        what: What,
+        pin_versions: bool,
+        on_error: str,
+        max_in_flight: int,
+        timeout: float | None,
+        progress: bool | Tell,
+    ) -> Ask:
+        return Ask(
+            wanted=Wanted.read(what),
+            pin_versions=pin_versions,
+            on_error=on_error,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+            vends=self._vends,
+        )
+
     def _refreshing(
         self, locations: Locations, lasting: float, on_error: str, max_in_flight: int, timeout: float | None
     ) -> Ask:
-        wanted = Wanted(tuple(locations), ())
-        return Ask(wanted, False, on_error, max_in_flight, timeout, False, self._vends, locations, lasting)
+        return Ask(
+            wanted=Wanted(tuple(locations), ()),
+            pin_versions=False,
+            on_error=on_error,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=False,
+            vends=self._vends,
+            keeps=locations,
+            lasting=lasting,
+        )
 
     def _run(self, ask: Ask, name: str) -> Locations:
-        if isinstance(self._namespace, AsyncNamespace):
-            raise InvalidInputError(
-                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; "
-                f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
-            )
-        return self._namespace.run(partial(prefetch, memory=self._memory, ask=ask))
+        remedy = f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
+        return self._blocking(name, remedy).run(partial(prefetch, memory=self._memory, ask=ask))
 
     async def _arun(self, ask: Ask) -> Locations:
         work = partial(prefetch, memory=self._memory, ask=ask)
         if isinstance(self._namespace, AsyncNamespace):
             return await work(self._namespace)
         return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
+
+    def _blocking(self, name: str, remedy: str) -> Namespace:
+        """The namespace that may be waited for; raises InvalidInputError where it has to be awaited."""
+        if isinstance(self._namespace, AsyncNamespace):
+            raise InvalidInputError(
+                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; {remedy}"
+            )
+        return self._namespace
 
 
 def _check(ttl: float, remembers: int) -> None:
@@ -263,4 +296,4 @@ def _check(ttl: float, remembers: int) -> None:
 
 
 def _limits(key: str) -> bool:
-    return re.sub("[-.]", "_", key).endswith("max_in_flight")
+    return folded(key).endswith("max_in_flight")
