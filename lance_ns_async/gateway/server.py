@@ -73,8 +73,7 @@ async def serving(
     what is under way has `grace` seconds to finish. Raises InvalidInputError where it cannot listen.
     """
     access = Access.to(host, token, hosts)
-    if not (delimiter and idle > 0 and grace >= 0):
-        raise InvalidInputError("gateway: delimiter is empty, idle not above 0, or grace below it")
+    _check_limits(delimiter, max_rows, grace, idle)
     metrics = Metrics()
     changes = asyncio.TaskGroup()
     server = web.Server(
@@ -186,6 +185,17 @@ def _found(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         message = f"Not supported: {matched[0].operation} is asked by {matched[0].method}, not by {method}"
         raise Refused(405, ErrorCode.UNSUPPORTED, message, {"Allow": matched[0].method})
     return matched
+
+
+def _check_limits(delimiter: str, max_rows: int, grace: float, idle: float) -> None:
+    if not delimiter:
+        raise InvalidInputError("delimiter: it is empty; ids are joined by it in paths, usually by '$'")
+    if max_rows < 0:
+        raise InvalidInputError(f"max_rows {max_rows}: it is a number of bytes; 0 to take no rows")
+    if not grace >= 0:
+        raise InvalidInputError(f"grace {grace}: it is a number of seconds; 0 not to wait")
+    if not idle > 0:
+        raise InvalidInputError(f"idle {idle}: it is a number of seconds above 0")
 
 
 async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
