@@ -92,7 +92,7 @@ async def test_a_token_that_cannot_be_shown_is_refused(token: str) -> None:
     ("given", "told"),
     [
         ({"delimiter": ""}, "delimiter: it is empty"),
-        ({"max_rows": -1}, "max_rows -1: it is a number of bytes"),
+        ({"max_bytes": -1}, "max_bytes -1: it is a number of bytes"),
         ({"grace": -0.5}, r"grace -0\.5: it is a number of seconds"),
         ({"grace": float("nan")}, "grace nan: it is a number of seconds"),
         ({"idle": 0}, "idle 0: it is a number of seconds above 0"),
