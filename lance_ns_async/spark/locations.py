@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.credentials import EXPIRY
 from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.spark.expiry import expiry
 from lance_ns_async.spark.patterns import Wanted, What, table_id
 from lance_ns_async.spark.report import Report
 
@@ -207,12 +207,6 @@ class Locations(Mapping[TableId, Location]):
     def __reduce__(self) -> tuple[Any, ...]:
         options = {id: at.storage_options for id, at in self.items()} if self._carries_secrets else None
         return _unpickled, (list(self.values()), self.report, options)
-
-
-def expiry(storage_options: Mapping[str, str] | None) -> float | None:
-    """When storage options expire, in seconds since 1970; None where they do not say."""
-    millis = (storage_options or {}).get(EXPIRY, "")
-    return int(millis) / 1000 if millis.isdecimal() else None
 
 
 def _unpickled(

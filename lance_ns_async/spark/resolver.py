@@ -85,7 +85,7 @@ class LocationResolver:
         """
         # Before there is a namespace that nobody would close.
         _check(ttl, remembers)
-        if policy is None and not any(_limits(key) for key in properties):
+        if policy is None and not any(folded(key).endswith("max_in_flight") for key in properties):
             properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
         namespace = Namespace.connect(impl, properties, policy=policy)
         resolver = cls(namespace, ttl=ttl, remembers=remembers, vend_credentials=vend_credentials)
@@ -187,10 +187,12 @@ class LocationResolver:
         Create declares the table first and wants it new; ignore does so too, but leaves one that is there as it is.
         Append adds rows to the columns there are. Overwrite replaces rows and columns in a new version, or creates
         the table. Columns are compared by name before any job, and each batch is cast to the table's types. Those of
-        a new version are Spark's, unless `schema` has others for some or all, such as vectors of a fixed length.
+        a new version are Spark's, unless `schema` has others for some or all, such as vectors of a fixed length. None
+        leaves the size of files and their format to Lance, or to the table that is there.
 
-        Where the job fails nothing is committed, what finished tasks have written is removed, and a table declared
-        for it is there no more. Errors of the DataFrame's own are Spark's. Blocks until all is done; needs pandas.
+        Costs a describe before the job and one after it, and a declare where the table is new. Where the job fails
+        nothing is committed, what finished tasks have written is removed, and a table declared for it is there no
+        more. Errors of the DataFrame's own are Spark's. Blocks until all is done; needs pandas.
         """
         from lance_ns_async.spark.writing import MODES, Writing, write
 
@@ -293,7 +295,3 @@ def _check(ttl: float, remembers: int) -> None:
         raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
     if remembers < 0:
         raise InvalidInputError(f"remembers {remembers}: it is a number of tables; 0 to remember nothing")
-
-
-def _limits(key: str) -> bool:
-    return folded(key).endswith("max_in_flight")
