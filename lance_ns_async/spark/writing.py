@@ -94,26 +94,25 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     if df.isStreaming:
         raise InvalidInputError("df: it is a stream; write each of its batches, with df.writeStream.foreachBatch(...)")
     _check_pandas()
+    context = _context(df.sparkSession)
+    names = None if context is None else context.accumulator([], Names())
     try:
         staged = namespace.run(partial(_begin, writing=writing, frame=df.schema))
     except TableAlreadyExistsError as e:
         if writing.mode != "ignore":
             raise
         return namespace.run(partial(_left_as_it_is, id=writing.id, found=e))
-    context = _context(df.sparkSession)
-    names = None if context is None else context.accumulator([], Names())
     try:
         warn_of_expiry([Location.of(staged.table, None)], stacklevel=3)
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
         with _interrupting(context):
-            written = [row[0] for row in tasks.collect()]
+            fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # a key, too, may end it, and what was written is of no use in any case
         finished = _fragments([] if names is None else names.value)
         namespace.run(partial(_abandon, staged=staged, fragments=finished, error=error))
         if (ours := _ours(error)) is not None:
             raise ours from error
         raise
-    fragments = _fragments(written)
     dataset = namespace.run(lambda it: staging(it).commit(staged, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
     return WriteReport(writing.id, staged.table.location, dataset.version, rows, len(fragments))
