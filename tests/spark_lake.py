@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
 
-from lance_ns_async import Namespace, NamespaceId, TableId
+from lance_ns_async import Namespace, NamespaceId, Policy, TableId
+from lance_ns_async.spark import LocationResolver
+from tests.fakes.iceberg import FakeIceberg
 
 ROWS = pa.table({"id": [1, 2, 3], "s": ["a", None, "c"]})
 
@@ -38,6 +41,19 @@ class Lake:
             self._make(id.parent)
             self.namespace.create_namespace(CreateNamespaceRequest(id=list(id)))
             self._made.add(id)
+
+
+@contextmanager
+def lake_in(root: Path) -> Iterator[Lake]:
+    lake = Lake(root)
+    with lake.namespace:
+        yield lake
+
+
+def resolver_of(server: FakeIceberg) -> LocationResolver:
+    """A resolver of its own for a catalog, whose calls are repeated at once."""
+    policy = Policy(backoff_initial=0.001, backoff_max=0.001)
+    return LocationResolver.connect("iceberg", {"endpoint": server.endpoint}, policy=policy)
 
 
 def ids(*texts: str) -> list[TableId]:

@@ -14,18 +14,17 @@ import pytest
 from lance_namespace import DropTableRequest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async import Policy, Table, TableId
+from lance_ns_async import Table, TableId
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.memory import Memory
 from lance_ns_async.spark.patterns import Wanted
 from tests.fakes.iceberg import FakeIceberg
-from tests.spark_lake import ROWS, Lake
+from tests.spark_lake import ROWS, Lake, lake_in, resolver_of
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path)
-    with lake.namespace:
+    with lake_in(tmp_path) as lake:
         yield lake
 
 
@@ -42,8 +41,7 @@ def server() -> Iterator[FakeIceberg]:
 
 @pytest.fixture
 def remote(server: FakeIceberg) -> Iterator[LocationResolver]:
-    policy = Policy(backoff_initial=0.001, backoff_max=0.001)
-    with LocationResolver.connect("iceberg", {"endpoint": server.endpoint}, policy=policy) as resolver:
+    with resolver_of(server) as resolver:
         yield resolver
 
 

@@ -11,17 +11,16 @@ import pytest
 from lance_namespace import CreateNamespaceRequest
 from lance_namespace.errors import InvalidTableStateError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async import Namespace, NamespaceId, Policy, TableId
+from lance_ns_async import Namespace, NamespaceId, TableId
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.report import Subject
 from tests.fakes.iceberg import FakeIceberg
-from tests.spark_lake import ROWS, Lake, ids
+from tests.spark_lake import ROWS, Lake, ids, lake_in, resolver_of
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path)
-    with lake.namespace:
+    with lake_in(tmp_path) as lake:
         yield lake
 
 
@@ -38,8 +37,7 @@ def server() -> Iterator[FakeIceberg]:
 
 @pytest.fixture
 def remote(server: FakeIceberg) -> Iterator[LocationResolver]:
-    policy = Policy(backoff_initial=0.001, backoff_max=0.001)
-    with LocationResolver.connect("iceberg", {"endpoint": server.endpoint}, policy=policy) as resolver:
+    with resolver_of(server) as resolver:
         yield resolver
 
 

@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
-from lance_ns_async import AsyncNamespace, Policy, TableId
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.limiter import START
 from lance_ns_async.spark import LocationResolver
 from tests.fakes.iceberg import FakeIceberg
-from tests.spark_lake import Lake, ids
+from tests.spark_lake import Lake, ids, lake_in, resolver_of
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path)
-    with lake.namespace:
+    with lake_in(tmp_path) as lake:
         yield lake
 
 
@@ -40,8 +39,7 @@ def server() -> Iterator[FakeIceberg]:
 
 @pytest.fixture
 def remote(server: FakeIceberg) -> Iterator[LocationResolver]:
-    policy = Policy(backoff_initial=0.001, backoff_max=0.001)
-    with LocationResolver.connect("iceberg", {"endpoint": server.endpoint}, policy=policy) as resolver:
+    with resolver_of(server) as resolver:
         yield resolver
 
 
