@@ -17,6 +17,7 @@ from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.session import Session
 from lance_ns_async.tables.face import connecting
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.tables.staging import Staging
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -74,6 +75,11 @@ class LocatedTables(Session):
         with self._operation():
             table = await located(self._backend, self._table(id))
             return await data.in_thread(table, opened, patience=inf, changes=changes)
+
+
+def staging(namespace: LocatedTables) -> Staging:
+    """What lets others write the files of a namespace's tables; Spark's executors do."""
+    return Staging(namespace._backend, namespace._opener, namespace._operation)
 
 
 async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:

@@ -166,12 +166,12 @@ class Settings(BaseModel, ABC):
         problems: list[str] = []
         for key, value in properties.items():
             own = key.removeprefix(f"{cls.backend}.")
-            if (time := _folded(own).removesuffix("_millis")) in cls.in_millis and time != _folded(own):
+            if (time := folded(own).removesuffix("_millis")) in cls.in_millis and time != folded(own):
                 own, value = time, f"{value}ms"
             prefix, _, rest = own.partition(".")
             if prefix in cls.prefixes and rest:
                 values[prefix][rest] = value
-            elif (name := _folded(own)) not in cls.model_fields or name in cls.prefixes:
+            elif (name := folded(own)) not in cls.model_fields or name in cls.prefixes:
                 problems.append(f"{key}: unknown{cls._hint(name)}")
             elif name in values and values[name] != value:
                 problems.append(f"{key}: given twice with different values, also as {given[name]}")
@@ -229,5 +229,6 @@ def _problem(found: ErrorDetails) -> str:
     return f"{field}: {told}" if field else told
 
 
-def _folded(key: str) -> str:
+def folded(key: str) -> str:
+    """The name of a field that a property's key means, prefixes aside."""
     return key.replace("-", "_").replace(".", "_")

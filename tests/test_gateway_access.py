@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import lance_namespace as spec
@@ -85,6 +86,21 @@ async def test_a_token_that_cannot_be_shown_is_refused(token: str) -> None:
     with pytest.raises(InvalidInputError, match="token") as raised:
         await contextlib.AsyncExitStack().enter_async_context(serving(object(), token=token))
     assert not token.strip() or token not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"delimiter": ""}, "delimiter: it is empty"),
+        ({"max_bytes": -1}, "max_bytes -1: it is a number of bytes"),
+        ({"grace": -0.5}, r"grace -0\.5: it is a number of seconds"),
+        ({"grace": float("nan")}, "grace nan: it is a number of seconds"),
+        ({"idle": 0}, "idle 0: it is a number of seconds above 0"),
+    ],
+)
+async def test_limits_that_cannot_be_are_refused(given: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{told}"):
+        await contextlib.AsyncExitStack().enter_async_context(serving(object(), **given))
 
 
 async def test_health_is_told_to_everybody_and_nothing_else(gateway: Gateway) -> None:

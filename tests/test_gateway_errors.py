@@ -151,7 +151,7 @@ async def test_another_method_is_not_allowed(method: str) -> None:
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
-    async with serving(Failing(RuntimeError()), max_rows=1000, idle=0.5) as gateway:
+    async with serving(Failing(RuntimeError()), max_bytes=1000, idle=0.5) as gateway:
         fits = await ask(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)
         assert fits.json == {"num_inserted_rows": 1000}
         for body, headers in [

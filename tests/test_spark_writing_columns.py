@@ -57,6 +57,10 @@ NULLS: Sequence[tuple[pa.DataType, pa.DataType, Any, bool]] = [
     (STRUCT, pa.struct([NOT_NULL]), [None, {"it": 1}], False),
     (STRUCT, pa.struct([NOT_NULL]), [{"it": None}], True),
     (pa.struct([("l", LIST)]), pa.struct([pa.field("l", pa.list_(NOT_NULL))]), [{"l": [None]}], True),
+    (pa.list_(STRUCT), pa.list_(pa.struct([NOT_NULL])), [[None, {"it": 1}], None], False),
+    (pa.list_(STRUCT), pa.list_(pa.struct([NOT_NULL])), [[{"it": 1}], [{"it": None}]], True),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), NOT_NULL), [[("k", 1)], None], False),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), NOT_NULL), [[("k", 1), ("l", None)]], True),
 ]
 
 

@@ -164,7 +164,7 @@ def serve(
         list[str] | None, typer.Option("--name", help="A name that a proxy on this machine asks for it by.")
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", help="Joins an id's names in paths.")] = "$",
-    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Bytes of rows that a request may have.")] = 2**30,
+    max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Bytes of rows a request may have.")] = 2**30,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that requests have when it ends.")] = 30,
     impl: Impl = None,
     properties: Properties = None,
@@ -183,7 +183,7 @@ def serve(
         token_file=token_file,
         tls_cert=tls_cert,
         tls_key=tls_key,
-        max_rows=max_rows,
+        max_bytes=max_bytes,
         grace=grace,
     )
 

@@ -33,7 +33,7 @@ def serve(
     token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
-    max_rows: int,
+    max_bytes: int,
     grace: float,
 ) -> None:
     """Serves a catalog until SIGINT or SIGTERM; what is under way then is finished."""
@@ -55,7 +55,7 @@ def serve(
         delimiter=delimiter,
         tls=tls,
         hosts=hosts,
-        max_rows=max_rows,
+        max_bytes=max_bytes,
         grace=grace,
     )
     asyncio.run(_serve(catalog, server, show_token=token is None))

@@ -26,7 +26,7 @@ from lance_ns_async.gateway.routes import Route, match
 
 log = logging.getLogger(__name__)
 
-MAX_ROWS = 1 << 30
+MAX_BYTES = 1 << 30
 """Bytes of an Arrow stream that is taken, where nothing else is said: it is held in memory."""
 
 _MAX_JSON = 16 << 20
@@ -60,7 +60,7 @@ async def serving(
     delimiter: str = "$",
     tls: ssl.SSLContext | None = None,
     hosts: Iterable[str] = (),
-    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
     grace: float = 30.0,
     idle: float = 120.0,
 ) -> AsyncIterator[Gateway]:
@@ -68,17 +68,16 @@ async def serving(
 
     `namespace` is an AsyncNamespace or anything with coroutine methods of the same names; one that it lacks is
     unsupported. Port 0 takes a free one, and without a `token` there is a random one. `hosts` are further names
-    under which a server on a loopback address is asked for; `max_rows` bounds the bytes of an Arrow stream. A
+    under which a server on a loopback address is asked for; `max_bytes` bounds the bytes of an Arrow stream. A
     connection may be without a whole request for `idle` seconds, and a body come no further for as long. At the end
     what is under way has `grace` seconds to finish. Raises InvalidInputError where it cannot listen.
     """
     access = Access.to(host, token, hosts)
-    if not (delimiter and idle > 0 and grace >= 0):
-        raise InvalidInputError("gateway: delimiter is empty, idle not above 0, or grace below it")
+    _check_limits(delimiter, max_bytes, grace, idle)
     metrics = Metrics()
     changes = asyncio.TaskGroup()
     server = web.Server(
-        _Handler(namespace, access, metrics, changes, delimiter, max_rows, idle),
+        _Handler(namespace, access, metrics, changes, delimiter, max_bytes, idle),
         handler_cancellation=True,
         access_log=None,
         logger=_wire_log,
@@ -124,7 +123,7 @@ class _Handler:
     changes: asyncio.TaskGroup
     """Holds what must not stop half-way, though nobody waits for its outcome any more."""
     delimiter: str
-    max_rows: int
+    max_bytes: int
     idle: float
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -156,7 +155,7 @@ class _Handler:
         if route.body == "rows":
             # First what can be refused without them.
             asked = asking.request(route, names, query, b"", self.delimiter)
-            return asked, await body(request, self.max_rows, self.idle, "rows")
+            return asked, await body(request, self.max_bytes, self.idle, "rows")
         content = await body(request, _MAX_JSON, self.idle, "JSON") if route.method == "POST" else b""
         return (asking.request(route, names, query, content, self.delimiter),)
 
@@ -186,6 +185,17 @@ def _found(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         message = f"Not supported: {matched[0].operation} is asked by {matched[0].method}, not by {method}"
         raise Refused(405, ErrorCode.UNSUPPORTED, message, {"Allow": matched[0].method})
     return matched
+
+
+def _check_limits(delimiter: str, max_bytes: int, grace: float, idle: float) -> None:
+    if not delimiter:
+        raise InvalidInputError("delimiter: it is empty; ids are joined by it in paths, usually by '$'")
+    if max_bytes < 0:
+        raise InvalidInputError(f"max_bytes {max_bytes}: it is a number of bytes; 0 to take no rows")
+    if not grace >= 0:
+        raise InvalidInputError(f"grace {grace}: it is a number of seconds; 0 not to wait")
+    if not idle > 0:
+        raise InvalidInputError(f"idle {idle}: it is a number of seconds above 0")
 
 
 async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:

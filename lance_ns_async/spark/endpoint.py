@@ -122,7 +122,7 @@ def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
 
 
 def _namespace(resolver: LocationResolver) -> Namespace:
-    namespace = resolver._namespace
+    namespace = resolver.namespace
     if not isinstance(namespace, Namespace):
         raise InvalidInputError(
             "serve: this resolver has an AsyncNamespace, whose event loop stands still while Spark plans; "

@@ -1,15 +1,25 @@
-"""A word before credentials end that a job was given and cannot renew."""
+"""When storage options expire, and a word before those do that a job was given and cannot renew."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import time
+from typing import TYPE_CHECKING
 
-from lance_ns_async.spark.locations import Location
+from lance_ns_async.credentials import EXPIRY
+
+if TYPE_CHECKING:
+    from lance_ns_async.spark.locations import Location
 
 SOON = 600.0
 """Storage options that expire within so many seconds are warned of."""
+
+
+def expiry(storage_options: Mapping[str, str] | None) -> float | None:
+    """When storage options expire, in seconds since 1970; None where they do not say."""
+    millis = (storage_options or {}).get(EXPIRY, "")
+    return int(millis) / 1000 if millis.isdecimal() else None
 
 
 def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:

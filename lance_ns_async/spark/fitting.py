@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from lance_ns_async.errors import without_source
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.types import arrow_schema, spark_type
+from lance_ns_async.spark.types import arrow_schema, is_list, spark_type
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -98,7 +98,7 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         return True
     if _is.is_dictionary(wanted):
         return fits(given, wanted.value_type)
-    if _is_list(given) and _is_list(wanted):
+    if is_list(given) and is_list(wanted):
         return fits(given.value_type, wanted.value_type)
     if _is.is_struct(given) and _is.is_struct(wanted):
         inside, names = {it.name: it.type for it in given}, [it.name for it in wanted]
@@ -132,10 +132,6 @@ def _misfits(given: pa.Schema, wanted: Iterable[pa.Field]) -> list[str]:
         for field in wanted
         if not fits(given.field(field.name).type, field.type)
     ]
-
-
-def _is_list(type: pa.DataType) -> bool:
-    return bool(_is.is_list(type) or _is.is_large_list(type) or _is.is_fixed_size_list(type))
 
 
 def _invalid(id: TableId, why: str) -> TableSchemaValidationError:

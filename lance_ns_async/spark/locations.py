@@ -11,6 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.spark.expiry import expiry
 from lance_ns_async.spark.patterns import Wanted, What, table_id
 from lance_ns_async.spark.report import Report
 
@@ -86,10 +87,10 @@ class Locations(Mapping[TableId, Location]):
     _by_id: Mapping[TableId, Location]
     _carries_secrets: bool
 
-    def __init__(self, locations: Iterable[Location], report: Report, *, _carries_secrets: bool = False) -> None:
+    def __init__(self, locations: Iterable[Location], report: Report) -> None:
         object.__setattr__(self, "report", report)
         object.__setattr__(self, "_by_id", {location.id: location for location in locations})
-        object.__setattr__(self, "_carries_secrets", _carries_secrets)
+        object.__setattr__(self, "_carries_secrets", False)
 
     def __getitem__(self, id: str | Iterable[str]) -> Location:
         try:
@@ -120,11 +121,14 @@ class Locations(Mapping[TableId, Location]):
             for id, location in self._by_id.items()
             if id in named or any(pattern.matches(id) for pattern in wanted.patterns)
         )
-        return Locations(chosen, self.report, _carries_secrets=self._carries_secrets)
+        found = Locations(chosen, self.report)
+        return found.with_secrets() if self._carries_secrets else found
 
     def with_secrets(self) -> Locations:
         """The same, but its pickle keeps the storage options: keep that where they may be seen."""
-        return Locations(self.values(), self.report, _carries_secrets=True)
+        same = Locations(self.values(), self.report)
+        object.__setattr__(same, "_carries_secrets", True)
+        return same
 
     def dataframe(
         self,
@@ -205,16 +209,10 @@ class Locations(Mapping[TableId, Location]):
         return _unpickled, (list(self.values()), self.report, options)
 
 
-def expiry(storage_options: Mapping[str, str] | None) -> float | None:
-    """When storage options expire, in seconds since 1970; None where they do not say."""
-    millis = (storage_options or {}).get("expires_at_millis", "")
-    return int(millis) / 1000 if millis.isdecimal() else None
-
-
 def _unpickled(
     locations: list[Location], report: Report, options: Mapping[TableId, Mapping[str, str] | None] | None
 ) -> Locations:
     if options is None:
         return Locations(locations, report)
     whole = (replace(location, storage_options=options[location.id]) for location in locations)
-    return Locations(whole, report, _carries_secrets=True)
+    return Locations(whole, report).with_secrets()

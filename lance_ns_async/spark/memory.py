@@ -11,7 +11,7 @@ from typing import Any
 
 from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.spark.locations import expiry
+from lance_ns_async.spark.expiry import expiry
 from lance_ns_async.spark.patterns import Wanted
 
 LEAD = 60.0

@@ -31,7 +31,7 @@ from lance_ns_async.spark.report import Subject, one_error, report
 from lance_ns_async.spark.search import Found, search
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """What one run was asked to do; see `LocationResolver.prefetch` and `LocationResolver.refresh`."""
 

@@ -27,7 +27,15 @@ log = logging.getLogger(__name__)
 OPERATIONS = frozenset(route.operation for route in ROUTES)
 
 MOVING = frozenset(
-    {"create_table", "declare_table", "deregister_table", "drop_table", "register_table", "rename_table"}
+    {
+        "create_empty_table",
+        "create_table",
+        "declare_table",
+        "deregister_table",
+        "drop_table",
+        "register_table",
+        "rename_table",
+    }
 )
 """Operations after which a table may be elsewhere, or nowhere."""
 

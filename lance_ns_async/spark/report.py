@@ -1,4 +1,4 @@
-"""What became of a request for many tables, in numbers and in words."""
+"""What became of a request for many tables, or of a write, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -101,6 +101,21 @@ class Report:
                 yield kind, problems
 
 
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a write has made."""
+
+    id: TableId
+    location: str
+    """A URI or a path, as `lance.dataset` takes it."""
+    version: int | None
+    """The version that was committed; where nothing was, the one that is there, and None where there is none."""
+    rows: int
+    """How many were written."""
+    fragments: int
+    """In how many."""
+
+
 def report(
     found: int,
     errors: Iterable[tuple[Subject, LanceNamespaceError]],
@@ -159,18 +174,3 @@ def _more(problems: Sequence[Problem], indent: str) -> Iterable[str]:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteReport:
-    """What a write has made."""
-
-    id: TableId
-    location: str
-    """A URI or a path, as `lance.dataset` takes it."""
-    version: int | None
-    """The version that was committed; where nothing was, the one that is there, and None where there is none."""
-    rows: int
-    """How many were written."""
-    fragments: int
-    """In how many."""

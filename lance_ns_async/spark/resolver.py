@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -14,6 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import messages
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.policy import Policy
+from lance_ns_async.settings import folded
 from lance_ns_async.spark.locations import Locations
 from lance_ns_async.spark.memory import Memory
 from lance_ns_async.spark.patterns import Wanted, What, table_id
@@ -85,12 +85,17 @@ class LocationResolver:
         """
         # Before there is a namespace that nobody would close.
         _check(ttl, remembers)
-        if policy is None and not any(_limits(key) for key in properties):
+        if policy is None and not any(folded(key).endswith("max_in_flight") for key in properties):
             properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
         namespace = Namespace.connect(impl, properties, policy=policy)
         resolver = cls(namespace, ttl=ttl, remembers=remembers, vend_credentials=vend_credentials)
         resolver._owns = True
         return resolver
+
+    @property
+    def namespace(self) -> Namespace | AsyncNamespace:
+        """Whom it asks."""
+        return self._namespace
 
     def prefetch(
         self,
@@ -113,7 +118,7 @@ class LocationResolver:
 
         Raises InvalidInputError at once for an id the catalog can never have.
         """
-        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress, self._vends)
+        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return self._run(ask, "prefetch")
 
     async def aprefetch(
@@ -131,7 +136,7 @@ class LocationResolver:
         Where the resolver has a sync Namespace, the work goes on in its background loop while a worker thread
         waits for it; cancelling ends only your own wait, and `timeout` ends all three.
         """
-        ask = Ask(Wanted.read(what), pin_versions, on_error, max_in_flight, timeout, progress, self._vends)
+        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return await self._arun(ask)
 
     def refresh(
@@ -182,23 +187,21 @@ class LocationResolver:
         Create declares the table first and wants it new; ignore does so too, but leaves one that is there as it is.
         Append adds rows to the columns there are. Overwrite replaces rows and columns in a new version, or creates
         the table. Columns are compared by name before any job, and each batch is cast to the table's types. Those of
-        a new version are Spark's, unless `schema` has others for some or all, such as vectors of a fixed length.
+        a new version are Spark's, unless `schema` has others for some or all, such as vectors of a fixed length. None
+        leaves the size of files and their format to Lance, or to the table that is there.
 
-        Where the job fails nothing is committed, what finished tasks have written is removed, and a table declared
-        for it is there no more. Errors of the DataFrame's own are Spark's. Blocks until all is done; needs pandas.
+        Costs a describe before the job and one after it, and a declare where the table is new. Where the job fails
+        nothing is committed, what finished tasks have written is removed, and a table declared for it is there no
+        more. Errors of the DataFrame's own are Spark's. Blocks until all is done; needs pandas.
         """
         from lance_ns_async.spark.writing import MODES, Writing, write
 
-        if isinstance(self._namespace, AsyncNamespace):
-            raise InvalidInputError(
-                "write: this resolver has an AsyncNamespace, which lives in its own event loop, and a job of Spark's "
-                "would hold that up; give the resolver a Namespace"
-            )
+        namespace = self._blocking("write", "a job of Spark's would hold that up, so give the resolver a Namespace")
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         writing = Writing(table, messages.word(mode, "mode", MODES), schema, data_storage_version, limits)
         try:
-            return write(self._namespace, df, writing)
+            return write(namespace, df, writing)
         finally:
             self._memory.forget(Wanted((table,), ()))
 
@@ -234,19 +237,43 @@ class LocationResolver:
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
 
+    def _prefetching(
+        self,
+        what: What,
+        pin_versions: bool,
+        on_error: str,
+        max_in_flight: int,
+        timeout: float | None,
+        progress: bool | Tell,
+    ) -> Ask:
+        return Ask(
+            wanted=Wanted.read(what),
+            pin_versions=pin_versions,
+            on_error=on_error,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+            vends=self._vends,
+        )
+
     def _refreshing(
         self, locations: Locations, lasting: float, on_error: str, max_in_flight: int, timeout: float | None
     ) -> Ask:
-        wanted = Wanted(tuple(locations), ())
-        return Ask(wanted, False, on_error, max_in_flight, timeout, False, self._vends, locations, lasting)
+        return Ask(
+            wanted=Wanted(tuple(locations), ()),
+            pin_versions=False,
+            on_error=on_error,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=False,
+            vends=self._vends,
+            keeps=locations,
+            lasting=lasting,
+        )
 
     def _run(self, ask: Ask, name: str) -> Locations:
-        if isinstance(self._namespace, AsyncNamespace):
-            raise InvalidInputError(
-                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; "
-                f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
-            )
-        return self._namespace.run(partial(prefetch, memory=self._memory, ask=ask))
+        remedy = f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
+        return self._blocking(name, remedy).run(partial(prefetch, memory=self._memory, ask=ask))
 
     async def _arun(self, ask: Ask) -> Locations:
         work = partial(prefetch, memory=self._memory, ask=ask)
@@ -254,13 +281,17 @@ class LocationResolver:
             return await work(self._namespace)
         return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
 
+    def _blocking(self, name: str, remedy: str) -> Namespace:
+        """The namespace that may be waited for; raises InvalidInputError where it has to be awaited."""
+        if isinstance(self._namespace, AsyncNamespace):
+            raise InvalidInputError(
+                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; {remedy}"
+            )
+        return self._namespace
+
 
 def _check(ttl: float, remembers: int) -> None:
     if not ttl >= 0:
         raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
     if remembers < 0:
         raise InvalidInputError(f"remembers {remembers}: it is a number of tables; 0 to remember nothing")
-
-
-def _limits(key: str) -> bool:
-    return re.sub("[-.]", "_", key).endswith("max_in_flight")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from lance_ns_async.spark.types import is_list
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -150,10 +152,13 @@ def _has_null(array: pa.Array, field: pa.Field) -> bool:
 
     if array.null_count and not field.nullable:
         return True
-    is_a, type = pa.types, field.type
-    if is_a.is_struct(type):
+    type = field.type
+    if pa.types.is_struct(type):
         inside = array.drop_null()
         return any(_has_null(inside.field(n), type.field(n)) for n in range(type.num_fields))
-    if is_a.is_list(type) or is_a.is_large_list(type) or is_a.is_fixed_size_list(type):
-        return not type.value_field.nullable and bool(array.flatten().null_count)
+    if is_list(type):
+        return _has_null(array.flatten(), type.value_field)
+    if pa.types.is_map(type):
+        entries = pa.list_(pa.field("entry", pa.struct([type.key_field, type.item_field]), nullable=False))
+        return _has_null(array.cast(entries), pa.field(field.name, entries))
     return False

@@ -17,8 +17,6 @@ from lance_ns_async.spark.unions import union, warn_of_chains
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Views", "union", "views"]
-
 CONNECTOR = "lance"
 """What Spark knows the JVM connector by."""
 

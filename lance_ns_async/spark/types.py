@@ -34,12 +34,20 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **_UTC)
 
 
+def is_list(type: pa.DataType) -> bool:
+    """Whether its values are lists, be they long or all of one length."""
+    import pyarrow as pa
+
+    is_a = pa.types
+    return bool(is_a.is_list(type) or is_a.is_large_list(type) or is_a.is_fixed_size_list(type))
+
+
 def _plain(type: pa.DataType) -> pa.DataType:
     """The type with the widths and fixed lengths left out that not every Spark knows of, null allowed inside."""
     import pyarrow as pa
 
     is_a = pa.types
-    if is_a.is_list(type) or is_a.is_large_list(type) or is_a.is_fixed_size_list(type):
+    if is_list(type):
         return pa.list_(_plain(type.value_type))
     if is_a.is_struct(type):
         return pa.struct([(field.name, _plain(field.type)) for field in type])

@@ -14,6 +14,7 @@ from lance_namespace import errors
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError, TableNotFoundError
 
 from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.located import staging
 from lance_ns_async.model import TableId
 from lance_ns_async.spark import fitting
 from lance_ns_async.spark.expiry import warn_of_expiry
@@ -21,7 +22,6 @@ from lance_ns_async.spark.locations import Location
 from lance_ns_async.spark.report import WriteReport
 from lance_ns_async.spark.sink import COLUMN, Names, Sink, fragments_writer
 from lance_ns_async.sync import Namespace
-from lance_ns_async.tables import staging
 from lance_ns_async.tables.staging import Staged
 
 if TYPE_CHECKING:
@@ -94,54 +94,44 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     if df.isStreaming:
         raise InvalidInputError("df: it is a stream; write each of its batches, with df.writeStream.foreachBatch(...)")
     _check_pandas()
+    context = _context(df.sparkSession)
+    names = None if context is None else context.accumulator([], Names())
     try:
         staged = namespace.run(partial(_begin, writing=writing, frame=df.schema))
     except TableAlreadyExistsError as e:
         if writing.mode != "ignore":
             raise
-        return namespace.run(partial(_there, id=writing.id, found=e))
-    context = _context(df.sparkSession)
-    names = None if context is None else context.accumulator([], Names())
+        return namespace.run(partial(_left_as_it_is, id=writing.id, found=e))
     try:
         warn_of_expiry([Location.of(staged.table, None)], stacklevel=3)
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
         with _interrupting(context):
-            written = [row[0] for row in tasks.collect()]
-    except BaseException as e:  # a key, too, may end it, and what was written is of no use in any case
-        finished = [] if names is None else names.value
-        namespace.run(partial(_abandon, staged=staged, fragments=_fragments(finished), error=e))
-        if (ours := _ours(e)) is not None:
-            raise ours from e
+            fragments = _fragments([row[0] for row in tasks.collect()])
+    except BaseException as error:  # a key, too, may end it, and what was written is of no use in any case
+        finished = _fragments([] if names is None else names.value)
+        namespace.run(partial(_abandon, staged=staged, fragments=finished, error=error))
+        if (ours := _ours(error)) is not None:
+            raise ours from error
         raise
-    fragments = _fragments(written)
-    dataset = namespace.run(partial(_commit, staged=staged, fragments=fragments))
+    dataset = namespace.run(lambda it: staging(it).commit(staged, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
     return WriteReport(writing.id, staged.table.location, dataset.version, rows, len(fragments))
 
 
-async def _begin(namespace: AsyncNamespace, *, writing: Writing, frame: StructType) -> Staged:
-    id = namespace._table(writing.id)
+async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> Staged:
     mode = "create" if writing.mode == "ignore" else writing.mode
-    with namespace._operation():
-        return await staging.begin(namespace._backend, namespace._opener, id, mode, partial(writing.fit, frame))
-
-
-async def _commit(namespace: AsyncNamespace, *, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
-    with namespace._operation():
-        return await staging.commit(namespace._backend, namespace._opener, staged, fragments)
+    return await staging(namespace).begin(writing.id, mode, partial(writing.fit, frame))
 
 
 async def _abandon(
-    namespace: AsyncNamespace, *, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
+    namespace: AsyncNamespace, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
-    await staging.abandon(namespace._backend, namespace._opener, staged, fragments, error)
+    await staging(namespace).abandon(staged, fragments, error)
 
 
-async def _there(namespace: AsyncNamespace, *, id: TableId, found: TableAlreadyExistsError) -> WriteReport:
-    """What is there already."""
+async def _left_as_it_is(namespace: AsyncNamespace, id: TableId, found: TableAlreadyExistsError) -> WriteReport:
     try:
-        with namespace._operation():
-            table, dataset = await staging.found(namespace._backend, namespace._opener, id)
+        table, dataset = await staging(namespace).found(id)
     except TableNotFoundError:
         # What was found is not a table of the catalog.
         raise found from None

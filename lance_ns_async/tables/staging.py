@@ -6,6 +6,7 @@ Whoever writes the files needs the location and the storage options, and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -22,7 +23,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import data as storage
-from lance_ns_async import history
+from lance_ns_async import history, messages
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.data import Snapshot
 from lance_ns_async.faults import translated
@@ -56,101 +57,111 @@ class Staged:
     """Whether the table was declared for this."""
 
 
-async def begin(backend: Backend, opener: Opener, id: TableId, mode: str, fit: Fit) -> Staged:
-    """Declares the table or finds it: create wants it new, append wants it there, overwrite takes both."""
-    if mode == "create":
-        return await _declared(backend, id, fit)
-    try:
-        table, dataset = await found(backend, opener, id)
-    except TableNotFoundError:
-        if mode == "append":
-            raise
-        return await _declared(backend, id, fit)
-    if dataset is not None and table.managed_versioning:
-        # Those who write the files look for it in the storage, where its writer may not have put it yet.
-        await history.one(backend, id, dataset.version)
-    schema = await anyio.to_thread.run_sync(fit, dataset)
-    return Staged(table, schema, mode == "overwrite", dataset, declared=False)
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Writes versions of one catalog's tables, whose files others make between its calls."""
 
+    backend: Backend
+    opener: Opener
+    operation: Callable[[], AbstractContextManager[None]]
+    """Bounds the time of a call; refuses it where the namespace is closed."""
 
-async def found(backend: Backend, opener: Opener, id: TableId) -> tuple[Table, LanceDataset | None]:
-    """The table, and its dataset; None where nothing was written to it yet."""
-    table = await located(backend, id)
-    return table, await storage.in_thread(table, lambda: _opened(opener, table))
+    async def begin(self, id: TableId, mode: str, fit: Fit) -> Staged:
+        """Declares the table or finds it: create wants it new, append wants it there, overwrite takes both."""
+        id = messages.table_id(id, self.backend.capabilities)
+        with self.operation():
+            if mode == "create":
+                return await self._declared(id, fit)
+            try:
+                table, dataset = await self._found(id)
+            except TableNotFoundError:
+                if mode == "append":
+                    raise
+                return await self._declared(id, fit)
+            if dataset is not None and table.managed_versioning:
+                # Those who write the files look for it in the storage, where its writer may not have put it yet.
+                await history.one(self.backend, id, dataset.version)
+            schema = await anyio.to_thread.run_sync(fit, dataset)
+        return Staged(table, schema, mode == "overwrite", dataset, declared=False)
 
+    async def found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
+        """The table, and its dataset; None where nothing was written to it yet."""
+        with self.operation():
+            return await self._found(id)
 
-async def commit(
-    backend: Backend, opener: Opener, staged: Staged, fragments: Sequence[FragmentMetadata]
-) -> LanceDataset:
-    """The dataset with the version that holds the files, beside those there were or in their place.
+    async def commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+        """The dataset with the version that holds the files, beside those there were or in their place.
 
-    Where it certainly was not committed, what was written is removed, and the table no longer declared if it was
-    for this; where nobody knows, all stays, and the error says so. Appending no files changes nothing.
-    """
-    if staged.dataset is not None and not staged.replaces and not fragments:
-        return staged.dataset
-    try:
-        table = old = await _found_again(backend, staged)
-        if staged.replaces and not staged.declared:
-            table = await creating.registered_anew(backend, old, Content(staged.schema.empty_table()))
-    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
-        await abandon(backend, opener, staged, fragments, e)
-        raise
-    work = partial(_committed, opener, table, staged, fragments)
-    try:
-        return await storage.in_thread(table, work, patience=inf, changes=True)
-    except _NotCommitted as refused:
-        error = refused.error
-        if table is not old:
-            await creating.put_back(backend, old, error)
-        await abandon(backend, opener, staged, fragments, error)
-        raise error from error.__cause__
-    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
-        e.add_note(
-            f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing was "
-            f"removed from {table.location}: look at its versions before you write again"
-        )
-        raise
+        Where it certainly was not committed, what was written is removed, and the table no longer declared if it was
+        for this; where nobody knows, all stays, and the error says so. Appending no files changes nothing.
+        """
+        with self.operation():
+            return await self._commit(staged, fragments)
 
+    async def abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
+        """Removes files that are in no version, and the table if it was declared for them.
 
-async def abandon(
-    backend: Backend, opener: Opener, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
-) -> None:
-    """Removes files that are in no version, and the table if it was declared for them; the error tells what is left.
+        The error is told what is left. Where somebody else has written to the table meanwhile, it stays.
+        """
+        with undoing():
+            gone = False
+            try:
+                # By now those it had may have expired.
+                table = await located(self.backend, staged.table.id)
+            except TableNotFoundError:
+                table, gone = staged.table, True
+            except LanceNamespaceError as e:
+                error.add_note(f"and what was written to {staged.table.location} is left ({e})")
+                return
+            if fragments:
+                await _discard(self.opener, table, staged, fragments, error)
+            if staged.declared and not gone and await _is_unused(table, error):
+                await creating.undo(self.backend, table, error, written=True)
 
-    Where somebody else has written to the table meanwhile, it stays.
-    """
-    with undoing():
-        gone = False
+    async def _declared(self, id: TableId, fit: Fit) -> Staged:
+        schema = await anyio.to_thread.run_sync(fit, None)
+        table = await creating.declared(self.backend, id, Content(schema.empty_table()))
+        return Staged(table, schema, replaces=True, dataset=None, declared=True)
+
+    async def _found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
+        table = await located(self.backend, id)
+        return table, await storage.in_thread(table, lambda: _opened(self.opener, table))
+
+    async def _commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+        if staged.dataset is not None and not staged.replaces and not fragments:
+            return staged.dataset
         try:
-            # By now those it had may have expired.
-            table = await located(backend, staged.table.id)
-        except TableNotFoundError:
-            table, gone = staged.table, True
-        except LanceNamespaceError as e:
-            error.add_note(f"and what was written to {staged.table.location} is left ({e})")
-            return
-        if fragments:
-            await _discard(opener, table, staged, fragments, error)
-        if staged.declared and not gone and await _is_unused(table, error):
-            await creating.undo(backend, table, error, written=True)
+            table = old = await self._found_again(staged)
+            if staged.replaces and not staged.declared:
+                table = await creating.registered_anew(self.backend, old, Content(staged.schema.empty_table()))
+        except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+            await self.abandon(staged, fragments, e)
+            raise
+        work = partial(_committed, self.opener, table, staged, fragments)
+        try:
+            return await storage.in_thread(table, work, patience=inf, changes=True)
+        except _NotCommitted as refused:
+            error = refused.error
+            if table is not old:
+                await creating.put_back(self.backend, old, error)
+            await self.abandon(staged, fragments, error)
+            raise error from error.__cause__
+        except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+            e.add_note(
+                f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing was "
+                f"removed from {table.location}: look at its versions before you write again"
+            )
+            raise
 
-
-async def _declared(backend: Backend, id: TableId, fit: Fit) -> Staged:
-    schema = await anyio.to_thread.run_sync(fit, None)
-    table = await creating.declared(backend, id, Content(schema.empty_table()))
-    return Staged(table, schema, replaces=True, dataset=None, declared=True)
-
-
-async def _found_again(backend: Backend, staged: Staged) -> Table:
-    """The table, with credentials that are good by now."""
-    table = await located(backend, staged.table.id)
-    if table.location != staged.table.location:
-        raise ConcurrentModificationError(
-            f"Concurrent modification: {table.id} (its data was written to {staged.table.location}, and meanwhile it "
-            f"is at {table.location}; write it again)"
-        )
-    return table
+    async def _found_again(self, staged: Staged) -> Table:
+        """The table, with credentials that are good by now."""
+        table = await located(self.backend, staged.table.id)
+        if table.location != staged.table.location:
+            raise ConcurrentModificationError(
+                f"Concurrent modification: {table.id} (its data was written to {staged.table.location}, and meanwhile "
+                f"it is at {table.location}; write it again)"
+            )
+        return table
 
 
 class _NotCommitted(Exception):

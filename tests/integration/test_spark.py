@@ -4,63 +4,26 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
+from lance_namespace import DeclareTableRequest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
-from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async import Namespace
-from lance_ns_async.spark import LocationResolver, Locations, Report
+from lance_ns_async.spark import Locations, Report
 from lance_ns_async.spark.dataframe import by_map_in_arrow
 from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.plan import Entry, Plan
+from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-TABLES = 200
-
-
-class Lake:
-    """An embedded catalog with one namespace, `db`."""
-
-    def __init__(self, root: Path, **storage: str) -> None:
-        options = {f"storage.{key}": value for key, value in storage.items()}
-        self.namespace = Namespace.connect("dir", {"root": str(root), **options})
-        self.namespace.create_namespace(CreateNamespaceRequest(id=["db"]))
-
-    def write(self, name: str, rows: pa.Table, **how: Any) -> str:
-        location = self.namespace.declare_table(DeclareTableRequest(id=["db", name])).location
-        assert location is not None
-        lance.write_dataset(rows, location, mode="overwrite", **how)
-        return location
-
-    def prefetch(self, *what: str, pin_versions: bool = True) -> Locations:
-        resolver = LocationResolver(self.namespace)
-        return resolver.prefetch(what or "db.*", pin_versions=pin_versions, on_error="raise")
-
-
-def rows(n: int) -> pa.Table:
-    """Ten rows, numbered through all tables."""
-    return pa.table(
-        {
-            "id": pa.array(range(n * 10, n * 10 + 10), pa.int64()),
-            "s": pa.array([None, *(f"it's {i}" for i in range(1, 10))]),
-            "x": pa.array([i / 2 for i in range(10)], pa.float64()),
-        }
-    )
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +44,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
-
-
-def partitions(frame: DataFrame) -> int:
-    return frame.rdd.getNumPartitions()
-
-
-def plan(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> None:
@@ -177,37 +132,6 @@ def test_tables_that_cannot_be_pinned_are_named(spark: SparkSession, lake: Lake)
         lake.prefetch(pin_versions=False).dataframe(spark)
 
 
-CONDITIONS: Sequence[tuple[str, int]] = [
-    ("id between 5 and 24", 20),
-    ('s = "it\'s 3"', TABLES),
-    ("s is null", TABLES),
-    ("s is not null and id < 20", 18),
-    ('s <> "it\'s 3"', TABLES * 8),
-    ("s in (\"it's 1\", \"it's 2\", 'none')", TABLES * 2),
-    ('not (s in ("it\'s 1", "it\'s 2"))', TABLES * 7),
-    ('s like "it\'s%"', TABLES * 9),
-    ("s like \"%'s 1%\" and s like '%1'", TABLES),
-    ("s <=> null or id = 3", TABLES + 1),
-    ("id % 10 = 4", TABLES),
-    ("x > 3.9", TABLES * 2),
-    ("x = 'NaN'", 0),
-    ("_table = 'db$t7' and id > 75", 4),
-    ("_table <> 'db$t7'", TABLES * 10 - 10),
-    ("_table in ('db$t7', 'db$t8', 'db$nix')", 20),
-    ("_table like 'db$t1__'", 1000),
-    ("_table > 'db$t98'", 10),
-    ("_table = 'db$nix'", 0),
-    ("_table is null", 0),
-    ("_table = s", 0),
-]
-
-
-@pytest.mark.parametrize("pushing", [True, False])
-def test_filters_mean_the_same_whoever_applies_them(spark: SparkSession, many: Locations, pushing: bool) -> None:
-    found = [(c, many.dataframe(spark, push_filters=pushing).where(c).count()) for c, _ in CONDITIONS]
-    assert found == list(CONDITIONS)
-
-
 def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -> None:
     frame = many.dataframe(spark)
     three, seven = frame.where("id = 3"), frame.where("_table = 'db$t0' and id = 7")
@@ -215,201 +139,6 @@ def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -
     assert sorted(row["id"] for row in three.union(seven).collect()) == [3, 7]
     assert [row["id"] for row in three.collect() + seven.collect()] == [3, 7]
     assert frame.where("id < 5").alias("a").join(frame.where("id > 2").alias("b"), "id").count() == 2
-
-
-def test_whether_spark_pushes_filters_is_left_as_it_is(spark: SparkSession, many: Locations) -> None:
-    before = spark.conf.get(PUSHDOWN)
-    spark.conf.set(PUSHDOWN, False)
-    try:
-        assert many.dataframe(spark).where("id = 3").count() == 1
-        with pytest.raises(InvalidInputError, match=f"unless {PUSHDOWN} is true"):
-            many.dataframe(spark, push_filters=True)
-        assert spark.conf.get(PUSHDOWN) == "false"
-    finally:
-        spark.conf.set(PUSHDOWN, str(before))
-
-
-@pytest.mark.parametrize(
-    ("condition", "tasks"),
-    [
-        ("_table = 'db$t7' and id > 75", 1),
-        ("_table in ('db$t7', 'db$t8', 'db$nix')", 2),
-        ("_table like 'db$t1__'", 8),
-        ("_table = 'db$nix'", 1),
-    ],
-)
-def test_a_filter_on_the_table_leaves_tasks_out(
-    spark: SparkSession, many: Locations, condition: str, tasks: int
-) -> None:
-    assert partitions(many.dataframe(spark, push_filters=True).where(condition)) == tasks
-
-
-def test_a_filter_on_the_table_leaves_other_tables_unread(spark: SparkSession, lake: Lake) -> None:
-    gone = [lake.write(f"t{n}", rows(n)) for n in range(4)][1:]
-    locations = lake.prefetch()
-    for location in gone:
-        shutil.rmtree(location.removeprefix("file://"))
-    assert locations.dataframe(spark, push_filters=True).where("_table like '%t0'").count() == 10
-    with pytest.raises(PythonException, match=r"table db\$t[123], version 1 at "):
-        locations.dataframe(spark).where("_table like '%t0'").count()
-
-
-def test_filters_that_lance_applies_are_not_applied_again(spark: SparkSession, many: Locations) -> None:
-    def filters(condition: str) -> list[str]:
-        shown = plan(many.dataframe(spark, push_filters=True).where(condition))
-        return [line for line in shown.splitlines() if "Filter (" in line]
-
-    assert filters("id > 3 and s = 'a' and _table like 'db%'") == []
-    (left,) = filters("id > 3 and x > 1.5")
-    assert "x#" in left and "id#" not in left
-
-
-def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) -> None:
-    few = many.select(["db.t0", "db.t1"])
-    assert few.dataframe(spark, columns=["x", "id"], table_column="from").columns == ["x", "id", "from"]
-    for none in (None, ""):
-        frame = few.dataframe(spark, columns=["id"], table_column=none)
-        assert [row.asDict() for row in frame.where("id = 13").collect()] == [{"id": 13}]
-    only_tables = few.dataframe(spark, columns=[])
-    assert sorted(map(tuple, only_tables.groupBy("_table").count().collect())) == [("db$t0", 10), ("db$t1", 10)]
-
-
-@pytest.mark.parametrize(
-    ("columns", "table_column", "told"),
-    [
-        (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; there is 'id', 's', 'x'"),
-        (["id", "id"], "_table", "'id' is given twice"),
-        ("id", "_table", r"use columns=\['id'\]"),
-        ([], None, "nothing to read"),
-        (None, "ID", r"table_column 'ID': the tables have a column 'id'"),
-    ],
-)
-def test_columns_that_cannot_be_are_refused(
-    spark: SparkSession, many: Locations, columns: Any, table_column: str | None, told: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=told):
-        many.select(["db.t0", "db.t1"]).dataframe(spark, columns=columns, table_column=table_column)
-
-
-def test_tables_that_differ_are_named_before_any_job(spark: SparkSession, lake: Lake) -> None:
-    for n in range(5):
-        lake.write(f"t{n}", rows(n))
-    lake.write("less", rows(5).drop_columns(["x"]))
-    lake.write("more", rows(6).append_column("y", pa.array([True] * 10)))
-    lake.write("other", rows(7).set_column(1, "s", pa.array(range(10), pa.int32())))
-    locations = lake.prefetch()
-    with pytest.raises(InvalidInputError) as caught:
-        locations.dataframe(spark)
-    assert str(caught.value) == (
-        "3 of 8 tables differ from db$t0 and 4 more: db$less: column 'x' is missing; "
-        "db$more: column 'y' is extra; db$other: column 's' is int32, not string. "
-        "To go on, read what they share with columns=['id'], or read each kind apart with locations.select(...)"
-    )
-    assert locations.dataframe(spark, columns=["id"]).count() == 80
-    assert locations.select("db.t?").dataframe(spark).count() == 50
-
-
-def test_tables_may_differ_in_what_spark_does_not_tell_apart(spark: SparkSession, lake: Lake) -> None:
-    lake.write("a", pa.table({"id": [1], "s": pa.array(["x"]), "at": pa.array([0], pa.timestamp("us"))}))
-    schema = pa.schema(
-        [
-            pa.field("at", pa.timestamp("ms"), nullable=False),
-            pa.field("s", pa.large_string()),
-            pa.field("id", pa.int64(), nullable=False),
-        ],
-        metadata={"from": "elsewhere"},
-    )
-    lake.write("b", pa.table([[1000], ["y"], [2]], schema=schema))
-    found = lake.prefetch().dataframe(spark, table_column=None).orderBy("id").collect()
-    assert found == [(1, "x", datetime(1970, 1, 1)), (2, "y", datetime(1970, 1, 1, 0, 0, 1))]
-
-
-def test_types_spark_does_not_have_are_named(spark: SparkSession, lake: Lake) -> None:
-    unfit = {"u": pa.array([1], pa.uint32()), "half": pa.array([[1.0]], pa.list_(pa.float16(), 1))}
-    for n in range(2):
-        lake.write(f"t{n}", pa.table({"id": [1], **unfit, "s": ["a"]}))
-    locations = lake.prefetch()
-    told = r"'u' \(uint32\), 'half' \(fixed_size_list.*halffloat.*\) of db\$t0 and 1 more: .* columns=\['id', 's'\]"
-    with pytest.raises(InvalidInputError, match=told):
-        locations.dataframe(spark)
-    assert locations.dataframe(spark, columns=["id", "s"]).count() == 2
-
-
-def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
-    day, moment = date(2024, 2, 29), datetime(2024, 2, 29, 12, 30, 0, 123456)
-    utc = moment.replace(tzinfo=UTC)
-    types: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
-        "bool": (pa.bool_(), [True, False]),
-        "tiny": (pa.int8(), [-128, 127]),
-        "int": (pa.int32(), [-(2**31), 2**31 - 1]),
-        "long": (pa.int64(), [-(2**63), 2**63 - 1]),
-        "float": (pa.float32(), [0.5, float("inf")]),
-        "double": (pa.float64(), [-0.0, 1e300]),
-        "decimal": (pa.decimal128(20, 2), [Decimal("-123456789012345678.90"), Decimal("0.01")]),
-        "text": (pa.string(), ["", "é\U0001f600"]),
-        "large text": (pa.large_string(), ["a", "b"]),
-        "code": (pa.dictionary(pa.int16(), pa.string()), ["red", "green"]),
-        "bytes": (pa.large_binary(), [b"", b"\x00\xff"]),
-        "fixed": (pa.binary(2), [b"ab", b"cd"]),
-        "day": (pa.date32(), [day, date(1, 1, 1)]),
-        "naive": (pa.timestamp("ns"), [moment, datetime(1969, 12, 31)]),
-        "aware": (pa.timestamp("us", "UTC"), [utc, utc - timedelta(days=36500)]),
-        "vector": (pa.list_(pa.float32(), 3), [[1.0, 2.0, 3.0], [0.0, -1.0, 0.5]]),
-        "list": (pa.list_(pa.field("item", pa.string())), [["a", None], []]),
-        "struct": (
-            pa.struct([("a", pa.int32()), ("b", pa.list_(pa.int64()))]),
-            [{"a": 1, "b": [2]}, {"a": 3, "b": []}],
-        ),
-    }
-    for n in range(2):
-        columns = {name: pa.array([values[n], None], type) for name, (type, values) in types.items()}
-        lake.write(f"t{n}", pa.table(columns))
-    frame = lake.prefetch().dataframe(spark, table_column="from")
-    assert [field.dataType.simpleString() for field in frame.schema][13:16] == [
-        "timestamp_ntz",
-        "timestamp",
-        "array<float>",
-    ]
-    # Spark's own Python side moves aware times to the machine's zone and drops the zone.
-    frame = frame.withColumn("aware", f.unix_micros("aware"))
-    found = {row["from"]: row.asDict(recursive=True) for row in frame.where("tiny is not null").collect()}
-    for n in range(2):
-        expected = {name: values[n] for name, (_, values) in types.items()}
-        expected["aware"] = (expected["aware"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        got = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in found[f"db$t{n}"].items()}
-        assert got == {**expected, "from": f"db$t{n}"}
-    nulls = frame.where("tiny is null").drop("from").collect()
-    assert [set(row) for row in nulls] == [{None}, {None}]
-
-
-def test_times_too_fine_for_spark_are_told_not_cut(spark: SparkSession, lake: Lake) -> None:
-    lake.write("t", pa.table({"at": pa.array([1_000_001], pa.timestamp("ns"))}))
-    frame = lake.prefetch().dataframe(spark)
-    with pytest.raises(PythonException, match=r"db\$t, version 1 .*column 'at' cannot be made timestamp\[us\]"):
-        frame.collect()
-
-
-def test_blobs_are_read_as_bytes(spark: SparkSession, lake: Lake) -> None:
-    schema = pa.schema([pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
-    lake.write("t", pa.table([[b"x" * 1000, b"y"]], schema=schema), data_storage_version="2.1")
-    found = lake.prefetch().dataframe(spark, table_column=None).collect()
-    assert sorted(bytes(row["b"]) for row in found) == [b"x" * 1000, b"y"]
-
-
-@pytest.mark.parametrize("name", ["a b", "select", "é", "a/b", 'say "x"'])
-def test_columns_of_any_name_are_read_and_filtered(spark: SparkSession, lake: Lake, name: str) -> None:
-    lake.write("t", pa.table({name: [1, 2, 3], "s": ["a", "b", "b"]}))
-    locations = lake.prefetch()
-    assert locations.dataframe(spark, push_filters=True).where(f"`{name}` > 1 and s = 'b'").count() == 2
-    assert locations.dataframe(spark).where("s = 'a'").select(f"`{name}`").collect() == [(1,)]
-
-
-def test_columns_lance_cannot_select_are_named(spark: SparkSession, lake: Lake) -> None:
-    lake.write("t", pa.table({"tick`": [1, 2], "s": ["a", "b"]}))
-    locations = lake.prefetch()
-    with pytest.raises(InvalidInputError, match=r"'tick`' of db\$t, because of the backtick .* columns=\['s'\]"):
-        locations.dataframe(spark)
-    assert locations.dataframe(spark, columns=["s"], push_filters=True).where("s = 'a'").count() == 1
 
 
 def test_deleted_rows_stay_deleted(spark: SparkSession, lake: Lake) -> None:

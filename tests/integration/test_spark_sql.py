@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace, TableId
-from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async.spark import LocationResolver, Locations, union, views
 from lance_ns_async.spark.local import local_spark
-from lance_ns_async.spark.sql import union, views
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
 import pyarrow as pa
 import pytest
 from lance_namespace import (
+    CreateEmptyTableRequest,
     CreateTableRequest,
     DeregisterTableRequest,
     DescribeNamespaceRequest,
@@ -34,6 +35,13 @@ from lance_ns_async.spark.upstream import Catalog, Nobody
 from tests.connector.lake import Lake
 
 Make = Callable[[Locations], Prefetched]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    made = Lake(tmp_path / "lake")
+    with made.namespace, made.namespace.observe(made.calls.append):
+        yield made
 
 
 @pytest.fixture
@@ -103,6 +111,16 @@ async def test_a_table_is_asked_for_anew_once_it_may_have_moved(lake: Lake, over
     assert namespace.answered == 0
     await describe(namespace, "db", "u")
     assert namespace.answered == 1
+
+
+async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    namespace = over(lake.prefetch())
+    lake.namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    declared = await namespace.create_empty_table(CreateEmptyTableRequest(id=["db", "t"]))
+    lake.calls.clear()
+    assert (await describe(namespace, "db", "t")).location == declared.location
+    assert asked(lake) == ["describe_table db$t"]
 
 
 async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -> None:

@@ -1,0 +1,108 @@
+"""A catalog for Spark to write to, and jobs that fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DescribeTableRequest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from lance_ns_async import Namespace
+from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark.local import local_spark
+from lance_ns_async.spark.report import WriteReport
+from tests.fakes.iceberg import FakeIceberg
+
+JOB_FAILED = (PySparkException, Py4JJavaError)
+"""Of which Spark before 4.0 raises the latter."""
+
+ID = ["db", "t"]
+
+
+class Lake:
+    """A catalog with one namespace, `db`, whose tables lie in a directory."""
+
+    def __init__(self, impl: str, properties: Mapping[str, str]) -> None:
+        self.namespace = Namespace.connect(impl, properties)
+        self.resolver = LocationResolver(self.namespace)
+        self.namespace.create_namespace(CreateNamespaceRequest(id=["db"]))
+
+    def write(self, df: DataFrame, mode: Any = "create", **how: Any) -> WriteReport:
+        return self.resolver.write(df, ID, mode=mode, **how)
+
+    def make(self, rows: pa.Table, **how: Any) -> str:
+        """Writes a table without us; gives where it is."""
+        location = self.declare()
+        lance.write_dataset(rows, location, **how)
+        return location
+
+    def declare(self) -> str:
+        location = self.namespace.declare_table(DeclareTableRequest(id=ID)).location
+        assert location is not None
+        return location
+
+    def location(self) -> str:
+        location = self.namespace.describe_table(DescribeTableRequest(id=ID)).location
+        assert location is not None
+        return location
+
+    def dataset(self, version: int | None = None) -> Any:
+        return lance.dataset(self.location(), version=version)
+
+    def ids(self, version: int | None = None) -> list[Any]:
+        """What is really in the column `id`, sorted."""
+        found: list[Any] = self.dataset(version).to_table()["id"].to_pylist()
+        return sorted(found)
+
+
+def session() -> SparkSession:
+    # A task is tried twice, more than locally else, and a batch is small.
+    settings = {"spark.master": "local[2,2]", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
+    return local_spark("tests", config=settings)
+
+
+@contextmanager
+def embedded(root: Path) -> Iterator[Lake]:
+    lake = Lake("dir", {"root": str(root)})
+    with lake.namespace:
+        yield lake
+
+
+@contextmanager
+def committing(root: Path) -> Iterator[Lake]:
+    """A catalog that commits the versions of its tables."""
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "root": root.as_uri(), "managed_by": "impl"}
+        lake = Lake("iceberg", {**properties, "backoff_initial": "1ms", "backoff_max": "10ms"})
+        with lake.namespace:
+            yield lake
+
+
+def files(root: Path) -> set[str]:
+    """All data files that are there, but for those of the catalog itself."""
+    found = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
+    return {path.name for path in found}
+
+
+def await_files(root: Path, wanted: set[str]) -> None:
+    """Returns when these are left: a task that was cut off may still be removing its own."""
+    until = time.monotonic() + 30
+    while files(root) != wanted:
+        assert time.monotonic() < until, files(root) ^ wanted
+        time.sleep(0.01)
+
+
+def failing(spark: SparkSession, at: int = 399) -> DataFrame:
+    """A hundred rows in each of four partitions, of which the last fails at its end."""
+    reached = f.col("id") == at
+    failed = f.raise_error(f.lit("no more")).cast("long")
+    return spark.range(0, 400, 1, 4).select(f.when(reached, failed).otherwise(f.col("id")).alias("id"))
