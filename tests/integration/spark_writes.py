@@ -65,8 +65,9 @@ class Lake:
 
 
 def session() -> SparkSession:
-    # A task is tried twice, more than locally else, and a batch is small.
-    settings = {"spark.master": "local[2,2]", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
+    # One task runs after the other, so that those before one that fails are over: one that Spark cuts off between its
+    # last row and its answer leaves a file. Each is tried twice, more than locally else, and a batch is small.
+    settings = {"spark.master": "local[1,2]", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
     return local_spark("tests", config=settings)
 
 
@@ -94,7 +95,7 @@ def files(root: Path) -> set[str]:
 
 
 def await_files(root: Path, wanted: set[str]) -> None:
-    """Returns when these are left: a task that was cut off may still be removing its own."""
+    """Returns when these are left: a task that failed may still be removing its own."""
     until = time.monotonic() + 30
     while files(root) != wanted:
         assert time.monotonic() < until, files(root) ^ wanted
