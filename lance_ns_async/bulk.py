@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import inf
+from types import MappingProxyType
 from typing import TypeAlias
 
 from lance_namespace.errors import (
@@ -53,6 +55,24 @@ Step: TypeAlias = One | Batch | Scan
 Progress = Callable[[int], None]
 """Is told how many more ids are settled."""
 
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a namespace's listing was read for one group of ids: so far it need not be read for the next."""
+
+    token: str | None = None
+    """Asks for the last page that had any of them; None for the first."""
+    size: float = 0
+    """How many tables there are from about there on, as far as those that were read tell."""
+
+
+Places: TypeAlias = dict[NamespaceId, Place]
+
+_UNREAD = Place()
+
+_AMONG = 8
+"""A listing is not read for less than one in so many of its tables."""
+
 _OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError)
 """What, if it befalls a shared answer, befalls each of its tables; with any other each may still fare better."""
 
@@ -92,7 +112,9 @@ def groups(ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
         size = min(2 * size, _LARGEST_GROUP)
 
 
-def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
+def plan(
+    ids: Iterable[TableId], capabilities: Capabilities, places: Mapping[NamespaceId, Place] = MappingProxyType({})
+) -> Iterator[Step]:
     """The steps that describe each id once, by whatever is cheapest on such a catalog."""
     if not (capabilities.listing_has_locations or capabilities.describe_batch):
         yield from map(One, dict.fromkeys(ids))
@@ -105,7 +127,11 @@ def plan(ids: Iterable[TableId], capabilities: Capabilities) -> Iterator[Step]:
         if capabilities.describe_batch and len(names) >= capabilities.batch_from:
             for start in range(0, len(names), capabilities.describe_batch):
                 yield Batch(parent, names[start : start + capabilities.describe_batch])
-        elif capabilities.listing_has_locations and len(names) > 2 * capabilities.page_worth:
+        elif (
+            capabilities.listing_has_locations
+            and len(names) > 2 * capabilities.page_worth
+            and places.get(parent, _UNREAD).size <= _AMONG * len(names)
+        ):
             yield Scan(parent, names)
         else:
             yield from (One(parent.table(name)) for name in names)
@@ -117,25 +143,31 @@ async def describe_tables(
     *,
     max_in_flight: int,
     progress: Progress | None = None,
+    places: Places | None = None,
 ) -> Described:
     """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had.
 
-    Where the catalog refuses who asks, the rest fails unasked.
+    Where the catalog refuses who asks, the rest fails unasked. `places` are those of the group of ids before, and
+    become those of this one.
     """
     asked = dict.fromkeys(ids)
-    run = _Run(backend, progress)
+    places = {} if places is None else places
+    for parent in places.keys() - {id.parent for id in asked}:
+        del places[parent]
+    run = _Run(backend, progress, places)
     sharing = backend.capabilities
     # What no shared answer gave is asked for by name, so that missing and denied stay apart.
     naming = replace(sharing, listing_has_locations=False, describe_batch=0)
-    await each(run.step, plan(asked, sharing), max_in_flight=max_in_flight)
+    await each(run.step, plan(asked, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
     return Described(run.tables, {id: run.errors[id] for id in asked if id in run.errors} if run.errors else {})
 
 
 class _Run:
-    def __init__(self, backend: Backend, progress: Progress | None) -> None:
+    def __init__(self, backend: Backend, progress: Progress | None, places: Places) -> None:
         self._backend = backend
         self._progress = progress
+        self._places = places
         self.tables: dict[TableId, Table] = {}
         self.errors: dict[TableId, LanceNamespaceError] = {}
         self.unseen: list[TableId] = []
@@ -204,15 +236,24 @@ class _Run:
         """Stops when all names are found, or when pages have given less than describes side by side would have."""
         can = self._backend.capabilities
         missing = {name.lower() if can.folds_case else name: parent.table(name) for name in names}
-        worth = 0
-        async with aclosing(walk(partial(self._backend.scan_tables, parent))) as listing:
-            async for _, page in listing:
+        # Where reading it fails, the next group begins anew.
+        begun = self._places.pop(parent, _UNREAD)
+        last = begun.token
+        worth = read = 0
+        async with aclosing(walk(partial(self._backend.scan_tables, parent), begun.token)) as listing:
+            async for token, page in listing:
                 worth += can.page_worth
+                read += len(page.items)
                 for table in page.items:
                     if (id := missing.pop(table.id.name, None)) is not None:
                         self.tables[id] = replace(table, id=id) if can.folds_case else table
+                        last = token
                 if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break
+        found = len(names) - len(missing)
+        # Those who were found nowhere behind a place may be before it.
+        if found or begun.token is None:
+            self._places[parent] = Place(last, read * len(names) / found if found else inf)
 
 
 def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:

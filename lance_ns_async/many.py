@@ -32,12 +32,8 @@ class ManyTables(Session):
         told how many more ids are settled.
         """
         checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
-        for id in checked:
-            messages.check_depth(id, self._backend.capabilities)
         with self._within(timeout):
-            return await bulk.describe_tables(
-                self._backend, checked, max_in_flight=self._workers(max_in_flight), progress=progress
-            )
+            return await self._describe_all(checked, max_in_flight, progress=progress)
 
     async def stream_tables(
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
@@ -47,13 +43,32 @@ class ManyTables(Session):
         `ids` may be an endless iterator and is read as it goes on, in groups of at first 500 and later 5,000, each of
         which is described as `describe_tables` does it. An id that cannot be one raises InvalidInputError before its
         group is described.
+
+        Costs about as many calls as `describe_tables` does where ids come in the order of the catalog's listings, as
+        those of `iter_tables` do. Otherwise up to a call for each where catalogs list tables with their locations:
+        what a listing has of other groups is not kept.
         """
+        places: bulk.Places = {}
         for group in bulk.groups(ids):
-            described = await self.describe_tables(group, max_in_flight=max_in_flight)
+            with self._within(None):
+                described = await self._describe_all(group, max_in_flight, places=places)
             for id in group:
                 yield id, described.outcome(id)
             # Or it would be held while the next group is described.
             del described
+
+    async def _describe_all(
+        self,
+        ids: Sequence[TableId],
+        max_in_flight: int | None,
+        *,
+        progress: bulk.Progress | None = None,
+        places: bulk.Places | None = None,
+    ) -> Described:
+        for id in ids:
+            messages.check_depth(id, self._backend.capabilities)
+        workers = self._workers(max_in_flight)
+        return await bulk.describe_tables(self._backend, ids, max_in_flight=workers, progress=progress, places=places)
 
     async def list_many(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from lance_namespace.errors import ErrorCode, InvalidInputError
 from lance_ns_async.gateway.answers import Refused
 
 TOKEN_HEADER = "x-lance-token"
+
+_HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
+"""A Host header: an address in brackets or a name, and perhaps a port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _host_name(header: str) -> str:
-    """The name in a Host header, without the port and an address's brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+    """The name in a Host header, without the port and an address's brackets; all of it where it is none."""
+    parts = _HOST.fullmatch(header)
+    return header if parts is None else (parts[1] or parts[2] or "").lower()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ from lance_ns_async.transports.aws_parser import PlainJsonParsers
 from lance_ns_async.transports.aws_settings import AwsSettings
 from lance_ns_async.transports.aws_wire import DirectSession
 from lance_ns_async.transports.unsaid import unsaid
+from lance_ns_async.transports.wire import ResponseTooLargeError
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ class Service:
     connect_timeout: float
     read_timeout: float
     connections: int
+    max_bytes: int
+    """The longest answer that is read."""
     ca_bundle: str | None = None
 
     @property
@@ -159,6 +162,8 @@ class AwsTransport:
         self._check_open()
         try:
             return await method(**arguments)
+        except ResponseTooLargeError as e:
+            raise Failure("unreadable", message=str(e)) from e
         except (BotoCoreError, ClientError, ResponseParserError) as e:
             secrets = self._signing.secret_key, self._signing.token
             found = failure(e, optional=optional, secrets=secrets)
@@ -234,6 +239,7 @@ def _service(name: str, settings: AwsSettings, caller: Caller, region: str | Non
         read_timeout=settings.read_timeout,
         connections=caller.policy.max_in_flight,
         ca_bundle=settings.ca_bundle,
+        max_bytes=settings.max_response_bytes,
     )
 
 
@@ -250,7 +256,7 @@ async def _build(service: Service, signing: AioCredentials) -> Any:
         retries={"total_max_attempts": 1, "mode": "standard"},
         # Otherwise it is put together anew for every call.
         user_agent="lance-ns-async",
-        http_session_cls=DirectSession,
+        http_session_cls=partial(DirectSession, max_bytes=service.max_bytes),
     )
     try:
         session = AioSession()

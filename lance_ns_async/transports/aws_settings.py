@@ -38,6 +38,8 @@ class AwsSettings(Settings):
     read_timeout: Seconds = Field(default=15.0, gt=0)
     ca_bundle: str | None = None
     """A PEM file of certificate authorities to trust instead of the usual ones."""
+    max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """The longest answer that is read."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

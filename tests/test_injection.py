@@ -1,0 +1,91 @@
+"""What names could say that goes into a request: each is data there, and no part of its form."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import unquote
+
+import pytest
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+
+from lance_ns_async import TableId
+from tests.faults.asking import connected, declared, described, listed
+from tests.faults.backends import FINE, Catalog
+from tests.faults.server import Misbehaving
+from tests.faults.table import CATALOGS, HTTP
+
+PLAIN = "plain"
+
+WICKED = [
+    "..",
+    "../../admin",
+    "/admin",
+    "//evil.example.com/x",
+    "http://evil.example.com/x",
+    "a/b",
+    "a\\b",
+    "a?x=1",
+    "a&max_results=1",
+    "a#b",
+    "a;b=c",
+    "a b",
+    "a HTTP/1.1\r\nX-Injected: 1\r\n\r\n",
+    "a\r\nX-Injected: 1",
+    "a\nX-Injected: 1",
+    "a\rX-Injected: 1",
+    "a\0b",
+    "%2e%2e%2fadmin",
+    "%0d%0aX-Injected:%201",
+    "%",
+    "\x1f",
+    "é\u2028",
+    "*",
+    "a|b",
+    "'; drop table t; --",
+    '","Name":"b',
+    "{}",
+    "${jndi:x}",
+]
+
+
+def form(request: bytes) -> tuple[object, ...]:
+    """What of a request is no name: method, depth of the path, keys of the query, names of the headers."""
+    head = request.partition(b"\r\n\r\n")[0].decode("ascii")
+    first, *lines = head.split("\r\n")
+    method, target, version = first.split(" ")
+    path, _, query = target.partition("?")
+    assert re.fullmatch(r"[!-~]+", target) and "#" not in target
+    assert not {".", ".."} & {unquote(part) if part.lower().startswith("%2e") else part for part in path.split("/")[1:]}
+    keys = [pair.partition("=")[0] for pair in query.split("&")]
+    return method, path.count("/"), keys, version, [line.partition(":")[0].lower() for line in lines]
+
+
+async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
+    """The requests about a table's id; none where it is refused before."""
+    async with Misbehaving(catalog) as server, connected(catalog, server.url) as ns:
+        for ask in (described, declared, listed):
+            found = await ask(ns, id)
+            if isinstance(found, LanceNamespaceError) and not server.asked:
+                assert isinstance(found, InvalidInputError) or "not found" in str(found), found
+        return [request for request in server.requests if not catalog.is_aside(request)]
+
+
+@pytest.mark.parametrize("impl", [*HTTP, "glue"])
+@pytest.mark.parametrize("name", WICKED)
+async def test_a_name_changes_nothing_of_a_requests_form(impl: str, name: str) -> None:
+    catalog = CATALOGS[impl]()
+    usual = {str(form(request)) for request in await asked(CATALOGS[impl](), catalog.id(PLAIN))}
+    usual |= {str(form(request)) for request in await asked(CATALOGS[impl](), catalog.id("new"))}
+    for id in (catalog.id(name), catalog.id(PLAIN, name)):
+        for request in await asked(CATALOGS[impl](), id):
+            assert str(form(request)) in usual, request
+
+
+@pytest.mark.parametrize("name", WICKED)
+async def test_to_glue_a_name_is_a_text_in_json(name: str) -> None:
+    catalog = CATALOGS["glue"]()
+    for request in await asked(catalog, catalog.id(name)):
+        told = json.loads(request.partition(b"\r\n\r\n")[2])
+        named = told.get("Name") or told.get("TableInput", {}).get("Name")
+        assert told["DatabaseName"] == FINE and named in (None, name.lower())
