@@ -44,6 +44,7 @@ ErrorTable = Mapping[Code | tuple[Code, str], type[LanceNamespaceError]]
 COMMON_ERRORS: ErrorTable = {
     "timeout": ServiceUnavailableError,
     "refused": ServiceUnavailableError,
+    "untrusted": ServiceUnavailableError,
     "disconnected": ServiceUnavailableError,
     "deadline": ServiceUnavailableError,
     "circuit": ServiceUnavailableError,

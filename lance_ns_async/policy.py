@@ -26,6 +26,9 @@ from lance_ns_async.traffic import Outcome, Traffic, shared
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+_LASTING = ("circuit", "untrusted")
+"""Failures of a server that is not available, and will not be soon: none of these calls is sent again."""
+
 _UNDO_SECONDS = 30.0
 """How long putting right what failed may take, beyond the operation's own time."""
 
@@ -241,7 +244,7 @@ class Caller:
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
         """Whether it is of use, and harmless, to send the call again."""
-        if failure.codes[0] == "circuit" or not (safe or failure.delivered is False):
+        if failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
         return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)

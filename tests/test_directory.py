@@ -64,6 +64,10 @@ async def test_what_the_directory_cannot_keep_is_refused(tmp_path: Path) -> None
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         with pytest.raises(InvalidInputError, match="keeps properties only"):
             await ns.declare_table(DeclareTableRequest(id=["t"], properties={"k": "v"}))
+        with pytest.raises(InvalidInputError, match=r"it is 247 characters long .* takes 246"):
+            await ns.declare_table(DeclareTableRequest(id=["a" * 123, "b" * 123]))
+        with pytest.raises(InvalidInputError, match=r"it is 245 characters long .* takes 244"):
+            await ns.create_namespace(CreateNamespaceRequest(id=["a" * 245]))
         with pytest.raises(InvalidInputError, match=r"letters, digits.*'a\$b' is not"):
             await ns.create_namespace(CreateNamespaceRequest(id=["a$b"]))
         await ns.declare_table(DeclareTableRequest(id=["t"]))

@@ -60,6 +60,7 @@ KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
 COMMON: ErrorTable = {
     "timeout": ServiceUnavailableError,
     "refused": ServiceUnavailableError,
+    "untrusted": ServiceUnavailableError,
     "disconnected": ServiceUnavailableError,
     "deadline": ServiceUnavailableError,
     "circuit": ServiceUnavailableError,

@@ -236,12 +236,12 @@ class DirectoryBackend(Backend):
 
 
 def _check_names(id: Id) -> None:
-    length = len(DELIMITER.join(id)) + (id.kind == "namespace")
-    if length > LONGEST:
+    # A namespace leaves room for a table in it.
+    longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
+    if len(DELIMITER.join(id)) > longest:
         raise InvalidInputError(
-            f"{id.kind} id of {length:,} characters, {str(id)[:80]}...: a directory catalog names folders by whole ids, "
-            f"of which file systems take {LONGEST} characters, delimiters included, and a namespace leaves one for its "
-            "tables; give shorter names"
+            f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it is {len(DELIMITER.join(id)):,} characters long with its "
+            f"delimiters, and a directory catalog, which names folders by it, takes {longest}"
         )
     for name in id:
         if not _PLAIN.fullmatch(name) or name in (".", ".."):

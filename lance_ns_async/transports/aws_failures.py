@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from socket import gaierror
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
+from lance_ns_async.transports.tls import UNTRUSTED
 from lance_ns_async.transports.unsaid import unsaid
 
 AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
@@ -180,6 +182,8 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Iterable[str | 
             return _answered(error.response, optional, secrets)
         case EndpointConnectionError() if not _was_refused(error):
             return Failure("disconnected", message=_lost(error))
+        case SSLError() if isinstance(error.kwargs.get("error"), ssl.SSLCertVerificationError):
+            return Failure("untrusted", message=f"{_told(error)}; {UNTRUSTED}", delivered=False)
         case EndpointConnectionError() | ConnectTimeoutError() | ProxyConnectionError() | SSLError():
             message = f"{_told(error)}; are endpoint and region right, and the server up?"
             return Failure("refused", message=message, delivered=False)

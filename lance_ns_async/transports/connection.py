@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from lance_ns_async.errors import Failure
 from lance_ns_async.transports.tdecoder import MalformedError
+from lance_ns_async.transports.tls import UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ class Connector:
         """A connection that calls can be made on; raises a Failure that says why no address gives one."""
         addresses = self._route.addresses
         problems = []
+        untrusted = 0
         # Others may pass over addresses meanwhile: each is tried once all the same.
         for address in (*addresses[self._first :], *addresses[: self._first]):
             try:
@@ -186,9 +188,12 @@ class Connector:
                 problems.append(f"{address}: no connection within {self._route.connect_timeout:g} s")
             except (OSError, UnicodeError, MalformedError) as e:
                 problems.append(f"{address}: {str(e) or type(e).__name__}")
+                untrusted += isinstance(e, ssl.SSLCertVerificationError)
             self.pass_over(address)
-        message = f"cannot connect to {'; '.join(problems)}; is the uri right and the server up?"
-        raise Failure("refused", message=message, delivered=False)
+        message = f"cannot connect to {'; '.join(problems)}"
+        if untrusted == len(addresses):
+            raise Failure("untrusted", message=f"{message}; {UNTRUSTED}", delivered=False)
+        raise Failure("refused", message=f"{message}; is the uri right and the server up?", delivered=False)
 
     def pass_over(self, address: Address) -> bool:
         """Tries another address first, next time; whether there is another and it was not so already."""

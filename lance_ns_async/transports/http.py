@@ -19,12 +19,13 @@ from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.auth import Tokens
-from lance_ns_async.transports.tls import tls_context
+from lance_ns_async.transports.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.unsaid import unsaid
 from lance_ns_async.transports.wire import (
     AiohttpWire,
     EncodedRequest,
     ResponseTooLargeError,
+    UntrustedError,
     WireClosedError,
     environment_proxy,
 )
@@ -132,9 +133,10 @@ class HttpTransport:
             raise InvalidInputError(str(e)) from e
         except httpx.UnsupportedProtocol as e:
             raise InvalidInputError(f"endpoint: {e}") from e
+        except UntrustedError as e:
+            raise Failure("untrusted", message=f"{e} ({_where(request)}); {UNTRUSTED}", delivered=False) from e
         except (httpx.ConnectError, httpx.ConnectTimeout) as e:
-            where = f"{request.url.scheme}://{request.url.netloc.decode()}"
-            message = f"{e} ({where}); is the endpoint right and the server up?"
+            message = f"{e} ({_where(request)}); is the endpoint right and the server up?"
             raise Failure("refused", message=message, delivered=False) from e
         except httpx.ProxyError as e:
             raise Failure(407, message=f"{e}; give the proxy's credentials in its URL", delivered=False) from e
@@ -268,6 +270,10 @@ def _proxy(settings: HttpSettings, url: str) -> str | None:
             "set the property to one, or to none"
         )
     return found
+
+
+def _where(request: EncodedRequest) -> str:
+    return f"{request.url.scheme}://{request.url.netloc.decode()}"
 
 
 def _was_turned_away(status: int) -> bool:

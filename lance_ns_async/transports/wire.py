@@ -26,6 +26,10 @@ class ResponseTooLargeError(httpx.TransportError):
     """The answer is longer than the limit it is read with."""
 
 
+class UntrustedError(httpx.ConnectError):
+    """The server shows a certificate that does not prove who it is."""
+
+
 class WireClosedError(httpx.TransportError):
     """The wire was closed before this request, or while it was to be sent again."""
 
@@ -89,6 +93,8 @@ class AiohttpWire(httpx.AsyncBaseTransport):
                     body = self._unpacked(body, answer.headers["Content-Encoding"])
                 headers = [pair for pair in answer.raw_headers if pair[0].lower() != b"content-encoding"]
                 return httpx.Response(answer.status, headers=headers, content=body)
+        except aiohttp.ClientConnectorCertificateError as e:
+            raise UntrustedError(_connect_message(e)) from e
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
             raise httpx.ConnectError(_connect_message(e)) from e
         except aiohttp.ClientHttpProxyError as e:

@@ -78,7 +78,7 @@ async def connected(
         "backoff_initial": "1ms",
         "backoff_max": "2ms",
     }
-    bound = {} if catalog.impl == "glue" else {"max_response_bytes": str(LIMIT)}
+    bound = {"max_response_bytes": str(LIMIT)}
     before = asyncio.all_tasks()
     given = {key: value for key, value in catalog.properties(url).items() if key not in without}
     async with AsyncNamespace.connect(catalog.impl, {**given, **limits, **bound, **(more or {})}) as ns:

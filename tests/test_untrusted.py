@@ -1,0 +1,36 @@
+"""Servers whose certificates prove nothing: each is asked once, and told how it can be trusted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from lance_namespace.errors import ServiceUnavailableError
+
+from tests.faults.asking import connected, declared, described, in_doubt
+from tests.faults.certificates import LONG_AGO, authority
+from tests.faults.server import Misbehaving
+from tests.faults.table import CATALOGS
+
+
+@pytest.mark.parametrize("impl", CATALOGS)
+@pytest.mark.parametrize(
+    ("who", "host", "until"),
+    [("others", "127.0.0.1", None), ("ours", "example.com", None), ("ours", "127.0.0.1", LONG_AGO)],
+)
+async def test_a_certificate_that_proves_nothing_is_looked_at_once(
+    impl: str, who: str, host: str, until: datetime | None
+) -> None:
+    catalog = CATALOGS[impl]()
+    more = {"ca_bundle": authority().bundle, **({"use_ssl": "true"} if impl == "hive3" else {})}
+    outcomes: list[str] = []
+    async with Misbehaving(catalog, tls=authority(who).server(host, until=until)) as server:
+        async with connected(catalog, server.url, repeats=3, more=more) as ns:
+            with ns.observe(lambda call: outcomes.append(call.outcome)):
+                for ask in (described, declared):
+                    found = await ask(ns, catalog.id("new"))
+                    assert type(found) is ServiceUnavailableError and not in_doubt(found), repr(found)
+                    assert "certificate verify failed" in str(found) and "ca_bundle" in str(found)
+                    assert "attempts" not in str(found)
+        assert not server.requests
+    assert outcomes == ["untrusted"] * 2
