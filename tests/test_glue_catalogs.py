@@ -166,7 +166,7 @@ def test_children_are_one_level_below(id: str, parent: str | None, is_one: bool)
 
 def test_a_server_that_is_not_aws_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def service(endpoint: str | None) -> Service:
-        return Service("glue", "us-east-1", endpoint, 1.0, 1.0, 1)
+        return Service("glue", "us-east-1", endpoint, 1.0, 1.0, 1, 1)
 
     assert service(None).is_aws and not service("http://127.0.0.1:1").is_aws
     monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", "http://127.0.0.1:1")

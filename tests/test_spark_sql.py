@@ -8,8 +8,8 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
-from lance_ns_async.spark import Location, Locations, Report
-from lance_ns_async.spark.sql import quoted, union, views
+from lance_ns_async.spark import Location, Locations, Report, union, views
+from lance_ns_async.spark.sql import quoted
 from lance_ns_async.spark.unions import MANY, branches, warn_of_chains
 
 
