@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lance_namespace.errors import (
+    InvalidInputError,
     LanceNamespaceError,
     NamespaceNotFoundError,
     ServiceUnavailableError,
@@ -104,12 +105,25 @@ class Described:
         return len(self.tables) + len(self.errors)
 
 
-def groups(ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
-    """The ids in groups to be described one after another: small at first, so that the first answers come soon."""
+def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
+    """The ids in groups to be described one after another: small at first, so that the first answers come soon.
+
+    Where the iterator fails, those before are a group, too.
+    """
     waiting, size = iter(ids), _FIRST_GROUP
-    while group := [id if isinstance(id, TableId) else TableId(id) for id in islice(waiting, size)]:
+    failed: InvalidInputError | None = None
+    while failed is None:
+        group: list[TableId] = []
+        try:
+            group.extend(islice(waiting, size))
+        except InvalidInputError as e:
+            failed = e
+        if not group:
+            break
         yield group
         size = min(2 * size, _LARGEST_GROUP)
+    if failed is not None:
+        raise failed
 
 
 def plan(

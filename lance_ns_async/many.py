@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async import bulk, derived, messages
+from lance_ns_async import bulk, derived
 from lance_ns_async.bulk import Described
 from lance_ns_async.listing import Listed, Lister, Wanted
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -31,9 +31,10 @@ class ManyTables(Session):
         the whole in seconds: what is not described by then fails with ServiceUnavailableError. `progress` is
         told how many more ids are settled.
         """
-        checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
+        checked = list(map(self._table, ids))
         with self._within(timeout):
-            return await self._describe_all(checked, max_in_flight, progress=progress)
+            workers = self._workers(max_in_flight)
+            return await bulk.describe_tables(self._backend, checked, max_in_flight=workers, progress=progress)
 
     async def stream_tables(
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
@@ -41,34 +42,32 @@ class ManyTables(Session):
         """Describes any number of tables in bounded memory; gives each id with what became of it, in their order.
 
         `ids` may be an endless iterator and is read as it goes on, in groups of at first 500 and later 5,000, each of
-        which is described as `describe_tables` does it. An id that cannot be one raises InvalidInputError before its
-        group is described.
+        which is described as `describe_tables` does it. An id that cannot be one raises InvalidInputError after the
+        answers for those before it.
 
         Costs about as many calls as `describe_tables` does where ids come in the order of the catalog's listings, as
         those of `iter_tables` do. Otherwise up to a call for each where catalogs list tables with their locations:
         what a listing has of other groups is not kept.
         """
         places: bulk.Places = {}
-        for group in bulk.groups(ids):
-            with self._within(None):
-                described = await self._describe_all(group, max_in_flight, places=places)
+        for group in self.id_groups(ids):
+            described = await self.describe_group(group, places, max_in_flight=max_in_flight)
             for id in group:
                 yield id, described.outcome(id)
             # Or it would be held while the next group is described.
             del described
 
-    async def _describe_all(
-        self,
-        ids: Sequence[TableId],
-        max_in_flight: int | None,
-        *,
-        progress: bulk.Progress | None = None,
-        places: bulk.Places | None = None,
+    def id_groups(self, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
+        """The ids in the groups that `stream_tables` describes; asks nobody."""
+        return bulk.groups(map(self._table, ids))
+
+    async def describe_group(
+        self, group: Sequence[TableId], places: bulk.Places, *, max_in_flight: int | None = None
     ) -> Described:
-        for id in ids:
-            messages.check_depth(id, self._backend.capabilities)
-        workers = self._workers(max_in_flight)
-        return await bulk.describe_tables(self._backend, ids, max_in_flight=workers, progress=progress, places=places)
+        """Describes one of them, with listings read on from the `places` where the group before has left them."""
+        with self._within(None):
+            workers = self._workers(max_in_flight)
+            return await bulk.describe_tables(self._backend, group, max_in_flight=workers, places=places)
 
     async def list_many(
         self,

@@ -53,7 +53,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.bulk import Described, Progress, groups
+from lance_ns_async.bulk import Described, Places, Progress
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.listing import Listed, Wanted
 from lance_ns_async.loop import BackgroundLoop, guard
@@ -258,8 +258,9 @@ class Namespace(SyncDataOperations):
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
     ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
         """See `AsyncNamespace.stream_tables`."""
-        for group in groups(ids):
-            described = self.describe_tables(group, max_in_flight=max_in_flight)
+        places: Places = {}
+        for group in self._open().client.id_groups(ids):
+            described = self._call(AsyncNamespace.describe_group, group, places, max_in_flight=max_in_flight)
             for id in group:
                 yield id, described.outcome(id)
 

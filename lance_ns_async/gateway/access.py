@@ -53,7 +53,9 @@ class Access:
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
         shown = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
         if not any(self._is_right(token.strip()) for token in shown if token is not None):
-            message = f"Unauthenticated: the gateway wants its token, as `Authorization: Bearer` or as `{TOKEN_HEADER}`"
+            where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
+            other = ", and the one that was shown is another" if any(shown) else ""
+            message = f"Unauthenticated: the gateway wants its token, as {where}{other}"
             raise Refused(401, ErrorCode.UNAUTHENTICATED, message, {"WWW-Authenticate": "Bearer"})
 
     def _is_right(self, token: str) -> bool:

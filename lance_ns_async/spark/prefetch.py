@@ -80,7 +80,9 @@ async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Lo
     errors = [*run.errors(), *run.unmatched()]
     locations = run.locations()
     if errors and ask.on_error == "raise":
-        raise one_error([error for _, error in errors], of=len(locations) + len(errors))
+        error = one_error([error for _, error in errors], of=len(locations) + len(errors))
+        error.add_note("on_error='report' leaves them out, and its report tells of each")
+        raise error
     remembered = sum(location.id in run.remembered for location in locations)
     took = monotonic() - started
     return Locations(locations, report(len(locations), errors, seconds=took, calls=seconds, remembered=remembered))

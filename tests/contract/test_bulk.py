@@ -6,7 +6,7 @@ import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
-from lance_ns_async import AsyncNamespace
+from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
@@ -46,6 +46,15 @@ async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncName
     described = await ns.describe_tables(ids)
     assert [became for _, became in found[::2]] == [described.tables[id] for id in ids[::2]]
     assert isinstance(found[1][1], TableNotFoundError) and found[3] == found[0]
+
+
+async def test_a_stream_answers_what_is_before_an_id_that_can_be_none(ns: AsyncNamespace, home: Home) -> None:
+    good = home.tables("a", "b")
+    found: list[TableId] = []
+    with pytest.raises(InvalidInputError):
+        async for id, _ in ns.stream_tables([*good, [*home.id, ""], *good]):
+            found.append(id)
+    assert found == good
 
 
 async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, home: Home) -> None:
