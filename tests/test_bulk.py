@@ -358,11 +358,11 @@ def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
 def test_groups_begin_small_and_are_read_as_they_are_wanted() -> None:
     read: list[int] = []
 
-    def ids() -> Iterator[list[str]]:
+    def ids() -> Iterator[TableId]:
         for n in itertools.count():
             read.append(n)
-            yield ["db", f"t{n}"]
+            yield TableId(["db", f"t{n}"])
 
     sizes = [len(group) for group in itertools.islice(groups(ids()), 7)]
     assert sizes == [500, 1000, 2000, 4000, 5000, 5000, 5000] and len(read) == sum(sizes)
-    assert list(groups([])) == [] and [*groups([["a", "b"]])] == [[TableId(["a", "b"])]]
+    assert list(groups([])) == [] and [*groups([TableId(["a", "b"])])] == [[TableId(["a", "b"])]]
