@@ -32,7 +32,7 @@ def plot(found: Mapping[Key, Sequence[Run]], path: Path) -> None:
     for axes, latency in zip(panels, latencies, strict=True):
         plot_latency(axes, found, latency)
     panels[0].set_ylabel("seconds until planned")
-    panels[0].legend(fontsize=8)
+    panels[-1].legend(fontsize=8)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
