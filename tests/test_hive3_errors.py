@@ -176,7 +176,7 @@ async def test_a_read_that_fails_on_its_way_is_unavailable(server: FakeHive, fau
 
 def test_every_entry_of_the_error_table_is_known() -> None:
     """Those that come from no method's exception, and those that the answers above give."""
-    met = {"timeout", "refused", "disconnected", "deadline", "circuit"}
+    met = {"timeout", "refused", "untrusted", "disconnected", "deadline", "circuit"}
     wire = met | {"mismatch", "unauthenticated", "UNKNOWN_METHOD"}
     told = {code if isinstance(code, str | int) else code[0] for code in HIVE_ERRORS} - wire
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
