@@ -119,6 +119,8 @@ def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch
     """The batch in the columns wanted; raises TableSchemaValidationError for a value that cannot be in one."""
     import pyarrow as pa
 
+    from lance_ns_async.tables.alignment import aligned
+
     arrays = []
     for field in want:
         try:
@@ -128,7 +130,7 @@ def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch
         if _has_null(array, field):
             raise _unfit(table, field, "there is a null in it, and it allows none")
         arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=want)
+    return aligned(pa.RecordBatch.from_arrays(arrays, schema=want))
 
 
 def _with_offsets(array: pa.Array) -> pa.Array:

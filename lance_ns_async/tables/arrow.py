@@ -7,11 +7,13 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.tables.alignment import aligned, aligned_reader
+
 _FILE_MAGIC = b"ARROW1"
 
 
 def rows(request_data: object) -> pa.Table:
-    """The rows of an IPC stream, checked, for nobody else will; without a copy where the stream is not compressed."""
+    """The rows of an IPC stream, checked, for nobody else will; mostly without a copy if it is not compressed."""
     if not isinstance(request_data, bytes | bytearray | memoryview | pa.Buffer):
         raise InvalidInputError(
             f"request_data: it is bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
@@ -26,7 +28,7 @@ def rows(request_data: object) -> pa.Table:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as e:
         raise InvalidInputError(f"request_data: it is no Arrow IPC stream ({e})") from e
-    return table
+    return aligned(table)
 
 
 def file(table: pa.Table) -> bytes:
@@ -40,10 +42,14 @@ def file(table: pa.Table) -> bytes:
 
 def readable(data: object) -> Any:
     """The data as something that tells its schema before it is read."""
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return aligned(data)
+    if isinstance(data, pa.RecordBatchReader):
+        return aligned_reader(data)
     if isinstance(getattr(data, "schema", None), pa.Schema):
         return data
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        return aligned_reader(pa.RecordBatchReader.from_stream(data))
     raise InvalidInputError(
         f"data: {type(data).__name__} is no Arrow data; give a pyarrow table, reader or dataset, or a data frame that "
         "can be read as an Arrow stream"

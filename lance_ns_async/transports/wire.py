@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -54,6 +54,15 @@ class EncodedRequest(httpx.Request):
         return httpx.URL(self.text)
 
 
+class WholeResponse(httpx.Response):
+    """An answer whose body is here already, which httpx itself takes a while to find out."""
+
+    def __init__(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        super().__init__(status, headers=headers, stream=httpx.ByteStream(body))
+        self._content = body
+        self.is_closed = self.is_stream_consumed = True
+
+
 class AiohttpWire(httpx.AsyncBaseTransport):
     """Sends each request once over a pooled connection and reads the whole answer, up to a limit.
 
@@ -92,7 +101,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
                 if "Content-Encoding" in answer.headers:
                     body = self._unpacked(body, answer.headers["Content-Encoding"])
                 headers = [pair for pair in answer.raw_headers if pair[0].lower() != b"content-encoding"]
-                return httpx.Response(answer.status, headers=headers, content=body)
+                return WholeResponse(answer.status, headers, body)
         except aiohttp.ClientConnectorCertificateError as e:
             raise UntrustedError(_connect_message(e)) from e
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:

@@ -1,0 +1,59 @@
+"""Arrow values at addresses that Lance takes: it panics over wide ones that lie at a multiple of 8 bytes, not of 16.
+
+Arrow's own formats allow that, so what comes out of an IPC stream may lie so.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pyarrow as pa
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+_USUAL = 8
+_WIDE = 16
+"""Bytes, of which a decimal's address is to be a multiple."""
+
+
+def aligned(rows: Rows) -> Rows:
+    """The same rows; what Lance does not take as it lies is copied."""
+    columns = rows.columns
+    moved = [_column(column) for column in columns]
+    if all(new is old for new, old in zip(moved, columns, strict=True)):
+        return rows
+    return type(rows).from_arrays(moved, schema=rows.schema)
+
+
+def aligned_reader(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """A reader of the same rows, aligned; itself where no column has wide values."""
+    if not any(_has_wide(field.type) for field in reader.schema):
+        return reader
+    return pa.RecordBatchReader.from_batches(reader.schema, map(aligned, reader))
+
+
+def _column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    if isinstance(column, pa.Array):
+        return _array(column)
+    chunks = column.chunks
+    moved = [_array(chunk) for chunk in chunks]
+    if all(new is old for new, old in zip(moved, chunks, strict=True)):
+        return column
+    return pa.chunked_array(moved, column.type)
+
+
+def _array(array: pa.Array) -> pa.Array:
+    step = _WIDE if _has_wide(array.type) else _USUAL
+    if all(buffer is None or buffer.address % step == 0 for buffer in array.buffers()):
+        return array
+    # What is made of several arrays lies in memory of its own.
+    return pa.concat_arrays([array[:0], array])
+
+
+def _has_wide(type: pa.DataType) -> bool:
+    """Whether there are decimals in it, at whatever depth."""
+    if isinstance(type, pa.BaseExtensionType):
+        return _has_wide(type.storage_type)
+    if pa.types.is_decimal128(type) or pa.types.is_decimal256(type):
+        return True
+    return any(_has_wide(type.field(n).type) for n in range(type.num_fields))
