@@ -103,8 +103,8 @@ PHRASES: Mapping[type[LanceNamespaceError], str] = {
 }
 
 
-_LONGEST = 600
-"""How many characters of an id are shown."""
+_LONGEST_ID, _LONGEST_MESSAGE = 600, 1000
+"""How many characters of an id, and of what a server says, are shown."""
 
 
 class NotALanceTableError(InvalidInputError):
@@ -122,6 +122,7 @@ class Failure(Exception):
         delivered: bool | None = None,
         transient: bool = False,
     ) -> None:
+        message = shortened(message, _LONGEST_MESSAGE)
         super().__init__(message)
         self.codes = codes
         """From the most to the least specific."""
@@ -155,6 +156,11 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     return cls(f"{PHRASES.get(cls, cls.__name__)}: {_on_one_line(named)} ({operation}: {failure.message}{attempts})")
 
 
+def shortened(text: str, most: int) -> str:
+    """The first `most` characters of a text; one that is cut says so."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def without_source(text: str) -> str:
     """What pylance says, without where in its own source it says so."""
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
@@ -163,5 +169,5 @@ def without_source(text: str) -> str:
 def _on_one_line(subject: Id) -> str:
     """The subject on one line; calls that are about no object in particular are about the root."""
     text = str(subject) if subject else "the catalog"
-    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    shown = shortened(text, _LONGEST_ID)
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode()

@@ -29,7 +29,7 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.errors import PHRASES, without_source
+from lance_ns_async.errors import PHRASES, shortened, without_source
 from lance_ns_async.model import Table
 
 _LONGEST = 400
@@ -109,4 +109,4 @@ def _told(raw: str) -> str:
     text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
     # Some texts go on with the whole schema in Rust's own words.
     text = re.sub(r":? ?Schema \{.*", "", text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return shortened(text, _LONGEST)

@@ -17,7 +17,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
-from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for
+from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened
 from lance_ns_async.hedging import hedged
 from lance_ns_async.model import Id
 from lance_ns_async.observing import Call, Observer, Observers
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 _LASTING = ("circuit", "untrusted")
 """Failures of a server that is not available, and will not be soon: none of these calls is sent again."""
+
+_LONGEST_CODE = 100
+"""How many characters of what a server calls a failure are logged and traced."""
 
 _UNDO_SECONDS = 30.0
 """How long putting right what failed may take, beyond the operation's own time."""
@@ -175,7 +178,7 @@ class Caller:
             told, became = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
-            told, became = str(failure.codes[0]), self._became(failure, subject, operation)
+            told, became = shortened(str(failure.codes[0]), _LONGEST_CODE), self._became(failure, subject, operation)
             raise
         except LanceNamespaceError as error:
             told, became = type(error).__name__, Outcome.ANSWERED

@@ -6,9 +6,12 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# How long an example takes tells of the machine, not of the code.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("untimed")
+# How long an example takes tells of the machine, not of the code. The same ones each time, so that a test that fails
+# tells of the change; `random` looks for new ones.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("steady", untimed, derandomize=True)
+settings.register_profile("random", untimed)
+settings.load_profile("steady")
 
 # A shell starts what it puts into the background deaf to interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -287,3 +287,11 @@ async def _raised(make: Callable[[], Exception]) -> tuple[type[LanceNamespaceErr
         await transport.call(work, subject=TABLE, operation="op")
     assert isinstance(raised.value.__cause__, Failure)
     return raised.type, str(raised.value)
+
+
+def test_what_a_server_says_is_cut() -> None:
+    failure = Failure(500, message="x" * 5000)
+    assert failure.message == "x" * 1000 + "..."
+    failure.attempts = 3
+    text = str(error_for(failure, TABLE, "describe_table", HTTP_ERRORS))
+    assert text.endswith("...; 3 attempts)") and len(text) < 1100

@@ -201,7 +201,8 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Iterable[str | 
 
 def _answered(response: Mapping[str, Any], optional: bool, secrets: Iterable[str | None]) -> Failure:
     error, about = response.get("Error", {}), response.get("ResponseMetadata", {})
-    code, status = str(error.get("Code", "")), about.get("HTTPStatusCode", 0)
+    code = _first_line(unsaid(str(error.get("Code", "")), secrets))
+    status = about.get("HTTPStatusCode", 0)
     headers = about.get("HTTPHeaders", {})
     request = about.get("RequestId")
     message = _first_line(unsaid(str(error.get("Message") or "no message"), secrets))

@@ -41,9 +41,6 @@ _NOT_HERE = (404, 405, 501)
 _SHOWN = 200
 """How many characters of an answer nobody understands are shown."""
 
-_LONGEST = 1000
-"""How many characters of an error's message are shown."""
-
 
 class HttpTransport:
     """Makes calls on one HTTP API: JSON in, a decoded value out."""
@@ -178,11 +175,10 @@ class HttpTransport:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
         if (request_id := response.headers.get("x-request-id")) is not None:
             message = f"{message} (X-Request-ID {request_id[:_SHOWN]})"
-        told = unsaid(message, self._sent(request))
         return Failure(
             *codes,
             status,
-            message=f"HTTP {status}: {told if len(told) <= _LONGEST else f'{told[:_LONGEST]}...'}",
+            message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
             retry_after=_retry_after(response.headers.get("retry-after")),
             delivered=False if _was_turned_away(status) else None,
         )

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lance_ns_async.errors import shortened
 from lance_ns_async.transports.tdecoder import (
     BOOL,
     I16,
@@ -142,8 +143,7 @@ class Reply:
 
 def on_one_line(message: str) -> str:
     """A server's message on one line and in part: some tell their SQL."""
-    told = " ".join(message.split())
-    return told if len(told) <= _MOST_SAID else f"{told[:_MOST_SAID]}..."
+    return shortened(" ".join(message.split()), _MOST_SAID)
 
 
 def _named(method: str, sequence: int) -> bytes:

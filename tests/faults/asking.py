@@ -18,6 +18,7 @@ from tests.faults.answers import ERROR_FORMS, RIGHT, STATUSES, WAITS
 from tests.faults.aws import AWS
 from tests.faults.backends import FINE, SECRET, Catalog
 from tests.faults.bodies import BROKEN, LIMIT, NO_ANSWERS
+from tests.faults.server import PATIENCE
 from tests.faults.table import Expected, Fault, Then
 from tests.faults.thrift import THRIFT
 
@@ -38,13 +39,12 @@ GROUPS: Sequence[tuple[str, Sequence[Fault]]] = (
 CELLS = [(fault, impl) for _, faults in GROUPS for fault in faults for impl in fault.cells]
 
 
-def cells(*then: Then, right: bool = False, slow: bool = True) -> pytest.MarkDecorator:
+def cells(*then: Then, right: bool = False) -> pytest.MarkDecorator:
     """A test of each catalog and each fault after which that is sent again; with `right` also of harmless ones."""
     found = [
         pytest.param(fault, impl, id=f"{impl}: {fault.name}")
         for fault, impl in CELLS
-        if (slow or not fault.slow)
-        and (right if (expected := fault.cells[impl].expected) is None else expected.then in then)
+        if (right if (expected := fault.cells[impl].expected) is None else expected.then in then)
     ]
     return pytest.mark.parametrize(("fault", "impl"), found)
 
@@ -54,10 +54,9 @@ ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
 ATTEMPTS = 3
 """How often a call is sent that may be sent again."""
 
-_NET = 10.0
-"""Seconds in which whatever is asked for has an end."""
+_NET = 300.0
+"""Seconds in which whatever is asked for has an end, those that a server lets pass included."""
 
-_PATIENT, _QUICK = "5s", "300ms"
 _DOUBT = "whether it took effect is unknown"
 
 
@@ -66,14 +65,13 @@ async def connected(
     catalog: Catalog,
     url: str,
     *,
-    slow: bool = False,
     repeats: int = 0,
     without: Collection[str] = (),
     more: Mapping[str, str] | None = None,
 ) -> AsyncIterator[AsyncNamespace]:
-    """A namespace of the catalog at `url`; of one that is `slow`, not much is expected any more."""
+    """A namespace of the catalog at `url`."""
     limits = {
-        "attempt_timeout": _QUICK if slow else _PATIENT,
+        "attempt_timeout": f"{PATIENCE}s",
         "max_retries": str(repeats),
         "backoff_initial": "1ms",
         "backoff_max": "2ms",

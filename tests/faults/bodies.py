@@ -96,19 +96,19 @@ BROKEN: Sequence[Fault] = (
     fault("`Content-Length` too long", Deed(_longer, "close"), LOST),
     fault("a chunk cut off", Deed(_cut_chunk, "close"), LOST),
     fault("a chunk without a length", Deed(_bad_chunk, "close"), LOST),
-    with_thrift(fault("no answer", Deed(_nothing, "hang"), SILENT, slow=True), Deed(_nothing, "hang"), SILENT),
+    with_thrift(fault("no answer", Deed(_nothing, "hang"), SILENT), Deed(_nothing, "hang"), SILENT),
     with_thrift(
-        fault("an answer that stops", Deed(_within, "hang"), SILENT, slow=True),
+        fault("an answer that stops", Deed(_within, "hang"), SILENT),
         Deed(_within, "hang"),
         SILENT,
     ),
     with_thrift(
-        fault("a byte now and then", Deed(_same, "drip"), SILENT, slow=True),
+        fault("a byte now and then", Deed(_same, "drip"), SILENT),
         Deed(_same, "drip"),
         SILENT,
     ),
     fault("`Content-Length` over the limit", body(b" " * (LIMIT + 1)), _TOO_LONG),
-    fault("a body over the limit, of unknown length", Deed(_endless, "hang"), _TOO_LONG),
+    fault("a body over the limit, of unknown length", Deed(_endless), _TOO_LONG),
     fault("a body that unpacks to over the limit", Deed(_bomb), _TOO_LONG, glue=NO_AWS),
 )
 """Answers that do not come whole, or not in bounds."""

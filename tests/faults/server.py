@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.clock import pass_time
 from tests.fakes.sockets import Server, reset
 from tests.faults.backends import Catalog
 
 End = Literal["keep", "close", "reset", "hang", "drip"]
-"""What becomes of the connection: it goes on, ends, is reset, nothing more is said, or a byte now and then."""
+"""What becomes of the connection: it goes on, ends, is reset, nothing more is said, or a byte a second."""
 
 Words = Callable[[bytes], bytes]
 """What is said, made of the answer that would be right."""
@@ -21,7 +22,8 @@ Words = Callable[[bytes], bytes]
 _NET = 5.0
 """Seconds in which a client that was closed must have let go of its connections."""
 
-_DRIP = 0.01
+PATIENCE = 5
+"""Seconds that an attempt may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,6 @@ class Deed:
 
     words: Words
     then: End = "keep"
-
-
-SILENCE = Deed(lambda right: b"", "hang")
-"""No answer, to what was heard."""
 
 
 class Misbehaving(Server):
@@ -124,7 +122,7 @@ async def _done(deed: Deed, words: bytes, reader: StreamReader, writer: StreamWr
             if reader.at_eof() or writer.is_closing():
                 break
             writer.write(words[at : at + 1])
-            await asyncio.sleep(_DRIP)
+            await pass_time(1)
         return False
     writer.write(words)
     await writer.drain()
@@ -137,5 +135,6 @@ async def _done(deed: Deed, words: bytes, reader: StreamReader, writer: StreamWr
         case "reset":
             reset(writer)
         case "hang":
+            await pass_time(PATIENCE)
             await reader.read()
     return False

@@ -51,8 +51,6 @@ class Fault:
 
     name: str
     cells: Mapping[str, Cell]
-    slow: bool = False
-    """Whether only time tells that there is no answer."""
     lists: bool = True
     """Whether a listing that it befalls ends as a describe does."""
 
@@ -68,29 +66,28 @@ def fault(
     deed: Deed,
     http: Expected | None,
     *,
-    slow: bool = False,
     lists: bool = True,
     **own: Expected | None,
 ) -> Fault:
     """A fault of all that speak HTTP, Glue included; `own` is what others of them make of it."""
     cells = {impl: Cell(deed, own.get(impl, http)) for impl in (*HTTP, "glue")}
-    return Fault(name, cells, slow, lists)
+    return Fault(name, cells, lists)
 
 
 def with_thrift(given: Fault, deed: Deed, expected: Expected | None) -> Fault:
     """The same fault on a metastore, too."""
-    return Fault(given.name, {**given.cells, "hive3": Cell(deed, expected)}, given.slow, given.lists)
+    return Fault(given.name, {**given.cells, "hive3": Cell(deed, expected)}, given.lists)
 
 
 def without_glue(given: Fault) -> Fault:
     """The same fault, but on Glue, whose answers nobody bounds but the attempt's time."""
     cells = {impl: cell for impl, cell in given.cells.items() if impl != "glue"}
-    return Fault(given.name, cells, given.slow, given.lists)
+    return Fault(given.name, cells, given.lists)
 
 
-def alone(impl: str, name: str, deed: Deed, expected: Expected | None, *, slow: bool = False) -> Fault:
+def alone(impl: str, name: str, deed: Deed, expected: Expected | None) -> Fault:
     """A fault of one catalog's wire."""
-    return Fault(name, {impl: Cell(deed, expected)}, slow)
+    return Fault(name, {impl: Cell(deed, expected)})
 
 
 LOST = Expected(ServiceUnavailableError, "the connection was lost", "reads")

@@ -7,8 +7,8 @@ import pytest
 from tests.faults.answers import answer
 from tests.faults.asking import ANY, ATTEMPTS, cells, check, connected, described, listed
 from tests.faults.backends import FINE, location
-from tests.faults.server import SILENCE, Misbehaving
-from tests.faults.table import CATALOGS, HTTP, SILENT, Fault
+from tests.faults.server import Misbehaving
+from tests.faults.table import CATALOGS, HTTP, Fault
 
 
 @cells(right=True)
@@ -24,30 +24,21 @@ async def test_a_read_says_what_is_wrong(fault: Fault, impl: str) -> None:
     # What cannot help is not sent again, whatever the limits.
     repeats = 0 if expected.then in ("again", "reads") else 9
     async with Misbehaving(catalog, deed) as server:
-        async with connected(catalog, server.url, slow=fault.slow, repeats=repeats) as ns:
+        async with connected(catalog, server.url, repeats=repeats) as ns:
             check(await described(ns, catalog.id("t0")), expected)
             assert len(server.asked) == 1
-            if fault.lists and not fault.slow:
+            if fault.lists:
                 found = await listed(ns, catalog.id("t0"))
                 assert type(found) is expected.error, repr(found)
 
 
-@cells("again", "reads", slow=False)
+@cells("again", "reads")
 async def test_a_read_is_sent_again_where_that_may_help(fault: Fault, impl: str) -> None:
     catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
     async with Misbehaving(catalog, deed) as server:
         async with connected(catalog, server.url, repeats=ATTEMPTS - 1) as ns:
             check(await described(ns, catalog.id("t0")), expected, attempts=ATTEMPTS)
         assert len(server.asked) == ATTEMPTS
-
-
-@pytest.mark.parametrize("impl", CATALOGS)
-async def test_a_read_that_nobody_answers_is_sent_again(impl: str) -> None:
-    catalog = CATALOGS[impl]()
-    async with Misbehaving(catalog, SILENCE) as server:
-        async with connected(catalog, server.url, slow=True, repeats=1) as ns:
-            check(await described(ns, catalog.id("t0")), SILENT, attempts=2)
-        assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize("impl", [*HTTP, "glue"])

@@ -41,7 +41,7 @@ def _check_fine(catalog: Catalog, found: Described, server: Misbehaving) -> None
         assert sum(name.encode() in request for request in server.requests) == 1, name
 
 
-@cells(*ANY, right=True, slow=False)
+@cells(*ANY, right=True)
 async def test_a_fault_spoils_no_other_table(fault: Fault, impl: str) -> None:
     catalog, cell = CATALOGS[impl](), fault.cells[impl]
     async with Misbehaving(catalog, cell.deed, at=WICKED.encode()) as server:
@@ -57,7 +57,7 @@ async def test_a_fault_spoils_no_other_table(fault: Fault, impl: str) -> None:
         _check_fine(catalog, found, server)
 
 
-@cells("again", "reads", slow=False)
+@cells("again", "reads")
 async def test_a_fault_that_passes_costs_no_more_than_itself(fault: Fault, impl: str) -> None:
     catalog, (deed, _) = CATALOGS[impl](), fault.on(impl)
     async with Misbehaving(catalog, deed, at=WICKED.encode(), times=3) as server:
@@ -94,7 +94,7 @@ async def test_who_is_refused_midway_asks_no_more(impl: str) -> None:
 async def test_a_server_that_keeps_one_waiting_holds_up_no_other_table(impl: str, then: End) -> None:
     catalog = CATALOGS[impl]()
     async with Misbehaving(catalog, Deed(lambda right: right[:100], then), at=WICKED.encode()) as server:
-        async with connected(catalog, server.url, more={"attempt_timeout": "500ms"}) as ns:
+        async with connected(catalog, server.url) as ns:
             found = await _described(catalog, ns)
     assert set(found.errors) == {catalog.id(name, WICKED) for name in _WICKED}
     assert {type(error) for error in found.errors.values()} == {ServiceUnavailableError}

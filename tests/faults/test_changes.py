@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from lance_namespace import DeclareTableResponse
-from lance_namespace.errors import ServiceUnavailableError
 
 from tests.faults.asking import ATTEMPTS, cells, connected, declared, described, in_doubt, place_of
-from tests.faults.server import SILENCE, Misbehaving
+from tests.faults.server import Misbehaving
 from tests.faults.table import CATALOGS, Fault
 
 
-@cells("reads", "doubt", "void", right=True, slow=False)
+@cells("reads", "doubt", "void", right=True)
 async def test_a_change_that_was_made_is_found_and_not_made_again(fault: Fault, impl: str) -> None:
     catalog = CATALOGS[impl]()
     new = catalog.id("new")
@@ -23,7 +21,7 @@ async def test_a_change_that_was_made_is_found_and_not_made_again(fault: Fault, 
         assert server.writes == 1
 
 
-@cells("reads", "doubt", slow=False)
+@cells("reads", "doubt")
 async def test_a_change_that_may_have_been_made_is_in_doubt(fault: Fault, impl: str) -> None:
     catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
     async with Misbehaving(catalog, deed, only=catalog.is_write) as server:
@@ -33,7 +31,7 @@ async def test_a_change_that_may_have_been_made_is_in_doubt(fault: Fault, impl: 
         assert expected.words in str(found) and server.writes == 1
 
 
-@cells("reads", "doubt", slow=False)
+@cells("reads", "doubt")
 async def test_a_change_that_nobody_can_look_up_is_in_doubt(fault: Fault, impl: str) -> None:
     catalog, (deed, expected) = CATALOGS[impl](), fault.on(impl)
     async with Misbehaving(catalog, deed, acts=True) as server:
@@ -66,17 +64,3 @@ async def test_a_change_that_was_put_off_is_sent_again(fault: Fault, impl: str) 
             made = await declared(ns, new)
             assert isinstance(made, DeclareTableResponse), made
         assert server.writes == ATTEMPTS + 1
-
-
-@pytest.mark.parametrize("impl", CATALOGS)
-@pytest.mark.parametrize("acts", [True, False])
-async def test_a_change_that_nobody_answers_is_looked_up(impl: str, acts: bool) -> None:
-    catalog = CATALOGS[impl]()
-    async with Misbehaving(catalog, SILENCE, only=catalog.is_write, acts=acts) as server:
-        async with connected(catalog, server.url, slow=True, repeats=9) as ns:
-            found = await declared(ns, catalog.id("new"))
-        if acts:
-            assert isinstance(found, DeclareTableResponse), found
-        else:
-            assert isinstance(found, ServiceUnavailableError) and in_doubt(found), repr(found)
-        assert server.writes == 1

@@ -38,7 +38,7 @@ async def _many(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
 
 
 async def _many_for_a_while(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    listed = await ns.list_many([parent], timeout=0.5)
+    listed = await ns.list_many([parent], timeout=1)
     return [id.name for id in listed.raise_for_errors().tables[parent]]
 
 
@@ -76,7 +76,7 @@ async def test_a_circle_is_noticed_after_one_round(impl: str, ask: Ask, tokens: 
 async def test_a_listing_without_end_ends_with_the_operation(impl: str, ask: Ask) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, (([], f"{i}") for i in count()))
-    found, pages = await _asked(catalog, server, ask, {"operation_timeout": "500ms"})
+    found, pages = await _asked(catalog, server, ask, {"operation_timeout": "1s"})
     assert isinstance(found, ServiceUnavailableError) and pages > 2
 
 
