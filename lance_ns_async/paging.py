@@ -11,9 +11,13 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import InternalError, InvalidInputError
 
+from lance_ns_async.errors import shortened
 from lance_ns_async.model import Page
 
 T = TypeVar("T")
+
+_LONGEST_TOKEN = 200
+"""How many characters of a page token are shown."""
 
 Fetch = Callable[[str | None], Awaitable[Page[T]]]
 """Gives the page of a token; None asks for the first."""
@@ -77,6 +81,12 @@ def decode_token(page_token: str | None) -> Any:
         raise foreign_token(page_token) from e
 
 
+def endless(listing: str, token: str) -> InternalError:
+    """What is to be said of a catalog's listing in which a page token came twice."""
+    told = shortened(token, _LONGEST_TOKEN)
+    return InternalError(f"Internal error: the catalog's {listing} does not end: page token {told!r} came twice")
+
+
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
     """Each page from `token` on, with the token it was asked with; a token that repeats is an InternalError."""
     seen = {token}
@@ -87,7 +97,7 @@ async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tupl
         if token is None:
             return
         if token in seen:
-            raise InternalError(f"the catalog's listing does not end: page token {token!r} came twice")
+            raise endless("listing", token)
         seen.add(token)
 
 

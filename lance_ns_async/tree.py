@@ -14,7 +14,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.concurrency import each
 from lance_ns_async.listing import Lister
 from lance_ns_async.model import NamespaceId, Page, TableId
-from lance_ns_async.paging import check_limit, decode_token, encode_token, foreign_token, keep_all, take
+from lance_ns_async.paging import check_limit, decode_token, encode_token, endless, foreign_token, keep_all, take
 
 Kind = Literal["tables", "namespaces"]
 
@@ -30,7 +30,7 @@ class _Visit:
 
     def following(self, token: str) -> _Visit:
         if token in self.seen:
-            raise InternalError(f"the catalog's listing of {self.at} does not end: page token {token!r} came twice")
+            raise endless(f"listing of {self.at}", token)
         self.seen.add(token)
         return _Visit(self.at, self.kind, token, self.seen)
 
