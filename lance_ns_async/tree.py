@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lance_namespace.errors import InternalError, NamespaceNotFoundError
+from lance_namespace.errors import NamespaceNotFoundError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.concurrency import each

@@ -75,8 +75,20 @@ def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
     assert locations[ids[0]] is locations["db.a"] is locations["db$a"] is locations[["db", "a"]]
     assert locations["db$b.v2"].location == "/lake/b.lance"
     assert TableId(["db", "nix"]) not in locations
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"db\$nix is not among these 3 locations'"):
         locations["db.nix"]
+
+
+def test_what_could_not_be_resolved_is_told_when_it_is_looked_up() -> None:
+    denied = Problem(TableId(["db", "b"]), "Permission denied: no")
+    searched = Problem(NamespaceId(["db", "c"]), "Namespace not found: db$c")
+    locations = Locations([location("db", "a")], Report(1, missing=(searched,), denied=(denied,)))
+    with pytest.raises(KeyError, match=r"db\$b is not among these 1 locations: Permission denied: no"):
+        locations["db.b"]
+    with pytest.raises(InvalidInputError, match=r"select: .* locations: Permission denied: no"):
+        locations.select("db.b")
+    with pytest.raises(KeyError, match="locations'"):
+        locations["db.c"]
 
 
 @pytest.mark.parametrize("key", ["", "$", "db..a", "db.*", [], [""], ["db", 1], 1, None])

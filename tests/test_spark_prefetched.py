@@ -20,6 +20,7 @@ from lance_namespace import (
     ListNamespacesRequest,
     ListTablesRequest,
     NamespaceExistsRequest,
+    RenameTableRequest,
     TableExistsRequest,
 )
 from lance_namespace.errors import (
@@ -111,6 +112,18 @@ async def test_a_table_is_asked_for_anew_once_it_may_have_moved(lake: Lake, over
     assert namespace.answered == 0
     await describe(namespace, "db", "u")
     assert namespace.answered == 1
+
+
+async def test_both_names_of_a_renamed_table_are_asked_for_anew(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    lake.write("u")
+    namespace = over(lake.prefetch())
+    lake.calls.clear()
+    with pytest.raises(UnsupportedOperationError):
+        await namespace.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
+    for name in ("t", "u"):
+        await describe(namespace, "db", name)
+    assert namespace.answered == 0
 
 
 async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over: Make) -> None:

@@ -79,17 +79,22 @@ class Locations(Mapping[TableId, Location]):
     """The locations of many tables, by their ids and in the order they were asked for.
 
     Immutable. Pickle, JSON, Arrow and Spark's form leave the storage options out unless they are asked for.
-    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it.
+    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it; the KeyError of one that
+    could not be resolved says why.
     """
 
     report: Report
     """What else was asked for and is not here."""
     _by_id: Mapping[TableId, Location]
+    _reasons: Mapping[TableId, str]
+    """Why those are not here that were asked for."""
     _carries_secrets: bool
 
     def __init__(self, locations: Iterable[Location], report: Report) -> None:
         object.__setattr__(self, "report", report)
         object.__setattr__(self, "_by_id", {location.id: location for location in locations})
+        reasons = {problem.subject: problem.reason for problem in report.problems if type(problem.subject) is TableId}
+        object.__setattr__(self, "_reasons", reasons)
         object.__setattr__(self, "_carries_secrets", False)
 
     def __getitem__(self, id: str | Iterable[str]) -> Location:
@@ -98,7 +103,9 @@ class Locations(Mapping[TableId, Location]):
         except (InvalidInputError, TypeError) as e:
             # What can be no id is not here either, so `in` and `get` answer for it.
             raise KeyError(id) from e
-        return self._by_id[wanted]
+        if (found := self._by_id.get(wanted)) is None:
+            raise KeyError(self._lacks(wanted))
+        return found
 
     def __iter__(self) -> Iterator[TableId]:
         return iter(self._by_id)
@@ -114,7 +121,7 @@ class Locations(Mapping[TableId, Location]):
         wanted = Wanted.read(what)
         strangers = [id for id in wanted.ids if id not in self._by_id]
         if strangers:
-            raise InvalidInputError(f"select: {strangers[0]} is not among these {len(self)} locations")
+            raise InvalidInputError(f"select: {self._lacks(strangers[0])}")
         named = frozenset(wanted.ids)
         chosen = (
             location
@@ -123,6 +130,10 @@ class Locations(Mapping[TableId, Location]):
         )
         found = Locations(chosen, self.report)
         return found.with_secrets() if self._carries_secrets else found
+
+    def _lacks(self, id: TableId) -> str:
+        reason = self._reasons.get(id)
+        return f"{id} is not among these {len(self)} locations" + (f": {reason}" if reason else "")
 
     def with_secrets(self) -> Locations:
         """The same, but its pickle keeps the storage options: keep that where they may be seen."""

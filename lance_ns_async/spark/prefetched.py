@@ -34,7 +34,6 @@ MOVING = frozenset(
         "deregister_table",
         "drop_table",
         "register_table",
-        "rename_table",
     }
 )
 """Operations after which a table may be elsewhere, or nowhere."""
@@ -110,7 +109,10 @@ class Prefetched:
             raise
         finally:
             # Whatever came of it: an error does not mean that nothing was done.
-            if operation in MOVING:
+            if operation == "rename_table":
+                parent = request.new_namespace_id or request.id[:-1]
+                self._evict([TableId(request.id), TableId([*parent, request.new_table_name])])
+            elif operation in MOVING:
                 self._evict([TableId(request.id)])
             elif operation == "drop_namespace":
                 self._evict([id for id in self._known if id[: len(request.id)] == tuple(request.id)])
