@@ -18,7 +18,7 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, error_for, without_source
+from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, without_source
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller, remaining
 
@@ -88,7 +88,9 @@ def _code(e: BaseException) -> str:
 
 
 def _first_line(e: BaseException) -> str:
-    return without_source(str(e)).split("\n", 1)[0]
+    line = without_source(str(e)).split("\n", 1)[0]
+    # pylance begins with the words that ours begins with.
+    return line.removeprefix(f"{PHRASES[type(e)]}: ") if isinstance(e, LanceNamespaceError) else line
 
 
 class Directory:
