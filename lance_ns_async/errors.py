@@ -161,6 +161,12 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def no_lance(id: Id, why: str) -> NotALanceTableError:
+    """What is to be said of a table that a catalog has, and that is none of Lance's."""
+    told = shortened(why, _LONGEST_MESSAGE)
+    return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {_on_one_line(id)} is no Lance table: {told}")
+
+
 def without_source(text: str) -> str:
     """What pylance says, without where in its own source it says so."""
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)

@@ -139,7 +139,7 @@ async def test_what_is_not_lance_is_told_and_not_listed(server: FakeGlue) -> Non
     }
     async with connected(server) as ns:
         for name, reason in reasons.items():
-            with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table, {reason}"):
+            with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table: {reason}"):
                 await described(ns, "db", name)
         assert (await ns.list_tables(ListTablesRequest(id=["db"]))).tables == ["t"]
         found = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])

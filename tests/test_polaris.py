@@ -148,11 +148,11 @@ async def test_another_format_is_no_lance_table_and_is_not_removed(format: str) 
     with open_server() as server:
         server.add_table("cat", ("a",), "t", format=format)
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="no Lance table, its format is"):
+            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
                 await described(ns, "cat", "a", "t")
-            with pytest.raises(InvalidInputError, match="no Lance table, its format is"):
+            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
                 await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
-            with pytest.raises(InvalidInputError, match="no Lance table, its format is"):
+            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
                 await ns.register_table(
                     RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/t", mode="overwrite")
                 )
