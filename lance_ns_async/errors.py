@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import inf
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -133,6 +134,8 @@ class Failure(Exception):
         """Whether the server may have acted: False where it certainly did not, None where nobody knows."""
         self.transient = transient
         """Whether the same call may well succeed soon, whatever error it means."""
+        self.pace = inf
+        """Seconds that the first pause need not exceed; inf where nothing tells how soon the call may succeed."""
         self.attempts = 1
         """How often the call had been sent when it was given up."""
 

@@ -39,12 +39,12 @@ class Limiter:
         self._rounds = 0.0
         """Answers since the limit stands at the plateau, in multiples of the limit."""
         self._hold = _HOLD
-        self._cut_at = -inf
+        self._answered_at = self._cut_at = -inf
         self._rests_until = -inf
 
     def answered(self, now: float, sent: float, in_flight: int) -> None:
         """Notes an answer, be it an error; `in_flight` is what is still under way."""
-        took = now - sent
+        took, self._answered_at = now - sent, now
         self._latency += (took - self._latency) / 8 if self._latency else took
         if self._score:
             self._score = max(0.0, self._score - max(0.01, 2 * self._usual))
@@ -69,6 +69,13 @@ class Limiter:
         if sent >= self._cut_at:
             self._suspect(0.5, now, in_flight)
         return self._rest(now)
+
+    def pace(self, sent: float) -> float:
+        """Seconds that tell how soon to repeat a call that failed by accident; inf where it may be more than that.
+
+        An accident befalls one call while others are answered.
+        """
+        return 2 * self._latency if self._score < _WARY and self._answered_at >= sent else inf
 
     def _suspect(self, weight: float, now: float, in_flight: int) -> None:
         self._score += weight

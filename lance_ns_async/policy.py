@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
+from math import inf
 from random import uniform
 from time import monotonic
 from typing import TypeVar
@@ -49,7 +50,10 @@ class Policy:
     operation_timeout: float = 120.0
     """How long one operation may take in all: waiting, attempts and pauses of its calls together."""
     backoff_initial: float = 0.1
-    """The longest pause before the first repetition; it doubles from one to the next."""
+    """The longest pause before the first repetition; it doubles from one to the next.
+
+    Where other calls are answered meanwhile, twice the time that answers take counts instead, if that is less.
+    """
     backoff_max: float = 5.0
     """The longest pause of all, unless the server asks for a longer one."""
     max_in_flight: int = 32
@@ -75,9 +79,9 @@ class Policy:
         made = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
         return made(adaptive=self.adaptive, patience=self.circuit_after)
 
-    def pause(self, attempt: int) -> float:
+    def pause(self, attempt: int, pace: float = inf) -> float:
         """How long to wait, by chance, before what was tried that often is tried again."""
-        return uniform(0, min(self.backoff_max, self.backoff_initial * 2.0 ** min(attempt - 1, 64)))
+        return uniform(0, min(self.backoff_max, min(self.backoff_initial, pace) * 2.0 ** min(attempt - 1, 64)))
 
 
 @contextmanager
@@ -179,6 +183,7 @@ class Caller:
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
             told, became = shortened(str(failure.codes[0]), _LONGEST_CODE), self._became(failure, subject, operation)
+            failure.pace = self.traffic.pace(started)
             raise
         except LanceNamespaceError as error:
             told, became = type(error).__name__, Outcome.ANSWERED
@@ -259,8 +264,8 @@ class Caller:
 
     def _pause(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome else None
-        asked = failure.retry_after if isinstance(failure, Failure) else None
-        return self.policy.pause(state.attempt_number) + (asked or 0.0)
+        assert isinstance(failure, Failure)
+        return self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
 
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):

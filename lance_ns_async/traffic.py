@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import inf
 from threading import Lock, RLock
 from time import monotonic
 from weakref import WeakSet, WeakValueDictionary
@@ -68,6 +69,10 @@ class Traffic:
         """Whether a call that is under way may be sent a second time, which is then counted."""
         with self._lock:
             return self.has_room and not self._circuit.is_open and self._budget.take()
+
+    def pace(self, sent: float) -> float:
+        """Seconds that tell how soon to repeat a call, sent then, that failed by accident; inf for any other."""
+        return inf if self._limiter is None else self._limiter.pace(sent)
 
     async def enter(self, operation: str, subject: Id, *, until: float) -> float:
         """Waits for a slot; gives the time, for `leave`.

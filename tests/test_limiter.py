@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from statistics import median
 
 import pytest
@@ -63,7 +64,7 @@ def test_without_a_limit_there_is_none() -> None:
 def test_accidents_are_not_taken_for_load() -> None:
     calls = 3000
     found = runs(calls, Server(faults=0.0267), 64)
-    assert bounds(found, calls, calls / 64 * LATENCY)[0] <= 1.45
+    assert bounds(found, calls, calls / 64 * LATENCY)[0] <= 1.25
     assert median(run.limit for run in found) == 64
 
 
@@ -134,6 +135,22 @@ def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
             break
         limiter.answered(now, now, int(limiter.limit) - 1)
     assert limiter.limit == most
+
+
+def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
+    limiter = Limiter(64)
+    assert limiter.pace(0.0) == inf
+    limiter.answered(2.0, 1.98, 5)
+    assert limiter.pace(1.99) == pytest.approx(0.04)
+    # Nobody was answered since.
+    assert limiter.pace(2.01) == inf
+    for _ in range(2):
+        limiter.refused(2.1, 1.99, 5)
+    limiter.answered(2.2, 2.18, 5)
+    assert limiter.pace(2.0) == pytest.approx(0.04)
+    for _ in range(2):
+        limiter.refused(2.3, 2.19, 5)
+    assert limiter.pace(2.0) == inf
 
 
 def test_few_refusals_among_many_answers_lower_nothing() -> None:

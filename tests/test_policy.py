@@ -123,6 +123,29 @@ def test_pauses_grow_and_are_bounded() -> None:
         assert len(found) == 20 and found[0] <= 0.51 and found[1] <= 1.01 and max(found) <= 2.01
 
 
+def test_a_call_that_fails_while_others_are_answered_is_repeated_soon() -> None:
+    async def main(others: bool) -> float:
+        to, hold = caller(Policy(max_retries=3, backoff_initial=1.0)), asyncio.Event()
+
+        async def fail_once() -> int:
+            if not hold.is_set():
+                await hold.wait()
+                raise busy()
+            return 1
+
+        failing = asyncio.create_task(call(to, fail_once))
+        await asyncio.sleep(0)
+        if others:
+            assert await call(to, Script()) == 1
+        hold.set()
+        assert await failing == 1
+        return asyncio.get_running_loop().time()
+
+    # What was answered took no time, so neither do the pauses.
+    assert all(run(main(others=True)) < 0.1 for _ in range(20))
+    assert any(run(main(others=False)) > 0.1 for _ in range(20))
+
+
 @pytest.mark.parametrize("seconds", [120.0, 1e6, math.inf])
 def test_a_wait_longer_than_the_operation_is_not_begun(seconds: float) -> None:
     async def main() -> float:

@@ -1,4 +1,4 @@
-"""An event loop whose time passes at once: whatever waits for a timer alone does not keep a test waiting."""
+"""Time that passes at once, and because a test says so: what waits for a timer alone does not keep a test waiting."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_ROUNDS = 200
+"""Turns of the loop in which whatever is under way on it has come to rest."""
 
 
 class _Impatient(selectors.SelectSelector):
@@ -41,3 +44,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """What `work` gives, with its timers skipped; `asyncio.get_running_loop().time()` tells the time they took."""
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(work)
+
+
+async def pass_time(seconds: float) -> None:
+    """Has so many seconds pass at once for all that waits on the running loop, after what is under way is done."""
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    setattr(loop, "time", lambda: now() + seconds)  # noqa: B010 - a method of another's class
+    await asyncio.sleep(0)

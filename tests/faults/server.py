@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.clock import pass_time
+from tests.fakes.clock import pass_time
 from tests.fakes.sockets import Server, reset
 from tests.faults.backends import Catalog
 
