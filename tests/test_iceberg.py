@@ -98,6 +98,13 @@ async def test_a_level_that_cannot_be_addressed_is_refused_before_any_call(level
         assert paths(server) == ["GET /v1/config"]
 
 
+async def test_a_namespace_whose_parent_is_missing_is_not_made_and_nobody_blames_the_endpoint() -> None:
+    with FakeIceberg() as server:
+        async with connected(server) as ns:
+            with pytest.raises(NamespaceNotFoundError, match=r"found: a\$b \(describe_namespace: .* Not Found\)"):
+                await ns.create_namespace(CreateNamespaceRequest(id=["a", "b", "c"]))
+
+
 async def test_the_warehouse_is_asked_for_once_and_is_no_level_of_ids() -> None:
     with FakeIceberg(warehouse="my wh", prefix="p") as server:
         server.add_table(("a",), "t")

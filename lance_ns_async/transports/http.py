@@ -191,8 +191,8 @@ class HttpTransport:
             return codes, message
         except (ValueError, LookupError, TypeError, AttributeError):
             told = _shown(response, self._sent(request)) or response.reason_phrase
-            if response.status_code in _NOT_HERE:
-                # A catalog would have said it in its own form, so perhaps there is none.
+            if response.status_code in _NOT_HERE and request.method != "HEAD":
+                # A catalog would have said it in its own form, for which HEAD has no place, so perhaps there is none.
                 told = f"{told} ({request.text.partition('?')[0]}); is the endpoint right?"
             return (), told
 
