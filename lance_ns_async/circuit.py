@@ -10,7 +10,7 @@ PROBE_INTERVAL = 5.0
 _FEWEST = 10
 """Calls that fail in a row before a catalog counts as down, and subjects of an operation before that does."""
 
-_RESERVE = 100.0
+_LEAST_RESERVE = 100.0
 _PER_ANSWER = 0.5
 
 
@@ -72,17 +72,18 @@ class Circuit:
 
 
 class Budget:
-    """Repetitions that may be made: a hundred at first, and one more for two answers.
+    """Repetitions that may be made: twice what may be in flight at first, a hundred at least; one more for two answers.
 
-    So a catalog that fails is asked at most half as often again as it answers.
+    So a catalog that fails is asked at most half as often again as it answers, and one that suddenly bears less may
+    refuse all that is in flight at once.
     """
 
-    def __init__(self) -> None:
-        self._left = _RESERVE
+    def __init__(self, in_flight: int) -> None:
+        self._left = self._reserve = max(_LEAST_RESERVE, 2.0 * in_flight)
 
     def answered(self) -> None:
         """Notes an answer."""
-        self._left = min(_RESERVE, self._left + _PER_ANSWER)
+        self._left = min(self._reserve, self._left + _PER_ANSWER)
 
     def take(self) -> bool:
         """Whether a call may be sent again, which is then counted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from math import inf
+from time import monotonic
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -134,6 +135,8 @@ class Failure(Exception):
         """Whether the server may have acted: False where it certainly did not, None where nobody knows."""
         self.transient = transient
         """Whether the same call may well succeed soon, whatever error it means."""
+        self.met = monotonic()
+        """When it was noticed."""
         self.pace = inf
         """Seconds that the first pause need not exceed; inf where nothing tells how soon the call may succeed."""
         self.attempts = 1

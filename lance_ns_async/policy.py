@@ -265,7 +265,9 @@ class Caller:
     def _pause(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome else None
         assert isinstance(failure, Failure)
-        return self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
+        pause = self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
+        # Some of it is over: the slot rested.
+        return max(0.0, pause - (monotonic() - failure.met))
 
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):

@@ -46,7 +46,7 @@ class Traffic:
         self._most = most
         self._limiter = Limiter(most) if adaptive else None
         self._circuit = Circuit(patience)
-        self._budget = Budget()
+        self._budget = Budget(most)
         self._begin()
         _all.add(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,21 +79,24 @@ def test_a_few_failures_far_apart_open_nothing() -> None:
     assert obstacle(circuit, 3601) is None
 
 
-@given(st.lists(st.booleans(), max_size=2000))
-def test_repetitions_are_at_most_a_hundred_and_half_of_the_answers(answers: list[bool]) -> None:
-    budget, repeated, answered = Budget(), 0, 0
+@given(st.lists(st.booleans(), max_size=2000), st.integers(1, 300))
+def test_repetitions_are_bounded_by_what_may_be_in_flight_and_half_of_the_answers(
+    answers: list[bool], in_flight: int
+) -> None:
+    budget, repeated, answered = Budget(in_flight), 0, 0
     for answer in answers:
         if answer:
             answered += 1
             budget.answered()
         else:
             repeated += budget.take()
-    assert repeated <= 100 + answered / 2
+    assert repeated <= max(100, 2 * in_flight) + answered / 2
 
 
-def test_a_catalog_that_never_answers_is_asked_again_a_hundred_times_in_all() -> None:
-    budget = Budget()
-    assert sum(budget.take() for _ in range(1000)) == 100
+@pytest.mark.parametrize(("in_flight", "times"), [(1, 100), (32, 100), (256, 512)])
+def test_a_catalog_that_never_answers_is_asked_again_so_often_in_all(in_flight: int, times: int) -> None:
+    budget = Budget(in_flight)
+    assert sum(budget.take() for _ in range(1000)) == times
     budget.answered()
     assert not budget.take()
     budget.answered()
