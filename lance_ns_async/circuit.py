@@ -74,12 +74,12 @@ class Circuit:
 class Budget:
     """Repetitions that may be made: twice what may be in flight at first, a hundred at least; one more for two answers.
 
-    So a catalog that fails is asked at most half as often again as it answers, and one that suddenly bears less may
-    refuse all that is in flight at once.
+    So a catalog that fails is asked at most half as often again as it answers. One that suddenly bears less may refuse
+    all that is in flight, and much of it once more before the limit has followed.
     """
 
-    def __init__(self, in_flight: int) -> None:
-        self._left = self._reserve = max(_LEAST_RESERVE, 2.0 * in_flight)
+    def __init__(self, most: int) -> None:
+        self._left = self._reserve = max(_LEAST_RESERVE, 2.0 * most)
 
     def answered(self) -> None:
         """Notes an answer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from math import inf
-from time import monotonic
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -135,8 +134,6 @@ class Failure(Exception):
         """Whether the server may have acted: False where it certainly did not, None where nobody knows."""
         self.transient = transient
         """Whether the same call may well succeed soon, whatever error it means."""
-        self.met = monotonic()
-        """When it was noticed."""
         self.pace = inf
         """Seconds that the first pause need not exceed; inf where nothing tells how soon the call may succeed."""
         self.attempts = 1
@@ -159,7 +156,7 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
-    return cls(f"{PHRASES.get(cls, cls.__name__)}: {_on_one_line(named)} ({operation}: {failure.message}{attempts})")
+    return cls(f"{PHRASES.get(cls, cls.__name__)}: {spelled(named)} ({operation}: {failure.message}{attempts})")
 
 
 def shortened(text: str, most: int) -> str:
@@ -167,10 +164,10 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def no_lance(id: Id, why: str) -> NotALanceTableError:
-    """What is to be said of a table that a catalog has, and that is none of Lance's."""
+def not_lance(id: Id, why: str) -> NotALanceTableError:
+    """The error for a table that the catalog has, but that is none of Lance's."""
     told = shortened(why, _LONGEST_MESSAGE)
-    return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {_on_one_line(id)} is no Lance table: {told}")
+    return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {spelled(id)} is no Lance table: {told}")
 
 
 def without_source(text: str) -> str:
@@ -178,8 +175,8 @@ def without_source(text: str) -> str:
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
 
 
-def _on_one_line(subject: Id) -> str:
-    """The subject on one line; calls that are about no object in particular are about the root."""
+def spelled(subject: Id) -> str:
+    """The subject on one line, in part; calls that are about no object in particular are about the root."""
     text = str(subject) if subject else "the catalog"
     shown = shortened(text, _LONGEST_ID)
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode()

@@ -71,11 +71,11 @@ class Limiter:
         return self._rest(now)
 
     def pace(self, sent: float) -> float:
-        """Seconds that tell how soon to repeat a call that failed by accident; inf where it may be more than that.
+        """How long an answer takes, where a call sent then failed by accident; inf where load may be why.
 
-        An accident befalls one call while others are answered.
+        An accident befalls one call while others are answered. To be asked before the failure is noted.
         """
-        return 2 * self._latency if self._score < _WARY and self._answered_at >= sent else inf
+        return self._latency if self._score < _WARY and self._answered_at >= sent else inf
 
     def _suspect(self, weight: float, now: float, in_flight: int) -> None:
         self._score += weight

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import InternalError, InvalidInputError
 
-from lance_ns_async.errors import shortened
-from lance_ns_async.model import Page
+from lance_ns_async.errors import PHRASES, shortened, spelled
+from lance_ns_async.model import Id, Page
 
 T = TypeVar("T")
 
@@ -81,10 +81,11 @@ def decode_token(page_token: str | None) -> Any:
         raise foreign_token(page_token) from e
 
 
-def endless(listing: str, token: str) -> InternalError:
-    """What is to be said of a catalog's listing in which a page token came twice."""
-    told = shortened(token, _LONGEST_TOKEN)
-    return InternalError(f"Internal error: the catalog's {listing} does not end: page token {told!r} came twice")
+def endless(token: str, at: Id | None = None) -> InternalError:
+    """The error for a catalog's listing, of what is in `at`, in which a page token came twice."""
+    listing = "listing" if at is None else f"listing of {spelled(at)}"
+    told = f"page token {shortened(token, _LONGEST_TOKEN)!r} came twice"
+    return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {told}")
 
 
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
@@ -97,7 +98,7 @@ async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tupl
         if token is None:
             return
         if token in seen:
-            raise endless("listing", token)
+            raise endless(token)
         seen.add(token)
 
 

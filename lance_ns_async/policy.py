@@ -52,7 +52,7 @@ class Policy:
     backoff_initial: float = 0.1
     """The longest pause before the first repetition; it doubles from one to the next.
 
-    Where other calls are answered meanwhile, twice the time that answers take counts instead, if that is less.
+    With `adaptive`, a call that failed by accident is sent again sooner where the catalog answers sooner.
     """
     backoff_max: float = 5.0
     """The longest pause of all, unless the server asks for a longer one."""
@@ -183,7 +183,9 @@ class Caller:
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
             told, became = shortened(str(failure.codes[0]), _LONGEST_CODE), self._became(failure, subject, operation)
-            failure.pace = self.traffic.pace(started)
+            # Those who are throttled, or lost a race, are to wait.
+            if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
+                failure.pace = self.traffic.pace(started)
             raise
         except LanceNamespaceError as error:
             told, became = type(error).__name__, Outcome.ANSWERED
@@ -265,9 +267,7 @@ class Caller:
     def _pause(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome else None
         assert isinstance(failure, Failure)
-        pause = self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
-        # Some of it is over: the slot rested.
-        return max(0.0, pause - (monotonic() - failure.met))
+        return self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
 
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):

@@ -71,8 +71,9 @@ class Traffic:
             return self.has_room and not self._circuit.is_open and self._budget.take()
 
     def pace(self, sent: float) -> float:
-        """Seconds that tell how soon to repeat a call, sent then, that failed by accident; inf for any other."""
-        return inf if self._limiter is None else self._limiter.pace(sent)
+        """See `Limiter.pace`; inf without a limiter."""
+        with self._lock:
+            return inf if self._limiter is None else self._limiter.pace(sent)
 
     async def enter(self, operation: str, subject: Id, *, until: float) -> float:
         """Waits for a slot; gives the time, for `leave`.

@@ -30,7 +30,7 @@ class _Visit:
 
     def following(self, token: str) -> _Visit:
         if token in self.seen:
-            raise endless(f"listing of {self.at}", token)
+            raise endless(token, self.at)
         self.seen.add(token)
         return _Visit(self.at, self.kind, token, self.seen)
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 # tells of the change; `random` looks for new ones.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("steady", untimed, derandomize=True)
-settings.register_profile("random", untimed)
+settings.register_profile("random", untimed, derandomize=False)
 settings.load_profile("steady")
 
 # A shell starts what it puts into the background deaf to interrupts, which some tests send.

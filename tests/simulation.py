@@ -95,11 +95,12 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 pace = limiter.pace(sent)
                 note = limiter.failed if kind == "served failed" else limiter.refused
                 resting += 1
-                push(now + note(now, sent, in_flight), "wake", 0, 0)
+                rest = note(now, sent, in_flight)
+                push(now + rest, "wake", 0, 0)
                 if attempt == attempts:
                     run.lost += 1
                 else:
                     pause = min(5.0, min(0.1, pace) * 2 ** (attempt - 1))
-                    push(now + chance.uniform(0, pause), "again", attempt + 1, 0)
+                    push(now + rest + chance.uniform(0, pause), "again", attempt + 1, 0)
     run.seconds, run.at_end, run.limit = now, in_flight, limiter.limit
     return run

@@ -81,21 +81,21 @@ def test_a_few_failures_far_apart_open_nothing() -> None:
 
 @given(st.lists(st.booleans(), max_size=2000), st.integers(1, 300))
 def test_repetitions_are_bounded_by_what_may_be_in_flight_and_half_of_the_answers(
-    answers: list[bool], in_flight: int
+    answers: list[bool], most: int
 ) -> None:
-    budget, repeated, answered = Budget(in_flight), 0, 0
+    budget, repeated, answered = Budget(most), 0, 0
     for answer in answers:
         if answer:
             answered += 1
             budget.answered()
         else:
             repeated += budget.take()
-    assert repeated <= max(100, 2 * in_flight) + answered / 2
+    assert repeated <= max(100, 2 * most) + answered / 2
 
 
-@pytest.mark.parametrize(("in_flight", "times"), [(1, 100), (32, 100), (256, 512)])
-def test_a_catalog_that_never_answers_is_asked_again_so_often_in_all(in_flight: int, times: int) -> None:
-    budget = Budget(in_flight)
+@pytest.mark.parametrize(("most", "times"), [(1, 100), (32, 100), (256, 512)])
+def test_a_catalog_that_never_answers_is_asked_again_so_often_in_all(most: int, times: int) -> None:
+    budget = Budget(most)
     assert sum(budget.take() for _ in range(1000)) == times
     budget.answered()
     assert not budget.take()

@@ -10,7 +10,7 @@ from typing import Any
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.values import text
-from lance_ns_async.errors import no_lance
+from lance_ns_async.errors import not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 KIND = "glue.kind"
@@ -99,7 +99,7 @@ def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
     """The Lance table of an answer to GetTable; `options` are the configured ones."""
     found = answer["Table"]
     if (why := _why_not_lance(found)) is not None:
-        raise no_lance(id, why)
+        raise not_lance(id, why)
     return _table(id, options, found)
 
 

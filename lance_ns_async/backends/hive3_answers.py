@@ -11,7 +11,7 @@ from lance_namespace.errors import UnsupportedOperationError
 from lance_ns_async.backends import hive3_locations as locations
 from lance_ns_async.backends import values
 from lance_ns_async.backends.hive3_wire import OWNER_TYPES, Catalog, Database, table_parameters
-from lance_ns_async.errors import Code, no_lance
+from lance_ns_async.errors import Code, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.tbinary import nested, text, text_pairs
 from lance_ns_async.transports.tdecoder import Decoder, fields_of, struct_in
@@ -182,5 +182,5 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -
     if not _is_lance(found):
         kind = parameters.get("table_type")
         told = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
-        raise no_lance(id, told)
+        raise not_lance(id, told)
     return Table(id, locations.shown(values.text(found[7][2])), shown(parameters), storage_options)

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.values import text, texts
-from lance_ns_async.errors import Code, no_lance
+from lance_ns_async.errors import Code, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
 _PAGE_SIZE = 1000
@@ -121,7 +121,7 @@ def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
     metadata = body["metadata"]
     kept = texts(metadata.get("properties"))
     if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
-        raise no_lance(id, f"its table_type is {kind!r}")
+        raise not_lance(id, f"its table_type is {kind!r}")
     managed = kept.get("managed_by", "storage").lower() == "impl"
     return Table(
         id,

@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.backends import iceberg_wire, vended
 from lance_ns_async.backends.locations import segment
 from lance_ns_async.backends.values import text
-from lance_ns_async.errors import Code, no_lance
+from lance_ns_async.errors import Code, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.transports import oauth2
 
@@ -112,9 +112,9 @@ def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) 
         # What rewrites paths on the way may have asked for another one.
         raise ValueError(f"it is of the table {name!r}")
     if (format := found.get("format") or "").lower() != "lance":
-        raise no_lance(id, f"its format is {format!r}")
+        raise not_lance(id, f"its format is {format!r}")
     if not (location := found.get("base-location")):
-        raise no_lance(id, "it has no base-location")
+        raise not_lance(id, "it has no base-location")
     properties = _kept(found)
     merged = {**options, **properties}
     merged.pop(_TYPE_KEY, None)

@@ -14,7 +14,7 @@ from lance_ns_async.backends.unity_columns import schema
 from lance_ns_async.backends.unity_locations import stored_location
 from lance_ns_async.backends.values import text, texts
 from lance_ns_async.backends.vended import EXPIRY
-from lance_ns_async.errors import Code, no_lance
+from lance_ns_async.errors import Code, not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 PAGE_SIZE = 100
@@ -169,7 +169,7 @@ def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
             None if it is None else text(it)
             for it in (body.get("table_type"), (body.get("properties") or {}).get("table_type"))
         )
-        raise no_lance(id, f"it is {kind}, and its property table_type is {told!r}")
+        raise not_lance(id, f"it is {kind}, and its property table_type is {told!r}")
     return Found(_table(id, storage_options, body), text(body.get("table_id") or ""))
 
 

@@ -79,8 +79,8 @@ class Locations(Mapping[TableId, Location]):
     """The locations of many tables, by their ids and in the order they were asked for.
 
     Immutable. Pickle, JSON, Arrow and Spark's form leave the storage options out unless they are asked for.
-    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it; the KeyError of one that
-    could not be resolved says why.
+    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it; the KeyError of one that was
+    itself asked for in vain says why.
     """
 
     report: Report
@@ -93,6 +93,7 @@ class Locations(Mapping[TableId, Location]):
     def __init__(self, locations: Iterable[Location], report: Report) -> None:
         object.__setattr__(self, "report", report)
         object.__setattr__(self, "_by_id", {location.id: location for location in locations})
+        # A namespace of the same names would be an equal key.
         reasons = {problem.subject: problem.reason for problem in report.problems if type(problem.subject) is TableId}
         object.__setattr__(self, "_reasons", reasons)
         object.__setattr__(self, "_carries_secrets", False)

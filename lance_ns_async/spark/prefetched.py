@@ -10,7 +10,13 @@ from functools import partial
 from time import time
 from typing import Any
 
-from lance_namespace import DescribeTableRequest, DescribeTableResponse, TableExistsRequest, TableExistsResponse
+from lance_namespace import (
+    DescribeTableRequest,
+    DescribeTableResponse,
+    RenameTableRequest,
+    TableExistsRequest,
+    TableExistsResponse,
+)
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import messages
@@ -34,6 +40,7 @@ MOVING = frozenset(
         "deregister_table",
         "drop_table",
         "register_table",
+        "rename_table",
     }
 )
 """Operations after which a table may be elsewhere, or nowhere."""
@@ -109,11 +116,8 @@ class Prefetched:
             raise
         finally:
             # Whatever came of it: an error does not mean that nothing was done.
-            if operation == "rename_table":
-                parent = request.new_namespace_id or request.id[:-1]
-                self._evict([TableId(request.id), TableId([*parent, request.new_table_name])])
-            elif operation in MOVING:
-                self._evict([TableId(request.id)])
+            if operation in MOVING:
+                self._evict(_moved(request))
             elif operation == "drop_namespace":
                 self._evict([id for id in self._known if id[: len(request.id)] == tuple(request.id)])
 
@@ -124,3 +128,11 @@ class Prefetched:
             for id in ids:
                 self._known.pop(id, None)
             self._upstream.forget(ids)
+
+
+def _moved(request: Any) -> Sequence[TableId]:
+    """The table that a request moves, and of one that gives it another name also that."""
+    id = TableId(request.id)
+    if not isinstance(request, RenameTableRequest):
+        return [id]
+    return [id, TableId([*(request.new_namespace_id or id.parent), request.new_table_name])]

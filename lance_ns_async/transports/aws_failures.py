@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from socket import gaierror
 from typing import Any, TypeAlias
 
@@ -172,7 +172,7 @@ _SHOWN = 500
 """How many characters of a server's message are told."""
 
 
-def failure(error: AwsError, *, optional: bool = False, secrets: Iterable[str | None] = ()) -> Failure:
+def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str | None] = ()) -> Failure:
     """The failure that botocore's exception tells of, but for the secrets that a server repeats.
 
     An `optional` call may be unknown to the server.
@@ -199,7 +199,7 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Iterable[str | 
     return Failure(*names, message=f"{names[0]}: {_told(error)}", delivered=False)
 
 
-def _answered(response: Mapping[str, Any], optional: bool, secrets: Iterable[str | None]) -> Failure:
+def _answered(response: Mapping[str, Any], optional: bool, secrets: Collection[str | None]) -> Failure:
     error, about = response.get("Error", {}), response.get("ResponseMetadata", {})
     code = _first_line(unsaid(str(error.get("Code", "")), secrets))
     status = about.get("HTTPStatusCode", 0)
@@ -208,7 +208,7 @@ def _answered(response: Mapping[str, Any], optional: bool, secrets: Iterable[str
     message = _first_line(unsaid(str(error.get("Message") or "no message"), secrets))
     if 300 <= status < 400:
         message = f"redirects are not followed; it points to {headers.get('location', 'nowhere')}"
-    codes = [*_finer(code, response), code, status]
+    codes = [*_finer(code, response, secrets), code, status]
     if optional and code in _LACKING:
         codes.insert(0, "UnknownOperationException")
     return Failure(
@@ -227,10 +227,10 @@ def _was_turned_away(code: str, status: int) -> bool:
     return 400 <= status < 500 or status == 501 or AWS_ERRORS.get(code) is ThrottlingError
 
 
-def _finer(code: str, response: Mapping[str, Any]) -> Iterator[Code]:
+def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | None]) -> Iterator[Code]:
     """What an error says of its cause beyond its code."""
     if code == "FederationSourceException" and (cause := response.get("FederationSourceErrorCode")):
-        yield f"{code}: {cause}"
+        yield f"{code}: {_first_line(unsaid(str(cause), secrets))}"
     if code == "GlueEncryptionException":
         told = str(response["Error"].get("Message", "")).lower()
         if "denied" in told or "not authorized" in told:

@@ -188,7 +188,8 @@ class HttpTransport:
             codes, message = self._explain(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
-            return codes, message
+            # They are logged.
+            return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
         except (ValueError, LookupError, TypeError, AttributeError):
             told = _shown(response, self._sent(request)) or response.reason_phrase
             if response.status_code in _NOT_HERE and request.method != "HEAD":

@@ -90,7 +90,7 @@ def _code(e: BaseException) -> str:
 def _first_line(e: BaseException) -> str:
     line = without_source(str(e)).split("\n", 1)[0]
     # pylance begins with the words that ours begins with.
-    return line.removeprefix(f"{PHRASES[type(e)]}: ") if isinstance(e, LanceNamespaceError) else line
+    return line.removeprefix(f"{PHRASES.get(type(e))}: ") if isinstance(e, LanceNamespaceError) else line
 
 
 class Directory:

@@ -1,4 +1,4 @@
-"""Time that passes at once, and because a test says so: what waits for a timer alone does not keep a test waiting."""
+"""Time that tests let pass: a loop that skips its timers, and a way to move any loop's clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _ROUNDS = 200
-"""Turns of the loop in which whatever is under way on it has come to rest."""
+"""Turns of the loop that suffice for what is under way on it, sockets included; threads are not waited for."""
 
 
 class _Impatient(selectors.SelectSelector):
@@ -47,7 +47,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def pass_time(seconds: float) -> None:
-    """Has so many seconds pass at once for all that waits on the running loop, after what is under way is done."""
+    """Has so many seconds pass at once for all that waits on the running loop, once nothing else goes on there."""
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
     loop = asyncio.get_running_loop()

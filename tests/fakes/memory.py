@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.errors import COMMON_ERRORS, NotALanceTableError
+from lance_ns_async.errors import COMMON_ERRORS, not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
@@ -202,7 +202,7 @@ class MemoryBackend(Backend):
     def _table(self, id: TableId) -> Table:
         self._namespace(id.parent)
         if id in self.others:
-            raise NotALanceTableError(f"Invalid input: {id} is no Lance table")
+            raise not_lance(id, "it is of another format")
         if id not in self.tables:
             raise TableNotFoundError(f"Table not found: {id}")
         return self.tables[id]

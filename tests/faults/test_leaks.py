@@ -7,6 +7,7 @@ import logging
 import pytest
 from lance_namespace.errors import InternalError, LanceNamespaceError
 
+from lance_ns_async import Call
 from tests.fakes.sockets import Script, http
 from tests.faults.answers import answer
 from tests.faults.asking import check_text, connected, declared, described, in_doubt
@@ -34,7 +35,7 @@ async def test_another_host_that_a_redirect_points_to_hears_nothing(impl: str, s
 
 
 @pytest.mark.parametrize("impl", BY_HTTP)
-@pytest.mark.parametrize("form", ["page", "text", "error of its own"])
+@pytest.mark.parametrize("form", ["page", "text", "error of its own", "kind of error", "cause of an error"])
 @pytest.mark.parametrize("status", [200, 400, 500])
 async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
     impl: str, form: str, status: int, caplog: pytest.LogCaptureFixture
@@ -52,13 +53,22 @@ async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
             "__type": "Odd",
             "message": f"You said {told}",
         },
+        "kind of error": {
+            "error": {"type": f"Odd {told}", "message": "no"},
+            "error_code": f"ODD {told}",
+            "__type": f"Odd {told}",
+            "message": "no",
+        },
+        "cause of an error": {"__type": "FederationSourceException", "FederationSourceErrorCode": f"Odd {told}"},
     }
+    calls: list[Call] = []
     async with Misbehaving(catalog, answer(status, forms[form])) as server:
         async with connected(catalog, server.url) as ns:
-            found = await described(ns, catalog.id("t0"))
+            with ns.observe(calls.append):
+                found = await described(ns, catalog.id("t0"))
     assert isinstance(found, LanceNamespaceError)
     check_text(found)
-    assert SECRET not in caplog.text
+    assert SECRET not in caplog.text and calls and SECRET not in repr(calls)
 
 
 async def test_a_token_endpoint_that_repeats_the_secret_is_not_quoted() -> None:
