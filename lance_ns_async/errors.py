@@ -136,6 +136,8 @@ class Failure(Exception):
         """Whether the same call may well succeed soon, whatever error it means."""
         self.pace = inf
         """Seconds that the first pause need not exceed; inf where nothing tells how soon the call may succeed."""
+        self.pauses_since: float | None = None
+        """When the pause began, of which the slot's rest is a part; None where it begins after that."""
         self.attempts = 1
         """How often the call had been sent when it was given up."""
 

@@ -185,7 +185,7 @@ class Caller:
             told, became = shortened(str(failure.codes[0]), _LONGEST_CODE), self._became(failure, subject, operation)
             # Those who are throttled, or lost a race, are to wait.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
-                failure.pace = self.traffic.pace(started)
+                failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
             raise
         except LanceNamespaceError as error:
             told, became = type(error).__name__, Outcome.ANSWERED
@@ -267,7 +267,9 @@ class Caller:
     def _pause(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome else None
         assert isinstance(failure, Failure)
-        return self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
+        pause = self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
+        over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
+        return max(0.0, pause - over)
 
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):

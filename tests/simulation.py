@@ -101,6 +101,6 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                     run.lost += 1
                 else:
                     pause = min(5.0, min(0.1, pace) * 2 ** (attempt - 1))
-                    push(now + rest + chance.uniform(0, pause), "again", attempt + 1, 0)
+                    push(now + max(rest, chance.uniform(0, pause)), "again", attempt + 1, 0)
     run.seconds, run.at_end, run.limit = now, in_flight, limiter.limit
     return run

@@ -12,6 +12,7 @@ import pytest
 
 from lance_ns_async import DirNamespace
 from lance_ns_async.tables.alignment import aligned, aligned_reader
+from tests.lake import stream
 
 WIDE = pa.decimal128(20, 3)
 VALUES = [Decimal("1.250"), None, Decimal("-3.500")]
@@ -22,14 +23,6 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "struct": (pa.struct([("a", WIDE)]), [{"a": value} for value in VALUES]),
     "map": (pa.map_(pa.string(), WIDE), [[("k", VALUES[0])], None, []]),
 }
-
-
-def stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
 
 
 def shifted(table: pa.Table) -> Iterator[pa.Table]:

@@ -79,7 +79,7 @@ CHANGES: dict[str, tuple[Callable[[float], int], float, float]] = {
     # A fall from 100 to 25 after 0.3 s, a rise from 25 to 100 after 1 s, and half a second without any answer.
     "fall": (lambda now: 100 if now < 0.3 else 25, 0.3 + (3000 - 0.3 * 100 / LATENCY) / 25 * LATENCY, 1.3),
     "rise": (lambda now: 25 if now < 1 else 100, 1 + (3000 - 25 / LATENCY) / 100 * LATENCY, 1.5),
-    "outage": (lambda now: 0 if 0.3 < now < 0.8 else 64, 0.5 + 3000 / 64 * LATENCY, 1.9),
+    "outage": (lambda now: 0 if 0.3 < now < 0.8 else 64, 0.5 + 3000 / 64 * LATENCY, 1.8),
 }
 
 

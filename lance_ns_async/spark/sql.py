@@ -41,7 +41,7 @@ def views(
     made = Views(spark, locations, named)
     try:
         made._create(connector)
-    except BaseException:
+    except BaseException:  # a key, too, may end it, and some of the views are there
         made.close()
         raise
     if made.connector:

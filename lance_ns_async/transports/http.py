@@ -188,7 +188,7 @@ class HttpTransport:
             codes, message = self._explain(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
-            # They are logged.
+            # Codes are logged, too.
             return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
         except (ValueError, LookupError, TypeError, AttributeError):
             told = _shown(response, self._sent(request)) or response.reason_phrase

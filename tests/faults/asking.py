@@ -54,7 +54,7 @@ ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
 ATTEMPTS = 3
 """How often a call is sent that may be sent again."""
 
-_NET = 300.0
+_NET = 60.0
 """Seconds in which whatever is asked for has an end, those that a server lets pass included."""
 
 _DOUBT = "whether it took effect is unknown"
