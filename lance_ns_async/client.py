@@ -40,13 +40,14 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
 )
 
-from lance_ns_async import data, derived, history, messages
+from lance_ns_async import derived, messages, storage
 from lance_ns_async.listing import Lister
 from lance_ns_async.locating import located, located_many
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.paging import keep_all, take
+from lance_ns_async.storage import LATEST, Snapshot
 from lance_ns_async.tables import creating
 from lance_ns_async.versions import TableVersions
 
@@ -161,32 +162,33 @@ class AsyncNamespace(TableVersions, DataOperations):
 
         With `vend_credentials` the storage options hold the credentials that the catalog gives out, if it does; where
         that is left open they do if the property of that name says so, or the dataset is opened. Some catalogs need
-        more calls for them. What was answered up to a second ago may be answered again: an error, or credentials that
-        end, and later than in the minute in which Lance asks for new ones. A version, tag or branch,
+        more calls for them. An answer with credentials may be up to a second old: an error, or credentials that are
+        good for more than the minute in which Lance asks for new ones. A version, tag or branch,
         `load_detailed_metadata` and `check_declared` cost an open of the dataset.
         """
         request = messages.coerced(DescribeTableRequest, request)
-        snapshot = data.Snapshot(request.version, request.tag, request.branch)
+        snapshot = Snapshot(request.version, request.tag, request.branch)
+        detailed = bool(request.load_detailed_metadata or snapshot != LATEST)
+        opens = detailed or bool(request.check_declared)
+        details, declared = None, None
         with self._operation():
-            opens = bool(request.load_detailed_metadata or snapshot != data.LATEST)
-            vend = request.vend_credentials
-            table = await self._described(self._table(request.id), vend, opens=opens or bool(request.check_declared))
-            if opens:
-                found = await data.details(table, await self._pinned(table, snapshot))
-                response = messages.described(table, with_uri=request.with_table_uri, declared=False)
-                return messages.detailed(response, table.id, found)
-            declared = None
-            if request.check_declared:
-                declared = table.version is None and await data.is_only_declared(table)
-        return messages.described(table, with_uri=request.with_table_uri, declared=declared)
+            table = await self._described(self._table(request.id), request.vend_credentials, opens=opens)
+            if detailed:
+                details = await self._opened(table, storage.told, snapshot)
+            elif opens:
+                declared = table.version is None and await storage.is_only_declared(table)
+        return messages.described(table, with_uri=request.with_table_uri, details=details, declared=declared)
 
     async def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
-        """Answers if the table exists, and raises TableNotFoundError if not; see `exists` for a bool."""
+        """Answers if the table exists, and raises TableNotFoundError if not; see `exists` for a bool.
+
+        Costs one call, and with a version, where TableVersionNotFoundError is another answer, an open of the dataset.
+        """
         request = messages.coerced(TableExistsRequest, request)
         with self._operation():
             table = await self._described(self._table(request.id), None, opens=request.version is not None)
             if request.version is not None:
-                await data.details(table, await self._pinned(table, data.Snapshot(request.version)))
+                await self._opened(table, lambda dataset: None, Snapshot(request.version))
         return TableExistsResponse()
 
     async def declare_table(
@@ -205,7 +207,8 @@ class AsyncNamespace(TableVersions, DataOperations):
             table = await self._backend.declare_table(id, request.location, request.properties or {}, schema)
             can = self._backend.capabilities
             async with creating.undone_if_it_fails(self._backend, table):
-                if can.vends and (can.vends_unasked if request.vend_credentials is None else request.vend_credentials):
+                vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
+                if can.vends and vends:
                     table = await located(self._backend, id)
                 if request.location is None and can.renames and creating.is_at_hand(table):
                     await creating.check_empty(table)
@@ -242,12 +245,13 @@ class AsyncNamespace(TableVersions, DataOperations):
         request = messages.coerced(DropTableRequest, request)
         with self._operation():
             table = await located(self._backend, self._table(request.id))
-            await data.check_alone(table)
+            await storage.check_alone(table)
             await self._backend.deregister_table(table.id)
             try:
-                await data.drop(table)
+                await storage.drop(table)
             except LanceNamespaceError as e:
-                raise type(e)(f"{e}; the table is no longer registered, its data at {table.location} is left") from e
+                left = f"the table is no longer registered; what is left of its data is at {table.location}"
+                raise type(e)(f"{e}; {left}") from e
         answer = messages.registration(table)
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
@@ -273,21 +277,12 @@ class AsyncNamespace(TableVersions, DataOperations):
             tables = await lister.tables(parent, names)
             if self._backend.capabilities.vends:
                 tables = await located_many(self._backend, tables, max_in_flight=self._workers(None))
-            return [table.id.name for table in await data.written(tables)]
+            return [table.id.name for table in await storage.written(tables)]
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
             return lister.ordered(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
-
-    async def _pinned(self, table: Table, snapshot: data.Snapshot) -> data.Snapshot:
-        """The state that is meant, where the catalog and not the storage says which version is the latest."""
-        if not table.managed_versioning or snapshot.tag is not None or snapshot.branch not in (None, "main"):
-            return snapshot
-        if snapshot.version is not None:
-            return data.Snapshot((await history.one(self._backend, table.id, snapshot.version)).number)
-        newest = None if table.version is None else await history.latest(self._backend, table.id)
-        return snapshot if newest is None else data.Snapshot(newest.number)
 
     def _is_deepest(self, id: NamespaceId) -> bool:
         deepest = self._backend.capabilities.max_depth

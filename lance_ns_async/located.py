@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import inf
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from lance_ns_async import data
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.credentials import Shared
-from lance_ns_async.data import LATEST, Snapshot
 from lance_ns_async.locating import located
 from lance_ns_async.model import Page, Table
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.session import Session
+from lance_ns_async.storage import LATEST, Snapshot
 from lance_ns_async.tables.face import connecting
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.staging import Staging
+from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -69,12 +68,15 @@ class LocatedTables(Session):
         *,
         changes: bool,
     ) -> T:
-        def opened() -> T:
-            return work(self._opener.open(table, snapshot), table)
-
         with self._operation():
             table = await located(self._backend, self._table(id))
-            return await data.in_thread(table, opened, patience=inf, changes=changes)
+            return await self._opened(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
+
+    async def _opened(
+        self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
+    ) -> T:
+        """What `work` gives on the dataset of a table that is located already."""
+        return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 
 def staging(namespace: LocatedTables) -> Staging:

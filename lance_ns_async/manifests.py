@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from lance_namespace.errors import (
@@ -24,9 +24,10 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import data
+from lance_ns_async import storage
 from lance_ns_async.backends.base import Version
 from lance_ns_async.model import Table
+from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,13 +64,13 @@ async def read(table: Table, version: Version) -> pa.Schema:
             )
         return store.schema(version)
 
-    return await data.in_thread(table, work)
+    return await in_thread(table, work)
 
 
 async def publish(table: Table, version: Version) -> bool:
     """Moves a committed version's manifest to its final name; whether it is there now."""
     staging, final = _name(version.staging), _name(version.manifest)
-    return await data.in_thread(table, lambda: _Store(table).move(staging, final))
+    return await in_thread(table, lambda: _Store(table).move(staging, final))
 
 
 async def find(table: Table, version: Version) -> bool:
@@ -80,12 +81,12 @@ async def find(table: Table, version: Version) -> bool:
         store = _Store(table)
         return store.has(final) or (staging != final and store.move(staging, final))
 
-    return await data.in_thread(table, work)
+    return await in_thread(table, work)
 
 
 async def stored(table: Table) -> Mapping[int, Version]:
     """The versions that have a manifest in the storage, by their numbers; costs one listing."""
-    return await data.in_thread(table, lambda: _Store(table).versions())
+    return await in_thread(table, lambda: _Store(table).versions())
 
 
 async def recorded(table: Table) -> Sequence[Version]:
@@ -100,12 +101,12 @@ async def recorded(table: Table) -> Sequence[Version]:
                 timestamp_millis=int(told["timestamp"].timestamp() * 1000),
                 metadata=told["metadata"],
             )
-            for told in data.opened(table, data.LATEST).versions()
+            for told in cast(Any, storage.opened(table)).versions()
             if told["version"] in present
         ]
 
     try:
-        return sorted(await data.in_thread(table, work), key=lambda version: -version.number)
+        return sorted(await in_thread(table, work), key=lambda version: -version.number)
     except TableNotFoundError:
         # Declared, and nothing written yet.
         return []
@@ -115,24 +116,24 @@ async def needed(table: Table) -> Mapping[int, str]:
     """The versions that must stay, and for what: a tag, or a branch that began there. Costs an open."""
 
     def work() -> dict[int, str]:
-        dataset = data.opened(table, data.LATEST)
+        dataset = storage.opened(table)
         branches, tags = dataset.branches.list().items(), dataset.tags.list().items()
         return {
             **{it["parent_version"]: f"branch {name!r}" for name, it in branches if it["parent_branch"] is None},
             **{it["version"]: f"tag {name!r}" for name, it in tags if it["branch"] is None},
         }
 
-    return await data.in_thread(table, work)
+    return await in_thread(table, work)
 
 
 async def clean_up(table: Table, numbers: Sequence[int]) -> int:
     """Removes versions that the storage committed, and the files that only they need; gives how many."""
 
     def work() -> int:
-        removed: int = data.opened(table, data.LATEST).cleanup_old_versions(versions=[*numbers]).old_versions
+        removed: int = storage.opened(table).cleanup_old_versions(versions=[*numbers]).old_versions
         return removed
 
-    return await data.in_thread(table, work, changes=True)
+    return await in_thread(table, work, changes=True)
 
 
 async def remove(table: Table, versions: Iterable[Version]) -> None:
@@ -143,7 +144,7 @@ async def remove(table: Table, versions: Iterable[Version]) -> None:
         for version in versions:
             store.delete(_name(version.manifest))
 
-    await data.in_thread(table, work)
+    await in_thread(table, work, changes=True)
 
 
 class _Store:
@@ -153,8 +154,7 @@ class _Store:
         from lance.file import LanceFileSession
 
         self._table = table
-        options = dict(table.storage_options or {}) or None
-        self._session: Any = LanceFileSession(table.location, storage_options=options)
+        self._session: Any = LanceFileSession(table.location, storage_options=storage.options(table))
         local = _local(table.location)
         self._folder = None if local is None else Path(local, _VERSIONS)
 

@@ -15,8 +15,8 @@ from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicSt
 from pydantic import BaseModel, ValidationError
 
 from lance_ns_async.backends.base import Capabilities, Version
-from lance_ns_async.data import Details, schema_json
 from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.storage import Details, schema_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,31 +93,31 @@ def word(given: str | None, field: str, known: Collection[str]) -> str:
     return folded
 
 
-def described(table: Table, *, with_uri: bool | None, declared: bool | None) -> DescribeTableResponse:
-    """The answer to a plain describe."""
-    return DescribeTableResponse(
-        location=table.location,
-        table_uri=uri(table.location) if with_uri else None,
-        properties=_strings(table.properties),
-        storage_options=_strings(table.storage_options),
-        managed_versioning=table.managed_versioning,
-        version=table.version,
-        is_only_declared=declared,
-        var_schema=_json_schema(table.schema),
-    )
-
-
-def detailed(response: DescribeTableResponse, id: TableId, details: Details) -> DescribeTableResponse:
-    """The answer to a describe that also opened the dataset."""
-    metadata = {k.decode(): v.decode() for k, v in (details.schema.metadata or {}).items()}
-    response.table = id.name
-    response.namespace = list(id.parent)
-    response.version = details.version
-    response.var_schema = _json_schema(details.schema)
-    response.stats = TableBasicStats(num_deleted_rows=details.deleted_rows, num_fragments=details.fragments)
-    response.metadata = metadata
-    response.is_only_declared = False
-    return response
+def described(
+    table: Table, *, with_uri: bool | None, details: Details | None = None, declared: bool | None = None
+) -> DescribeTableResponse:
+    """The answer to a describe; `details` are those of its dataset, None where that was not opened for them."""
+    fields: dict[str, Any] = {
+        "location": table.location,
+        "table_uri": uri(table.location) if with_uri else None,
+        "properties": _strings(table.properties),
+        "storage_options": _strings(table.storage_options),
+        "managed_versioning": table.managed_versioning,
+        "version": table.version,
+        "is_only_declared": declared,
+        "var_schema": _json_schema(table.schema),
+    }
+    if details is not None:
+        fields |= {
+            "table": table.id.name,
+            "namespace": list(table.id.parent),
+            "version": details.version,
+            "var_schema": _json_schema(details.schema),
+            "stats": TableBasicStats(num_deleted_rows=details.deleted_rows, num_fragments=details.fragments),
+            "metadata": {k.decode(): v.decode() for k, v in (details.schema.metadata or {}).items()},
+            "is_only_declared": False,
+        }
+    return DescribeTableResponse(**fields)
 
 
 def registration(table: Table) -> DeclareTableResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from anyio import to_thread
@@ -29,15 +28,16 @@ from lance_namespace import (
 )
 from lance_namespace.errors import TableAlreadyExistsError, UnsupportedOperationError
 
-from lance_ns_async import data, messages
+from lance_ns_async import messages
 from lance_ns_async.bulk import Progress
-from lance_ns_async.data import Snapshot
 from lance_ns_async.locating import located
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import arrow, creating, many, reading, searching, writing
 from lance_ns_async.tables.creating import Content, Made
 from lance_ns_async.tables.many import Opened
+from lance_ns_async.threads import in_thread
 from lance_ns_async.upkeep import TableUpkeep
 
 if TYPE_CHECKING:
@@ -203,9 +203,7 @@ class DataOperations(TableUpkeep):
         Costs an open each, and a call each, or what `describe_tables` costs where the catalog has no credentials to
         give. The limits are those of `describe_tables`.
         """
-        checked = [id if isinstance(id, TableId) else TableId(id) for id in ids]
-        for id in checked:
-            messages.check_depth(id, self._backend.capabilities)
+        checked = list(map(self._table, ids))
         with self._within(timeout):
             return await many.open_many(
                 self._backend, self._opener, checked, max_in_flight=self._workers(max_in_flight), progress=progress
@@ -221,7 +219,7 @@ class DataOperations(TableUpkeep):
         """
         checked = self._table(id)
         how = messages.word(mode, "mode", ("create", "append", "overwrite"))
-        content = Content(arrow.readable(data))
+        content = Content(await to_thread.run_sync(arrow.readable, data))
         if how == "append":
             with self._operation():
                 return await self._inserted(checked, None, content.data, how)
@@ -240,4 +238,4 @@ class DataOperations(TableUpkeep):
         def insert() -> LanceDataset:
             return writing.insert(self._opener, table, branch, rows, mode)
 
-        return await data.in_thread(table, insert, patience=inf, changes=True)
+        return await in_thread(table, insert, changes=True)

@@ -46,9 +46,9 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import messages
-from lance_ns_async.data import Snapshot
 from lance_ns_async.located import LocatedTables, page_of
 from lance_ns_async.messages import Fields
+from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import columns, indexes, reading, refs
 
 

@@ -14,8 +14,8 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import NamespaceId, Table, TableId
-from lance_ns_async.data import Details
 from lance_ns_async.spark import Location, Locations, Problem, Report
+from lance_ns_async.storage import Details
 
 SCHEMA = pa.schema([("id", pa.int64()), pa.field("v", pa.list_(pa.float32(), 4))])
 SECRETS = {"aws_secret_access_key": "hush", "expires_at_millis": "1800000000500"}

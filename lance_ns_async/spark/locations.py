@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark.expiry import expiry
 from lance_ns_async.spark.patterns import Wanted, What, table_id
 from lance_ns_async.spark.report import Report
+from lance_ns_async.storage import Details
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,10 +9,10 @@ from threading import Lock
 from time import time
 from typing import Any
 
-from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark.expiry import expiry
 from lance_ns_async.spark.patterns import Wanted
+from lance_ns_async.storage import Details
 
 LEAD = 60.0
 """How many seconds before they expire storage options are taken for expired, unless a caller needs more."""

@@ -15,10 +15,11 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import data
+from lance_ns_async import storage
 from lance_ns_async.concurrency import each
-from lance_ns_async.data import Details
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import Details, Snapshot
+from lance_ns_async.threads import THREADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Opened:
 async def open_tables(
     tables: Iterable[Table],
     *,
-    max_in_flight: int = data.THREADS,
+    max_in_flight: int = THREADS,
     timeout: float | None = None,
     settled: Callable[[], None] = lambda: None,
     finish: Callable[[TableId, int], Awaitable[object]] | None = None,
@@ -48,14 +49,14 @@ async def open_tables(
     waiting = {table.id: table for table in tables}
 
     async def opened(table: Table) -> Details:
-        snapshot = data.Snapshot(version=table.version)
+        snapshot = Snapshot(version=table.version)
         try:
-            return await data.details(table, snapshot)
+            return await storage.details(table, snapshot)
         except (TableNotFoundError, TableVersionNotFoundError):
             if finish is None or table.version is None:
                 raise
         await finish(table.id, table.version)
-        return await data.details(table, snapshot)
+        return await storage.details(table, snapshot)
 
     async def visit(table: Table) -> None:
         try:
@@ -75,7 +76,7 @@ async def open_tables(
 
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout):
-            await each(visit, waiting.values(), max_in_flight=min(max_in_flight, data.THREADS))
+            await each(visit, waiting.values(), max_in_flight=min(max_in_flight, THREADS))
     for id in waiting:
         if id not in details and id not in errors:
             errors[id] = ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")

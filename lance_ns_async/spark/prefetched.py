@@ -72,7 +72,7 @@ class Prefetched:
         at = await self._located(TableId(request.id or ()))
         # The version that was pinned is not told: who is told no version reads the latest.
         table = replace(at.table(), version=None)
-        return messages.described(table, with_uri=request.with_table_uri, declared=None)
+        return messages.described(table, with_uri=request.with_table_uri)
 
     async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
         """Answers if the table exists, and raises TableNotFoundError if not."""

@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from math import inf
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +22,14 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import data as storage
+from lance_ns_async import storage
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import undoing
 from lance_ns_async.tables import first
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -146,7 +146,7 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
         except TableNotFoundError:
             raise e from None
     try:
-        return Made(table, await storage.in_thread(table, lambda: opener.open(table)))
+        return Made(table, await in_thread(table, lambda: opener.open(table)))
     except TableNotFoundError:
         return Made(table, None)
 
@@ -166,7 +166,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
         return opener.overwrite(content.place(table), content.data)
 
     try:
-        return Made(table, await storage.in_thread(table, work, patience=inf, changes=True))
+        return Made(table, await in_thread(table, work, changes=True))
     except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
         if table is not old:
             await put_back(backend, old, e)
@@ -181,7 +181,7 @@ async def _written(opener: Opener, table: Table, data: Any, abandoned: Event) ->
             storage.delete(table)
         return dataset
 
-    return await storage.in_thread(table, work, patience=inf, changes=True)
+    return await in_thread(table, work, changes=True)
 
 
 async def undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:

@@ -11,10 +11,11 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async.data import Snapshot
+from lance_ns_async import storage
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
+from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _staged(opener: Opener, table: Table, data: Any) -> Any:
             table.location,
             mode="create",
             return_transaction=True,
-            storage_options=opener.options(table),
+            storage_options=storage.options(table),
             session=opener.caches(),
             **opener.asking(table),
         )
@@ -69,7 +70,7 @@ def commit(opener: Opener, table: Table, rows: Any) -> None:
         LanceDataset.commit(
             table.location,
             rows,
-            storage_options=opener.options(table),
+            storage_options=storage.options(table),
             enable_v2_manifest_paths=True,
             # Another try would make a second version.
             max_retries=0,
@@ -94,7 +95,7 @@ def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> No
 
     paths = [f"data/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
     try:
-        session = LanceFileSession(table.location, storage_options=opener.options(table))
+        session = LanceFileSession(table.location, storage_options=storage.options(table))
         for path in paths:
             session.delete_file(path)
     except (OSError, ValueError) as e:

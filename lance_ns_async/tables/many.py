@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async import data
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import Progress, describe_tables
 from lance_ns_async.concurrency import each
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -60,7 +60,7 @@ async def open_many(
     async def open_one(id: TableId) -> None:
         try:
             table = tables.get(id) or await located(backend, id)
-            datasets[id] = await data.in_thread(table, lambda: opener.open(table))
+            datasets[id] = await in_thread(table, lambda: opener.open(table))
         except LanceNamespaceError as e:
             errors[id] = e
         if progress is not None:

@@ -7,13 +7,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace import DescribeTableResponse
-from lance_namespace.errors import TableBranchNotFoundError, UnsupportedOperationError
+from lance_namespace.errors import UnsupportedOperationError
 
+from lance_ns_async import storage
 from lance_ns_async.credentials import EXPIRY
-from lance_ns_async.data import LATEST, Snapshot
-from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
+from lance_ns_async.storage import LATEST, Snapshot
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -24,9 +24,6 @@ INDEX_CACHE_BYTES = 256 * 2**20
 
 METADATA_CACHE_BYTES = 128 * 2**20
 """How much of manifests and files' metadata is kept in memory from one operation to the next."""
-
-MAIN = "main"
-"""What Lance calls the branch that is there without being made."""
 
 
 class Opener:
@@ -50,20 +47,8 @@ class Opener:
 
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
         """The dataset in that state; what is missing is told apart: version, tag, branch, or all data."""
-        import lance
-
-        version = snapshot.tag if snapshot.tag is not None else snapshot.version
-        where = self._where(table)
         with translated(table):
-            if snapshot.branch in (None, MAIN):
-                return lance.dataset(version=version, session=self.caches(), **where)
-            dataset = lance.dataset(session=self.caches(), **where)
-            try:
-                return dataset.checkout_version((snapshot.branch, snapshot.version))
-            except (OSError, ValueError) as e:
-                # Lance misses a version where the whole branch is missing.
-                check_branch(table, dataset, snapshot.branch, cause=e)
-                raise
+            return storage.opened(table, snapshot, session=self.caches(), **self._where(table))
 
     def overwrite(self, table: Table, data: Any) -> LanceDataset:
         """The dataset with a version that is the data and nothing else."""
@@ -71,10 +56,6 @@ class Opener:
 
         with translated(table):
             return lance.write_dataset(data, mode="overwrite", session=self.caches(), **self._where(table))
-
-    def options(self, table: Table) -> dict[str, str] | None:
-        """What Lance is to be told to reach the table's storage; None where there is nothing to tell."""
-        return dict(table.storage_options or {}) or None
 
     def asking(self, table: Table) -> dict[str, Any]:
         """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""
@@ -102,7 +83,7 @@ class Opener:
             return self._session
 
     def _where(self, table: Table) -> dict[str, Any]:
-        options, asking = self.options(table), self.asking(table)
+        options, asking = storage.options(table), self.asking(table)
         if not asking:
             return {"uri": table.location, "storage_options": options}
         return {**asking, "namespace_client": Located(table, options, asking["namespace_client"])}
@@ -132,13 +113,3 @@ class Located:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._namespace, name)
-
-
-def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cause: Exception | None = None) -> None:
-    """Raises TableBranchNotFoundError where the dataset has no such branch; costs a listing of its branches."""
-    if branch in (None, MAIN):
-        return
-    known = dataset.branches.list()
-    if branch not in known:
-        told = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(known)])})"
-        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {told}") from cause

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,17 +21,17 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import data as storage
-from lance_ns_async import history, messages
+from lance_ns_async import history, messages, storage
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.data import Snapshot
 from lance_ns_async.faults import translated
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import undoing
+from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import creating, first
 from lance_ns_async.tables.creating import Content
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -125,7 +124,7 @@ class Staging:
 
     async def _found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         table = await located(self.backend, id)
-        return table, await storage.in_thread(table, lambda: _opened(self.opener, table))
+        return table, await in_thread(table, lambda: _opened(self.opener, table))
 
     async def _commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
         if staged.dataset is not None and not staged.replaces and not fragments:
@@ -139,7 +138,7 @@ class Staging:
             raise
         work = partial(_committed, self.opener, table, staged, fragments)
         try:
-            return await storage.in_thread(table, work, patience=inf, changes=True)
+            return await in_thread(table, work, changes=True)
         except _NotCommitted as refused:
             error = refused.error
             if table is not old:
@@ -233,7 +232,7 @@ async def _discard(
         first.discard(opener, table, _transaction(staged, fragments), error)
 
     try:
-        await storage.in_thread(table, work)
+        await in_thread(table, work)
     except LanceNamespaceError as e:
         error.add_note(f"and files that are of no use are left at {table.location} ({e})")
 

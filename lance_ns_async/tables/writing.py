@@ -16,12 +16,12 @@ from lance_namespace.errors import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from lance_ns_async.data import Snapshot
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
+from lance_ns_async.storage import MAIN, Snapshot
 from lance_ns_async.tables import first
-from lance_ns_async.tables.opening import MAIN, Opener
+from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     from lance import LanceDataset

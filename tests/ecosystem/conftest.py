@@ -11,7 +11,7 @@ from tests.ecosystem.catalogs import Catalog, running
 
 _numbers = itertools.count()
 
-CATALOGS = ["dir", "glue", "hive3", "iceberg"]
+CATALOGS = ["dir", "glue", "hive3", "iceberg", "polaris", "unity"]
 """Those that run as they are; what stands for the others is held to the same by the contract."""
 
 

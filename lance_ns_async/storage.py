@@ -1,36 +1,30 @@
-"""What only the dataset itself can tell or do, once a catalog has located it: served by pylance in worker threads."""
+"""What lies where a catalog says that a table is: opened, looked at, deleted. Reached without asking the catalog."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import anyio
 from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
-    ServiceUnavailableError,
+    TableBranchNotFoundError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.concurrency import each
-from lance_ns_async.faults import translated
+from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import remaining
+from lance_ns_async.threads import THREADS, in_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from lance import LanceDataset
 
-T = TypeVar("T")
-
-PATIENCE = 120.0
-"""Seconds after which a storage that says nothing is given up, where no operation's time ends sooner."""
-
-THREADS = 16
-"""How many datasets are opened at once."""
+MAIN = "main"
+"""What Lance calls the branch that is there without being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,19 @@ class Details:
 
 async def details(table: Table, snapshot: Snapshot = LATEST) -> Details:
     """What the dataset tells in the state `snapshot` names; costs one open."""
-    return await in_thread(table, lambda: _details(opened(table, snapshot)))
+    return await in_thread(table, lambda: told(opened(table, snapshot)))
+
+
+def told(dataset: LanceDataset) -> Details:
+    """What an open dataset tells; blocks: for `in_thread`."""
+    stats = dataset.stats.dataset_stats()
+    return Details(
+        version=dataset.version,
+        schema=dataset.schema,
+        rows=dataset.count_rows(),
+        fragments=stats["num_fragments"],
+        deleted_rows=stats["num_deleted_rows"],
+    )
 
 
 def schema_json(schema: pa.Schema) -> dict[str, Any]:
@@ -81,7 +87,7 @@ def schema_json(schema: pa.Schema) -> dict[str, Any]:
 async def is_only_declared(table: Table) -> bool:
     """Whether nothing was written to the table yet; costs one open."""
     try:
-        await in_thread(table, lambda: opened(table, LATEST))
+        await in_thread(table, lambda: opened(table))
     except TableNotFoundError:
         return True
     return False
@@ -111,7 +117,7 @@ async def check_alone(table: Table) -> None:
 async def drop(table: Table) -> None:
     """Deletes everything under the table's location; a location without a dataset counts as dropped."""
     try:
-        await in_thread(table, lambda: delete(table))
+        await in_thread(table, lambda: delete(table), changes=True)
     except InvalidTableStateError:
         # A catalog's own files may lie where nothing was ever written by Lance.
         if not await is_only_declared(table):
@@ -122,12 +128,11 @@ def neighbours(table: Table) -> Sequence[str]:
     """Where other datasets lie under the table's location; blocks: for `in_thread`."""
     from lance.file import LanceFileSession
 
-    options = dict(table.storage_options or {}) or None
-    files = LanceFileSession(table.location, storage_options=options).list()
+    files = LanceFileSession(table.location, storage_options=options(table)).list()
     found = {path.partition("/_versions/")[0] for path in files if "/_versions/" in path}
     if any(place.startswith("tree/") for place in found):
         # There a dataset keeps its branches.
-        found -= {f"tree/{branch}" for branch in opened(table, LATEST).branches.list()}
+        found -= {f"tree/{branch}" for branch in opened(table).branches.list()}
     return sorted(found)
 
 
@@ -135,66 +140,40 @@ def delete(table: Table) -> None:
     """Deletes everything under the table's location; blocks: for `in_thread`."""
     import lance
 
-    options = dict(table.storage_options or {}) or None
-    lance.LanceDataset.drop(table.location, storage_options=options, ignore_not_found=True)
+    lance.LanceDataset.drop(table.location, storage_options=options(table), ignore_not_found=True)
 
 
-def opened(table: Table, snapshot: Snapshot) -> Any:
-    """The dataset in that state; blocks, and raises what pylance raises: for `in_thread`."""
+def options(table: Table) -> dict[str, str] | None:
+    """What Lance is to be told to reach the table's storage; None where there is nothing to tell."""
+    return dict(table.storage_options or {}) or None
+
+
+def opened(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> LanceDataset:
+    """The dataset in that state; what is missing is told apart: version, tag, branch, or all data.
+
+    `how` says to pylance otherwise than by location and storage options where the dataset is, and which caches it
+    shares. Blocks: for `in_thread`.
+    """
     import lance
 
-    options = dict(table.storage_options or {}) or None
-    version = snapshot.tag if snapshot.tag is not None else snapshot.version
-    if snapshot.branch is None:
-        return lance.dataset(table.location, version=version, storage_options=options)
-    dataset = lance.dataset(table.location, storage_options=options)
-    return dataset.checkout_version((snapshot.branch, snapshot.version))
-
-
-def _details(dataset: Any) -> Details:
-    stats = dataset.stats.dataset_stats()
-    return Details(
-        version=dataset.version,
-        schema=dataset.schema,
-        rows=dataset.count_rows(),
-        fragments=stats["num_fragments"],
-        deleted_rows=stats["num_deleted_rows"],
-    )
-
-
-async def in_thread(table: Table, work: Callable[[], T], *, patience: float = PATIENCE, changes: bool = False) -> T:
-    """What `work` on the table's storage gives in a worker thread, within the operation's time; raises our errors.
-
-    Work given up goes on in its thread, because nothing can stop it there: one that `changes` something may yet do so.
-    """
-    left = remaining()
+    if not how:
+        how = {"uri": table.location, "storage_options": options(table)}
+    if snapshot.branch in (None, MAIN):
+        return lance.dataset(version=snapshot.tag if snapshot.tag is not None else snapshot.version, **how)
+    dataset = lance.dataset(**how)
     try:
-        # asyncio's own: anyio's may take a cancellation for its time-out when both come at once.
-        async with asyncio.timeout(PATIENCE if left is None else min(left, patience)):
-            return await _aside(lambda: _translated(table, work))
-    except TimeoutError as e:
-        unknown = "; whether it took effect is unknown" if changes else ""
-        message = f"{table.id} (its storage at {table.location} did not answer within the operation's time{unknown})"
-        raise ServiceUnavailableError(f"Service unavailable: {message}") from e
+        return dataset.checkout_version((snapshot.branch, snapshot.version))
+    except (OSError, ValueError) as e:
+        # Lance misses a version where the whole branch is missing.
+        check_branch(table, dataset, snapshot.branch, cause=e)
+        raise
 
 
-async def _aside(work: Callable[[], T]) -> T:
-    """What `work` gives in a worker thread, of which so many run at once."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
-
-
-def _translated(table: Table, work: Callable[[], T]) -> T:
-    with translated(table):
-        return work()
-
-
-_THREAD_LIMIT: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("lance_ns_async_threads")
-
-
-def _limiter() -> anyio.CapacityLimiter:
-    try:
-        return _THREAD_LIMIT.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(THREADS)
-        _THREAD_LIMIT.set(limiter)
-        return limiter
+def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cause: Exception | None = None) -> None:
+    """Raises TableBranchNotFoundError where the dataset has no such branch; costs a listing of its branches."""
+    if branch in (None, MAIN):
+        return
+    known = dataset.branches.list()
+    if branch not in known:
+        told = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(known)])})"
+        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {told}") from cause
