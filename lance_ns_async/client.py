@@ -40,7 +40,7 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
 )
 
-from lance_ns_async import derived, messages, storage
+from lance_ns_async import derived, messages, replacing, storage
 from lance_ns_async.listing import Lister
 from lance_ns_async.locating import located, located_many
 from lance_ns_async.messages import Fields
@@ -91,7 +91,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         given = request.properties or {}
         with self._operation():
             if mode == "overwrite":
-                made = await derived.replace_namespace(self._backend, id, given)
+                made = await replacing.namespace(self._backend, id, given)
             else:
                 try:
                     made = await derived.create_namespace(self._backend, id, given)
@@ -222,7 +222,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         given = request.properties or {}
         with self._operation():
             if mode == "overwrite":
-                table = await derived.replace_table(self._backend, id, request.location, given)
+                table = await replacing.registration(self._backend, id, request.location, given)
             else:
                 table = await self._backend.declare_table(id, request.location, given)
         answer = messages.registration(table)

@@ -27,6 +27,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
     ThrottlingError,
     UnauthenticatedError,
+    UnsupportedOperationError,
 )
 
 from lance_ns_async.errors import PHRASES, shortened, without_source
@@ -34,14 +35,23 @@ from lance_ns_async.model import Table
 
 _LONGEST = 400
 
+_REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
+"""What pylance's Python side raises for an argument that it does not take."""
+
 _PHRASE = "|".join(map(re.escape, PHRASES.values()))
-# What the namespace raised that Lance asked, as Lance puts it, whose own word for it may be the same.
-_ASKED = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<told>(?P<phrase>{_PHRASE}): .*)")
+# An error of ours that came back through Lance: `Namespace error: <Lance's word>: <our phrase>: ...`; Lance's word may
+# equal our phrase.
+_OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<told>(?P<phrase>{_PHRASE}): .*)")
 _BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
 
 # In this order: the text of one fault may hold words of a later one.
 _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
-    (re.compile(r"_versions/\S+\.manifest was not found|Version not found error"), TableVersionNotFoundError),
+    (
+        re.compile(
+            r"_versions/\S+\.manifest was not found|Not found: \S+/_versions/\S+\.manifest|Version not found err"
+        ),
+        TableVersionNotFoundError,
+    ),
     (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
     (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
     (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
@@ -70,10 +80,12 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
     (re.compile(r"status code: 403|AccessDenied|Permission denied \(os error"), PermissionDeniedError),
     (re.compile(r"SlowDown|status code: 429"), ThrottlingError),
     (re.compile(r"status code: 50[234]|error sending request|operation timed out"), ServiceUnavailableError),
+    (re.compile(r"Not supported: "), UnsupportedOperationError),
     (
         re.compile(
             r"No object store provider|Invalid user input|already exists in the dataset|Ref is invalid"
-            r"|can't set tokenizer"
+            r"|can't set tokenizer|supports only cosine distance|num_bits \d+ not supported|Can't cast value"
+            r"|GeoArrowArray|File name too long|NoSuchBucket|specified bucket does not exist"
         ),
         InvalidInputError,
     ),
@@ -85,27 +97,32 @@ def translated(table: Table) -> Iterator[None]:
     """Raises what pylance raises about a table as the error of the spec that it means."""
     try:
         yield
-    except (OSError, ValueError, TypeError, RuntimeError, KeyError) as e:
+    except (OSError, ValueError, TypeError, RuntimeError, KeyError, IndexError, OverflowError) as e:
         raise error(table, e) from e
+    except BaseException as e:
+        # Lance's own panics are no `Exception`, and of a class that cannot be imported.
+        if type(e).__name__ != "PanicException":
+            raise
+        raise error(table, RuntimeError(f"Lance panicked: {e}")) from e
 
 
 def error(table: Table, e: Exception) -> LanceNamespaceError:
     """The error of the spec that an error of pylance's means."""
     raw = str(e.args[0]) if isinstance(e, KeyError) and e.args else str(e)
-    text = _told(raw)
-    if (asked := _ASKED.search(text)) is not None:
+    text = _told(raw) if len(e.args) < 2 or isinstance(e, OSError) else _told(" ".join(map(str, e.args)))
+    if (asked := _OURS.search(text)) is not None:
         return _BY_PHRASE[asked["phrase"]](asked["told"])
     cls = next((cls for pattern, cls in _FAULTS if pattern.search(text)), None)
     if cls is None:
-        # What pylance refuses before it asks its Rust side is an argument.
-        ours = isinstance(e, ValueError | TypeError | NotImplementedError) and ".rs:" not in raw
-        cls = InvalidInputError if ours else InternalError
+        refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
+        cls = InvalidInputError if refused_in_python else InternalError
     return cls(f"{PHRASES[cls]}: {table.id} (at {table.location}: {text})")
 
 
 def _told(raw: str) -> str:
     """What was said, on one line of bounded length, without where in its own source pylance said so."""
     text = " ".join(without_source(raw).split())
+    text = re.sub(r"(?<=://)[^/@\s]+@", "", text)
     text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
     # Some texts go on with the whole schema in Rust's own words.
     text = re.sub(r":? ?Schema \{.*", "", text)

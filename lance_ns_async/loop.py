@@ -16,6 +16,9 @@ from lance_namespace.errors import InternalError, InvalidInputError
 
 T = TypeVar("T")
 
+_TIME_TO_END = 5.0
+"""Seconds that work has to put right what it had begun, once its caller was interrupted."""
+
 # Reentrant, because what is collected while it is held may have something to close on the loop.
 _lock = threading.RLock()
 _shared: BackgroundLoop | None = None
@@ -38,6 +41,13 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def is_closed(self) -> bool:
         return self._process != os.getpid() or super().is_closed()
+
+
+class _Outcome(Future[T]):
+    """What becomes of work; to cancel it cancels the work."""
+
+    task: asyncio.Task[T] | None = None
+    """None until the loop has begun it."""
 
 
 class BackgroundLoop:
@@ -82,31 +92,42 @@ class BackgroundLoop:
                 "for ever; use AsyncNamespace there"
             )
         # Made before anything begins: an interrupt may come at any moment from then on.
-        outcome = Future[T]()
+        outcome = _Outcome[T]()
         try:
             if not self._begin(work, outcome):
                 raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
             return outcome.result()
         except CancelledError:
             raise InvalidInputError("the namespace was closed while it was asked") from None
+        except Exception:
+            raise
+        except BaseException:
+            self._see_off(outcome)
+            raise
         finally:
             outcome.cancel()
 
+    def _see_off(self, outcome: _Outcome[Any]) -> None:
+        """Cancels work, and lets it put right what it had begun before whoever interrupted it goes on."""
+        if outcome.cancel():
+            ended = _Outcome[None]()
+            if self._begin(_ended(outcome), ended):
+                with suppress(TimeoutError, CancelledError):
+                    ended.result(_TIME_TO_END)
+                ended.cancel()
+
     def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
         """Closes a generator that lives on the loop, without waiting for it; the end of the loop does so, too."""
-        self._begin(_closed(generator), Future())
+        self._begin(_closed(generator), _Outcome())
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` without waiting for it and gives the lease back after it; does nothing in a forked child."""
-        outcome = Future[None]()
+        outcome = _Outcome[None]()
         if self._begin(work, outcome):
             outcome.add_done_callback(lambda _: self.release())
 
-    def _begin(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> bool:
-        """Has `work` done on the loop, as `outcome` will tell; False where the loop takes none, which is left undone.
-
-        To cancel the outcome cancels the work.
-        """
+    def _begin(self, work: Coroutine[Any, Any, T], outcome: _Outcome[T]) -> bool:
+        """Has `work` done on the loop, as `outcome` will tell; False where the loop takes no more."""
         # At the end of the interpreter the loop's thread stands still, perhaps with the lock.
         if not sys.is_finalizing():
             with _lock:
@@ -117,8 +138,8 @@ class BackgroundLoop:
         work.close()
         return False
 
-    def _do(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
-        task = self._loop.create_task(work)
+    def _do(self, work: Coroutine[Any, Any, T], outcome: _Outcome[T]) -> None:
+        task = outcome.task = self._loop.create_task(work)
         task.add_done_callback(partial(_tell, outcome))
 
         def cancel(outcome: Future[T]) -> None:
@@ -157,6 +178,11 @@ def _tell(outcome: Future[T], task: asyncio.Task[T]) -> None:
         outcome.set_result(task.result())
     else:
         outcome.set_exception(error)
+
+
+async def _ended(outcome: _Outcome[Any]) -> None:
+    if outcome.task is not None:
+        await asyncio.wait([outcome.task])
 
 
 async def _closed(generator: AsyncGenerator[Any, None]) -> None:

@@ -44,7 +44,7 @@ def names(number: int) -> tuple[str, str]:
 
 def directory(table: Table) -> str:
     """Where the table's manifests are, as object stores spell paths: without scheme, bucket and leading slash."""
-    local = _local(table.location)
+    local = storage.local_path(table.location)
     root = unquote(urlsplit(table.location).path) if local is None else local
     return f"{root.strip('/')}/{_VERSIONS}"
 
@@ -155,7 +155,7 @@ class _Store:
 
         self._table = table
         self._session: Any = LanceFileSession(table.location, storage_options=storage.options(table))
-        local = _local(table.location)
+        local = storage.local_path(table.location)
         self._folder = None if local is None else Path(local, _VERSIONS)
 
     def has(self, name: str) -> bool:
@@ -248,13 +248,6 @@ class _Store:
                 f"Invalid table state: {self._table.id} ({os.path.basename(final)} is not what the catalog committed, "
                 f"which is {os.path.basename(staging)}: somebody wrote past the catalog)"
             )
-
-
-def _local(location: str) -> str | None:
-    """The path of a location in the local file system; None for one that is elsewhere."""
-    if location.startswith("file:"):
-        return os.path.abspath(unquote(urlsplit(location).path))
-    return None if "://" in location else os.path.abspath(location)
 
 
 def _name(path: str | None) -> str:

@@ -238,4 +238,4 @@ class DataOperations(TableUpkeep):
         def insert() -> LanceDataset:
             return writing.insert(self._opener, table, branch, rows, mode)
 
-        return await in_thread(table, insert, changes=True)
+        return await in_thread(table, insert, changes=True, reads=True)

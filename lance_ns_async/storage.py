@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from lance_namespace.errors import (
     InvalidInputError,
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 """What Lance calls the branch that is there without being made."""
+
+
+_MARKS = (".lance-reserved", ".lance-deregistered")
+"""What Lance's directory catalogs leave where a table is declared and no longer registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,37 @@ async def drop(table: Table) -> None:
         # A catalog's own files may lie where nothing was ever written by Lance.
         if not await is_only_declared(table):
             raise
+
+
+async def tidy(table: Table) -> None:
+    """Removes what a declaration leaves where nothing was written: marks of directory catalogs, empty folders."""
+    await in_thread(table, lambda: _tidied(table), changes=True)
+
+
+def _tidied(table: Table) -> None:
+    from lance.file import LanceFileSession
+
+    session: Any = LanceFileSession(table.location, storage_options=options(table))
+    for mark in _MARKS:
+        if session.contains(mark):
+            session.delete_file(mark)
+    sweep(table)
+
+
+def sweep(table: Table) -> None:
+    """Removes local folders in which nothing is, for directory catalogs take them for tables; blocks."""
+    if (path := local_path(table.location)) is not None:
+        for folder in (os.path.join(path, "data"), path):
+            # It may hold what others are about to write.
+            with suppress(OSError):
+                os.rmdir(folder)
+
+
+def local_path(location: str) -> str | None:
+    """The path of a location in the local file system; None for one that is elsewhere."""
+    if location.startswith("file:"):
+        return os.path.abspath(unquote(urlsplit(location).path))
+    return None if "://" in location else os.path.abspath(location)
 
 
 def neighbours(table: Table) -> Sequence[str]:

@@ -1,9 +1,18 @@
-"""Blocking work on a table's storage, done in worker threads and within the operation's time."""
+"""Blocking work on a table's storage, done in worker threads and within the operation's time.
+
+Nothing can stop a thread from outside. Work that was given up goes on in its thread, unless it asks `under_way` and
+ends itself: what writes rows does so before each batch of them and before it commits.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import atexit
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from time import monotonic
 from typing import TypeVar
 
 import anyio
@@ -19,42 +28,134 @@ PATIENCE = 120.0
 """Seconds after which a storage that says nothing is given up outside of any operation, which has a time of its own."""
 
 THREADS = 16
-"""How many datasets of one event loop are worked on at once."""
+"""How many datasets of one event loop are worked on at once, and how many more have rows written to them."""
+
+TIME_TO_END = 1.0
+"""Seconds that work which reads rows has to end once it is given up, before whoever waited for it goes on."""
+
+LAST_WORDS = 10.0
+"""Seconds for which the end of the process waits for work that reads rows from Python."""
 
 
-async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False) -> T:
+class GivenUp(Exception):
+    """Ends work that nobody waits for any more, and is seen by nobody."""
+
+
+class Work:
+    """Something done in a worker thread, which whoever waits for it may give up."""
+
+    def __init__(self) -> None:
+        self.given_up = threading.Event()
+        self.began = False
+        self._reads: list[object] = []
+        self._over = threading.Event()
+
+    @property
+    def will_learn(self) -> bool:
+        """Whether it is under way, and asks for rows, by which it learns that it is given up."""
+        return bool(self._reads) and not self._over.is_set()
+
+    def check(self) -> None:
+        """Raises GivenUp where nobody waits for it any more."""
+        if self.given_up.is_set():
+            raise GivenUp
+
+    def will_read(self, rows: object) -> None:
+        """Says that Lance calls these back, from threads of its own, until it is over."""
+        # Held, for whoever lets go of them last calls Python, too.
+        self._reads.append(rows)
+        _calling.add(self)
+
+    def end(self) -> None:
+        """Says that it is over."""
+        self._over.set()
+        _calling.discard(self)
+
+    def wait(self, seconds: float) -> None:
+        """Waits until it is over, for so long at most."""
+        self._over.wait(seconds)
+
+
+_calling: set[Work] = set()
+"""What calls Python back from threads that Python does not know: fatal, once the interpreter ends."""
+
+_last: list[Work] = []
+
+_work: ContextVar[Work] = ContextVar("lance_ns_async_work")
+
+
+def under_way() -> Work:
+    """The work that this thread does for `in_thread`; such that nobody gives up where it does none."""
+    return _work.get(Work())
+
+
+@atexit.register
+def _end_all() -> None:
+    """At the end of the process, has what calls Python back end before Python does."""
+    until = monotonic() + LAST_WORDS
+    _last.extend(_calling)
+    for work in _last:
+        work.given_up.set()
+    for work in _last:
+        work.wait(max(0.0, until - monotonic()))
+
+
+if hasattr(os, "register_at_fork"):
+    # Its threads are the parent's.
+    os.register_at_fork(after_in_child=_calling.clear)
+
+
+async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, reads: bool = False) -> T:
     """What `work` on the table's storage gives, within the operation's time; raises our errors for pylance's.
 
-    Work given up goes on in its thread, because nothing can stop it there: one that `changes` something may yet do so.
+    Work given up goes on in its thread until it asks: one that `changes` something may yet have done so. What
+    `reads` rows from Python has threads of its own, as whoever gives the rows may want others for that.
     """
     left = remaining()
     seconds = PATIENCE if left is None else left
+    mine = Work()
+    token = _work.set(mine)
     try:
         # asyncio's own: anyio's may take a cancellation for its time-out when both come at once.
         async with asyncio.timeout(seconds):
             return await anyio.to_thread.run_sync(
-                lambda: _translated(table, work), abandon_on_cancel=True, limiter=_limiter()
+                lambda: _done(mine, table, work), abandon_on_cancel=True, limiter=_limiter(reads=reads)
             )
     except TimeoutError as e:
-        within = f"{seconds:g} s" if left is None else "the operation's time"
-        unknown = "; whether it took effect is unknown" if changes else ""
-        raise ServiceUnavailableError(
-            f"Service unavailable: {table.id} (its storage at {table.location} did not answer within {within}{unknown})"
-        ) from e
+        raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
+    finally:
+        _work.reset(token)
+        mine.given_up.set()
+        if mine.will_learn:
+            # It ends with the batch it is at, and whoever gave it up may have to put right what it had begun.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(mine.wait, TIME_TO_END)
 
 
-def _translated(table: Table, work: Callable[[], T]) -> T:
-    with translated(table):
-        return work()
+def _late(work: Work, table: Table, left: float | None, *, changes: bool) -> str:
+    within = f"{PATIENCE:g} s" if left is None else "the operation's time"
+    if not work.began:
+        return f"{table.id} (all {THREADS} threads for data were busy for {within}; nothing was done)"
+    unknown = "; whether it took effect is unknown" if changes else ""
+    return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
 
 
-_THREAD_LIMIT: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("lance_ns_async_threads")
-
-
-def _limiter() -> anyio.CapacityLimiter:
+def _done(mine: Work, table: Table, work: Callable[[], T]) -> T:
+    mine.began = True
     try:
-        return _THREAD_LIMIT.get()
+        with translated(table):
+            return work()
+    finally:
+        mine.end()
+
+
+_LIMITERS: anyio.lowlevel.RunVar[Mapping[bool, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")
+
+
+def _limiter(*, reads: bool) -> anyio.CapacityLimiter:
+    try:
+        kept = _LIMITERS.get()
     except LookupError:
-        limiter = anyio.CapacityLimiter(THREADS)
-        _THREAD_LIMIT.set(limiter)
-        return limiter
+        kept = {reads: anyio.CapacityLimiter(THREADS) for reads in (False, True)}
+        _LIMITERS.set(kept)
+    return kept[reads]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import lance
 import pyarrow as pa
 import pytest
@@ -63,37 +59,6 @@ class Catalog:
         await self.ns.create_table(CreateTableRequest(id=["t"], mode=mode, **given), stream(rows))
 
 
-class Slow:
-    """Rows that come when they are told to, to a table that nobody waits for any more."""
-
-    def __init__(self, location: Path) -> None:
-        self._location = location
-        self.begun = threading.Event()
-        self._go_on = threading.Event()
-
-    def reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(ROWS.schema, self._batches())
-
-    async def goes_on(self) -> None:
-        """Has the rows written; returns when what was written is gone, with all that lay beside it."""
-        self._location.mkdir(exist_ok=True)
-        beside = self._location / "beside"
-        beside.touch()
-        self._go_on.set()
-
-        def wait() -> None:
-            while beside.exists():
-                time.sleep(0.01)
-
-        with anyio.fail_after(30):
-            await anyio.to_thread.run_sync(wait, abandon_on_cancel=True)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        self.begun.set()
-        self._go_on.wait()
-        yield from ROWS.to_batches()
-
-
 async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     lance.write_dataset(OTHER, catalog.location)
@@ -107,9 +72,9 @@ async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_
 async def test_other_tables_below_it_outlive_a_table_that_failed(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     lance.write_dataset(OTHER, catalog.location / "below")
-    with pytest.raises(TableSchemaValidationError) as raised:
+    with pytest.raises(TableSchemaValidationError):
         await catalog.create(rows=pa.table({"a.b": [1]}))
-    assert catalog.backend.tables == {} and "other tables that lie under" in raised.value.__notes__[0]
+    assert catalog.backend.tables == {}
     assert lance.dataset(catalog.location / "below").to_table() == OTHER
 
 
@@ -119,7 +84,7 @@ async def test_what_cannot_be_undone_is_told(tmp_path: Path) -> None:
     with pytest.raises(TableSchemaValidationError) as raised:
         await catalog.create(rows=pa.table({"a.b": [1]}))
     (note,) = raised.value.__notes__
-    assert "of table t is left: its registration and what was written" in note and "Permission denied: t" in note
+    assert "of table t is left: its registration at" in note and "Permission denied: t" in note
 
 
 async def test_a_table_that_cannot_be_described_after_it_was_declared_is_not_left(tmp_path: Path) -> None:
@@ -154,26 +119,6 @@ async def test_an_overwrite_that_fails_leaves_the_registration_as_it_was(tmp_pat
         await catalog.create("overwrite", rows=pa.table({"a.b": [1]}), properties={"owner": "you"})
     assert catalog.backend.tables[catalog.id] == before
     assert lance.dataset(catalog.location).to_table() == ROWS
-
-
-async def test_what_is_cancelled_while_it_is_written_leaves_nothing(tmp_path: Path) -> None:
-    catalog = Catalog(tmp_path)
-    slow = Slow(catalog.location)
-    async with anyio.create_task_group() as group:
-        group.start_soon(catalog.ns.write, ["t"], slow.reader())
-        await anyio.to_thread.run_sync(slow.begun.wait)
-        group.cancel_scope.cancel()
-    assert catalog.backend.tables == {}
-    await slow.goes_on()
-
-
-async def test_what_takes_too_long_leaves_nothing(tmp_path: Path) -> None:
-    catalog = Catalog(tmp_path, Policy(operation_timeout=0.3))
-    slow = Slow(catalog.location)
-    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-        await catalog.ns.write(["t"], slow.reader())
-    assert catalog.backend.tables == {}
-    await slow.goes_on()
 
 
 async def test_a_first_version_that_is_ours_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from lance_namespace import (
     RegisterTableRequest,
     RenameTableRequest,
 )
-from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.observing import Call
@@ -82,3 +82,18 @@ async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -
         found = await ns.describe_table(DescribeTableRequest(id=["t"]))
         assert found.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
         assert "sesame" not in repr(ns)
+
+
+@pytest.mark.parametrize("home", [[], ["a"]])
+async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home: list[str]) -> None:
+    rows, id = pa.table({"id": [1]}), [*home, "t"]
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["a"]})
+        await ns.write(id, rows)
+        await ns.drop_table({"id": id})
+        await ns.declare_table({"id": id})
+        await ns.deregister_table({"id": id})
+        with pytest.raises(TableNotFoundError):
+            await ns.describe_table({"id": id})
+        assert (await ns.write(id, rows)).to_table() == rows
+        assert [*(await ns.list_tables({"id": home})).tables] == ["t"]

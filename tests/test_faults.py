@@ -46,6 +46,15 @@ STATUS = f"{S3}Server returned non-2xx status code:"
         (ValueError("Version not found error: version main:99 does not exist"), TableVersionNotFoundError),
         (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), TableBranchNotFoundError),
         (ValueError("Ref not found error: Branch zz does not exist"), TableBranchNotFoundError),
+        (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), TableVersionNotFoundError),
+        (RuntimeError("Not supported: Nested column references in update"), UnsupportedOperationError),
+        (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), InvalidInputError),
+        (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), InvalidInputError),
+        (OSError("LanceError(Index): multivector type supports only cosine distance"), InvalidInputError),
+        (OSError("LanceError(Index): num_bits 3 not supported"), InvalidInputError),
+        (RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"), InvalidInputError),
+        (IndexError("list index out of range"), InvalidInputError),
+        (OverflowError("int too big to convert"), InvalidInputError),
         (ValueError("Ref not found error: tag nope does not exist"), TableTagNotFoundError),
         (ValueError("Ref not found: Ref not found error: tag zz does not exist"), TableTagNotFoundError),
         (ValueError("Ref conflict error: tag a already exists"), TableTagAlreadyExistsError),
@@ -142,3 +151,27 @@ def test_our_own_errors_and_those_of_others_pass() -> None:
     assert raised.value is ours
     with pytest.raises(ZeroDivisionError), translated(TABLE):
         _ = 1 / 0
+
+
+class PanicException(BaseException):
+    """As pyo3 has it: no Exception, and of a module that cannot be imported."""
+
+
+def test_a_panic_of_lances_is_an_error_like_others() -> None:
+    with pytest.raises(InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"), translated(TABLE):
+        raise PanicException("called `Result::unwrap()` on an `Err` value: InvalidHeaderValue")
+
+
+def test_what_is_no_panic_passes() -> None:
+    with pytest.raises(KeyboardInterrupt), translated(TABLE):
+        raise KeyboardInterrupt
+
+
+def test_who_signs_in_by_an_address_is_not_told() -> None:
+    told = error(TABLE, OSError("Error performing GET http://me:hush@s3.example.com/b in 1ms"))
+    assert "http://s3.example.com/b" in str(told) and "hush" not in str(told)
+
+
+def test_what_comes_in_pieces_is_told_whole() -> None:
+    told = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
+    assert "column v must be int , float , or string" in str(told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from os.path import abspath, expanduser
 from typing import TYPE_CHECKING, TypeVar
@@ -158,10 +159,17 @@ class DirectoryBackend(Backend):
             self._inside(id, location)
 
     async def deregister_table(self, id: TableId) -> None:
+        request = DeregisterTableRequest(id=list(id))
+
         def work() -> None:
+            if id.parent:
+                self._directory.namespace.deregister_table(request)
+                return
             # Tables at the root are found by their directories: only the flat view can hide one of them.
-            view = self._directory.namespace if id.parent else self._directory.flat
-            view.deregister_table(DeregisterTableRequest(id=list(id)))
+            self._directory.flat.deregister_table(request)
+            # Those that were declared are in the manifest, too, and would keep their names.
+            with suppress(TableNotFoundError):
+                self._directory.namespace.deregister_table(request)
 
         await self._call(work, id, "deregister_table", safe=False)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.tables.alignment import aligned, aligned_reader
+from lance_ns_async.threads import under_way
 
 _FILE_MAGIC = b"ARROW1"
+
+_BATCH_BYTES = 8 * 2**20
+"""How much of a table is written before it is asked again whether anybody waits for it."""
 
 
 def rows(request_data: object) -> pa.Table:
@@ -46,11 +52,48 @@ def readable(data: object) -> Any:
         return aligned(data)
     if isinstance(data, pa.RecordBatchReader):
         return aligned_reader(data)
-    if isinstance(getattr(data, "schema", None), pa.Schema):
+    if isinstance(data, pa.dataset.Dataset):
         return data
     if hasattr(data, "__arrow_c_stream__"):
-        return aligned_reader(pa.RecordBatchReader.from_stream(data))
-    raise InvalidInputError(
-        f"data: {type(data).__name__} is no Arrow data; give a pyarrow table, reader or dataset, or a data frame that "
-        "can be read as an Arrow stream"
-    )
+        try:
+            return aligned_reader(pa.RecordBatchReader.from_stream(data))
+        except (pa.ArrowException, TypeError, ValueError) as e:
+            raise InvalidInputError(f"data: {type(data).__name__} is no table of Arrow columns ({e})") from e
+    how = next((how for kind, how in _INSTEAD if isinstance(data, kind)), _USUALLY)
+    raise InvalidInputError(f"data: {type(data).__name__} is no Arrow data; give {how}")
+
+
+_USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read as an Arrow stream"
+
+_INSTEAD: tuple[tuple[Any, str], ...] = (
+    (pa.dataset.Scanner, "its to_reader()"),
+    (Mapping, "pyarrow.table(data)"),
+    (Sequence, "pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(batches)"),
+    (Iterator, "pyarrow.RecordBatchReader.from_batches(schema, batches)"),
+)
+"""By what callers have: what to make of it."""
+
+
+def stoppable(data: Any) -> pa.RecordBatchReader:
+    """A reader of readable data, which fails once nobody waits for the work under way: so nothing is committed."""
+    work, reader = under_way(), _reader(data)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            work.check()
+            yield batch
+        work.check()
+
+    rows = pa.RecordBatchReader.from_batches(reader.schema, batches())
+    work.will_read(rows)
+    return rows
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.dataset.Dataset):
+        return aligned_reader(data.scanner().to_reader())
+    table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+    rows = max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes))
+    return table.to_reader(max_chunksize=rows)

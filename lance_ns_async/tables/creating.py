@@ -7,13 +7,12 @@ another has written to it meanwhile, and one that is registered is there, even i
 from __future__ import annotations
 
 import os
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import pyarrow as pa
 from lance_namespace.errors import (
     InvalidInputError,
@@ -22,17 +21,21 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import storage
+from lance_ns_async import replacing, storage
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import undoing
 from lance_ns_async.tables import first
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread
+from lance_ns_async.threads import in_thread, under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+
+_TIMES = 3
+"""How often an overwrite that others were quicker than is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Content:
         """The columns."""
         return self.data.schema
 
+    @property
+    def lasts(self) -> bool:
+        """Whether its rows can be read more than once."""
+        return not isinstance(self.data, pa.RecordBatchReader)
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -69,14 +77,25 @@ class Made:
 async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
     """Declares a table that must not exist yet, and writes its first version; if that fails neither stays."""
     table = await declared(backend, id, content)
-    abandoned = Event()
+    place = content.place(table)
+
+    def work() -> LanceDataset:
+        try:
+            return first.create(opener, place, content.data)
+        finally:
+            if under_way().given_up.is_set():
+                # The declaration was taken back before the last file was gone.
+                storage.sweep(place)
+
     try:
-        return Made(table, await _written(opener, content.place(table), content.data, abandoned))
-    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
-        abandoned.set()
-        if not isinstance(e, TableAlreadyExistsError):
-            await undo(backend, content.place(table), e, written=True)
+        dataset = await in_thread(place, work, changes=True, reads=True)
+    except TableAlreadyExistsError:
+        # Somebody else has written to it.
         raise
+    except (LanceNamespaceError, CancelledError) as e:
+        await undo(backend, place, e, written=True)
+        raise
+    return Made(table, dataset)
 
 
 async def declared(backend: Backend, id: TableId, content: Content) -> Table:
@@ -94,7 +113,7 @@ async def undone_if_it_fails(backend: Backend, table: Table) -> AsyncIterator[No
     """Takes a declaration back, to which nothing was written, where what is done with it fails."""
     try:
         yield
-    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+    except (LanceNamespaceError, CancelledError) as e:
         await undo(backend, table, e, written=False)
         raise
 
@@ -156,46 +175,41 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
 
     It is registered anew where its catalog is told other properties or columns than it keeps. Old versions stay.
     """
+    for _ in range(_TIMES if content.lasts else 0):
+        # Somebody else may be about to write its first version.
+        with suppress(TableAlreadyExistsError):
+            return await _overwritten(backend, opener, id, content)
+    return await _overwritten(backend, opener, id, content)
+
+
+async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
     try:
         old = await located(backend, id)
     except TableNotFoundError:
         return await create(backend, opener, id, content)
     table = await registered_anew(backend, old, content)
-
-    def work() -> LanceDataset:
-        return opener.overwrite(content.place(table), content.data)
-
+    place = content.place(table)
     try:
-        return Made(table, await in_thread(table, work, changes=True))
-    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+        dataset = await in_thread(place, lambda: opener.overwrite(place, content.data), changes=True, reads=True)
+    except (LanceNamespaceError, CancelledError) as e:
         if table is not old:
-            await put_back(backend, old, e)
+            await replacing.put_back(backend, old, e, instead=(table.location, table.properties or {}))
         raise
-
-
-async def _written(opener: Opener, table: Table, data: Any, abandoned: Event) -> LanceDataset:
-    def work() -> LanceDataset:
-        dataset = first.create(opener, table, data)
-        # Nobody waits for it any more, and the table is registered no more.
-        if abandoned.is_set() and not storage.neighbours(table):
-            storage.delete(table)
-        return dataset
-
-    return await in_thread(table, work, changes=True)
+    return Made(table, dataset)
 
 
 async def undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:
-    """Removes the declaration, and what was written; where that fails too, the error says what is left."""
-    left = f"its registration {'and what was written to' if written else 'at'} {table.location}"
+    """Takes a declaration back; where that fails, or a `written` one has a version by now, the error says so."""
     with undoing():
         try:
+            if written and not await storage.is_only_declared(table):
+                error.add_note(f"and table {table.id} is there, for all that: a version of it was written")
+                return
             await backend.deregister_table(table.id)
             if written:
-                left = f"what was written to {table.location}"
-                await storage.check_alone(table)
-                await storage.drop(table)
+                await storage.tidy(table)
         except LanceNamespaceError as e:
-            error.add_note(f"and of table {table.id} is left: {left} ({e})")
+            error.add_note(f"and of table {table.id} is left: its registration at {table.location} ({e})")
 
 
 async def registered_anew(backend: Backend, old: Table, content: Content) -> Table:
@@ -211,28 +225,9 @@ async def registered_anew(backend: Backend, old: Table, content: Content) -> Tab
         )
     properties = wanted if content.properties is not None else kept
     backend.check_declaration(old.id, old.location, properties)
-    await backend.deregister_table(old.id)
+    await replacing.registered(backend, old, old.location, properties, content.schema)
     try:
-        await backend.declare_table(old.id, old.location, properties, content.schema)
         return await located(backend, old.id)
-    except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
-        await put_back(backend, old, e)
+    except (LanceNamespaceError, CancelledError) as e:
+        await replacing.put_back(backend, old, e, instead=(old.location, properties))
         raise
-
-
-async def put_back(backend: Backend, old: Table, error: BaseException) -> None:
-    """Registers a table as it was; where that fails too, the error says how it was."""
-    with undoing():
-        try:
-            if (await _registered(backend, old.id)) is not None:
-                await backend.deregister_table(old.id)
-            await backend.declare_table(old.id, old.location, old.properties or {}, old.schema)
-        except LanceNamespaceError as e:
-            error.add_note(f"and what was before could not be put back ({e}): table {old.id} was at {old.location}")
-
-
-async def _registered(backend: Backend, id: TableId) -> Table | None:
-    try:
-        return await backend.describe_table(id)
-    except TableNotFoundError:
-        return None

@@ -16,7 +16,9 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.storage import Snapshot
+from lance_ns_async.tables import arrow
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.threads import GivenUp, under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -30,7 +32,11 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
     """
     rows = _staged(opener, table, data)
     try:
+        under_way().check()
         commit(opener, table, rows)
+    except GivenUp as e:
+        discard(opener, table, rows, e)
+        raise
     except LanceNamespaceError as e:
         first = _first(opener, table, e)
         committed = None if first is None else first.read_transaction(1)
@@ -51,7 +57,7 @@ def _staged(opener: Opener, table: Table, data: Any) -> Any:
 
     with translated(table):
         rows: Any = write_fragments(
-            data,
+            arrow.stoppable(data),
             table.location,
             mode="create",
             return_transaction=True,

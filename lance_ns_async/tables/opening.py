@@ -14,6 +14,7 @@ from lance_ns_async.credentials import EXPIRY
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.storage import LATEST, Snapshot
+from lance_ns_async.tables import arrow
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -55,7 +56,8 @@ class Opener:
         import lance
 
         with translated(table):
-            return lance.write_dataset(data, mode="overwrite", session=self.caches(), **self._where(table))
+            rows = arrow.stoppable(data)
+            return lance.write_dataset(rows, mode="overwrite", session=self.caches(), **self._where(table))
 
     def asking(self, table: Table) -> dict[str, Any]:
         """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""

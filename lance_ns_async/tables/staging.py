@@ -21,7 +21,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import history, messages, storage
+from lance_ns_async import history, messages, replacing
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.faults import translated
 from lance_ns_async.locating import located
@@ -114,7 +114,7 @@ class Staging:
                 return
             if fragments:
                 await _discard(self.opener, table, staged, fragments, error)
-            if staged.declared and not gone and await _is_unused(table, error):
+            if staged.declared and not gone:
                 await creating.undo(self.backend, table, error, written=True)
 
     async def _declared(self, id: TableId, fit: Fit) -> Staged:
@@ -142,7 +142,7 @@ class Staging:
         except _NotCommitted as refused:
             error = refused.error
             if table is not old:
-                await creating.put_back(self.backend, old, error)
+                await replacing.put_back(self.backend, old, error, instead=(table.location, table.properties or {}))
             await self.abandon(staged, fragments, error)
             raise error from error.__cause__
         except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
@@ -235,14 +235,6 @@ async def _discard(
         await in_thread(table, work)
     except LanceNamespaceError as e:
         error.add_note(f"and files that are of no use are left at {table.location} ({e})")
-
-
-async def _is_unused(table: Table, error: BaseException) -> bool:
-    try:
-        return await storage.is_only_declared(table)
-    except LanceNamespaceError as e:
-        error.add_note(f"and table {table.id} is still declared ({e})")
-        return False
 
 
 def _opened(opener: Opener, table: Table) -> LanceDataset | None:

@@ -20,7 +20,7 @@ from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage import MAIN, Snapshot
-from lance_ns_async.tables import first
+from lance_ns_async.tables import arrow, first
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
                 ) from e
         dataset = opener.open(table, snapshot)
     with translated(table):
-        dataset.insert(data, mode=mode)
+        dataset.insert(arrow.stoppable(data), mode=mode)
     return dataset
 
 
@@ -96,7 +96,7 @@ def merge(
         merging = merging.use_index(request.use_index)
     if timeout is not None:
         merging = merging.retry_timeout(timeout)
-    counts: Mapping[str, int] = merging.execute(data)
+    counts: Mapping[str, int] = merging.execute(arrow.stoppable(data))
     return counts
 
 
