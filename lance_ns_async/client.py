@@ -177,7 +177,13 @@ class AsyncNamespace(TableVersions, DataOperations):
                 details = await self._opened(table, storage.told, snapshot)
             elif opens:
                 declared = table.version is None and await storage.is_only_declared(table)
-        return messages.described(table, with_uri=request.with_table_uri, details=details, declared=declared)
+        return messages.described(
+            table,
+            with_uri=request.with_table_uri,
+            details=details,
+            declared=declared,
+            wants_schema=request.load_detailed_metadata,
+        )
 
     async def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
         """Answers if the table exists, and raises TableNotFoundError if not; see `exists` for a bool.

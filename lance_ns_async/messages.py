@@ -14,9 +14,10 @@ from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSch
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 from pydantic import BaseModel, ValidationError
 
+from lance_ns_async.arrow_json import json_schema
 from lance_ns_async.backends.base import Capabilities, Version
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.storage import Details, schema_json
+from lance_ns_async.storage import Details
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,9 +95,17 @@ def word(given: str | None, field: str, known: Collection[str]) -> str:
 
 
 def described(
-    table: Table, *, with_uri: bool | None, details: Details | None = None, declared: bool | None = None
+    table: Table,
+    *,
+    with_uri: bool | None,
+    details: Details | None = None,
+    declared: bool | None = None,
+    wants_schema: bool | None = False,
 ) -> DescribeTableResponse:
-    """The answer to a describe; `details` are those of its dataset, None where that was not opened for them."""
+    """The answer to a describe; `details` are those of its dataset, None where that was not opened for them.
+
+    A schema that the spec's form cannot say is UnsupportedOperationError where it is wanted, and else left out.
+    """
     fields: dict[str, Any] = {
         "location": table.location,
         "table_uri": uri(table.location) if with_uri else None,
@@ -105,14 +114,13 @@ def described(
         "managed_versioning": table.managed_versioning,
         "version": table.version,
         "is_only_declared": declared,
-        "var_schema": _json_schema(table.schema),
+        "var_schema": _json_schema(table.schema if details is None else details.schema, wanted=wants_schema),
     }
     if details is not None:
         fields |= {
             "table": table.id.name,
             "namespace": list(table.id.parent),
             "version": details.version,
-            "var_schema": _json_schema(details.schema),
             "stats": TableBasicStats(num_deleted_rows=details.deleted_rows, num_fragments=details.fragments),
             "metadata": {k.decode(): v.decode() for k, v in (details.schema.metadata or {}).items()},
             "is_only_declared": False,
@@ -146,15 +154,15 @@ def uri(location: str) -> str:
     return location if "://" in location else Path(location).absolute().as_uri()
 
 
-def _json_schema(schema: pa.Schema | None) -> JsonArrowSchema | None:
-    """The columns in the spec's form; None where nobody says, and where one is of a type that it has no word for."""
+def _json_schema(schema: pa.Schema | None, *, wanted: bool | None) -> JsonArrowSchema | None:
     if schema is None:
         return None
     try:
-        found: JsonArrowSchema | None = JsonArrowSchema.from_dict(schema_json(schema))
+        return json_schema(schema)
     except UnsupportedOperationError:
+        if wanted:
+            raise
         return None
-    return found
 
 
 def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -14,7 +14,6 @@ from lance_namespace.errors import (
     InvalidTableStateError,
     TableBranchNotFoundError,
     TableNotFoundError,
-    UnsupportedOperationError,
 )
 
 from lance_ns_async.concurrency import each
@@ -76,19 +75,6 @@ def told(dataset: LanceDataset) -> Details:
         fragments=stats["num_fragments"],
         deleted_rows=stats["num_deleted_rows"],
     )
-
-
-def schema_json(schema: pa.Schema) -> dict[str, Any]:
-    """The schema in JSON Arrow form, as the spec's models take it."""
-    from lance.schema import schema_to_json
-
-    try:
-        found: dict[str, Any] = schema_to_json(schema)
-    except ValueError as e:
-        raise UnsupportedOperationError(
-            f"Not supported: the schema has a column that JSON Arrow form cannot say ({e}); open the dataset for it"
-        ) from e
-    return found
 
 
 async def is_only_declared(table: Table) -> bool:

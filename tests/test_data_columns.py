@@ -74,6 +74,31 @@ async def test_columns_are_added_altered_and_dropped(here: Lake) -> None:
     assert (await here.dataset()).schema.names == ["id", "text", "v"]
 
 
+def pairs(word: str) -> dict[str, Any]:
+    return {
+        "type": "fixed_size_list",
+        "fields": [{"name": "item", "nullable": True, "type": {"type": word}}],
+        "length": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "told", "expected"),
+    [
+        ("text", {"type": "large_utf8"}, pa.large_string()),
+        ("text", {"type": "large_string"}, pa.large_string()),
+        ("v", pairs("float64"), pa.list_(pa.float64(), 2)),
+        ("v", pairs("halffloat"), pa.list_(pa.float16(), 2)),
+    ],
+    ids=str,
+)
+async def test_a_type_is_told_in_the_words_of_the_spec_or_of_lance(
+    here: Lake, path: str, told: dict[str, Any], expected: pa.DataType
+) -> None:
+    await here.ns.alter_table_alter_columns(altering({"path": path, "data_type": told}))
+    assert (await here.dataset()).schema.field(path).type == expected
+
+
 async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
     many = {"id": ID, "columns": ["id", "text", "v"]}
     refused: Sequence[tuple[str, Any, type[LanceNamespaceError], str]] = [
@@ -108,14 +133,15 @@ async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
             "alter",
             altering({"path": "id", "data_type": {"type": "number"}}),
             InvalidInputError,
-            "^alterations: id: data_ty",
+            "^alterations: id: data_type .*'number' is no word of it.*; write it as describe_table",
         ),
         (
             "alter",
             altering({"path": "id", "data_type": {"kind": 1}}),
             InvalidInputError,
-            "not a type in JSON Arrow form",
+            r"not a type in JSON Arrow form \(type: Field required\)",
         ),
+        ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), InvalidInputError, "Cannot cast"),
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), InvalidInputError, "^columns: none was given"),
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=["no"]), TableColumnNotFoundError, r"n\$t .*\bno\b"),
         ("drop", AlterTableDropColumnsRequest(**many), InvalidInputError, "Cannot drop all columns"),

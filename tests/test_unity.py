@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace import (
     CreateNamespaceRequest,
+    DeclareTableRequest,
     DeregisterTableRequest,
     DescribeNamespaceRequest,
     DropNamespaceRequest,
@@ -72,6 +73,19 @@ async def test_a_schema_that_was_declared_is_described(dialect: Dialect) -> None
             response = await described(ns, *id)
             assert response.var_schema is not None
             assert [field.name for field in response.var_schema.fields] == ["id", "v"]
+
+
+async def test_a_schema_is_told_in_the_words_of_the_spec_or_left_out() -> None:
+    tags = pa.field("tags", pa.map_(pa.string(), pa.int8()))
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        async with connected(server) as ns:
+            for name, field in (("said", tags), ("unsaid", pa.field("view", pa.list_view(pa.int8())))):
+                request = DeclareTableRequest(id=["main", "a", name], location=f"s3://b/{name}")
+                await ns.declare_table(request, schema=pa.schema([field]))
+            told = (await described(ns, "main", "a", "said")).var_schema
+            assert told is not None and told.fields[0].type.type == "map"
+            assert (await described(ns, "main", "a", "unsaid")).var_schema is None
 
 
 async def test_a_listing_gives_no_schema_and_asks_for_no_columns() -> None:

@@ -10,7 +10,11 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
+from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
+from pydantic import ValidationError
+
+from lance_ns_async.arrow_json import arrow_type
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -120,12 +124,14 @@ def _version(dataset: LanceDataset) -> int:
 
 
 def _type(path: str, told: Mapping[str, Any]) -> pa.DataType:
-    from lance.schema import json_to_schema
-
     try:
-        schema = json_to_schema({"fields": [{"name": "it", "nullable": True, "type": dict(told)}]})
-    except (ValueError, TypeError) as e:
+        return arrow_type(JsonArrowDataType.model_validate(told))
+    except ValueError as e:
+        if isinstance(e, ValidationError):
+            why = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
+        else:
+            why = str(e)
         raise InvalidInputError(
-            f"alterations: {path}: data_type {json.dumps(told, default=str)}: not a type in JSON Arrow form"
+            f"alterations: {path}: data_type {json.dumps(told, default=str)}: not a type in JSON Arrow form ({why}); "
+            "write it as describe_table tells the types of columns"
         ) from e
-    return schema.field(0).type
