@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from anyio import to_thread
 from lance_namespace import (
@@ -26,7 +26,7 @@ from lance_namespace import (
     UpdateTableRequest,
     UpdateTableResponse,
 )
-from lance_namespace.errors import TableAlreadyExistsError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedOperationError
 
 from lance_ns_async import messages
 from lance_ns_async.bulk import Progress
@@ -42,6 +42,8 @@ from lance_ns_async.upkeep import TableUpkeep
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+T = TypeVar("T")
 
 
 class DataOperations(TableUpkeep):
@@ -104,15 +106,18 @@ class DataOperations(TableUpkeep):
     async def merge_insert_into_table(
         self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
     ) -> MergeInsertIntoTableResponse:
-        """Merges the rows of an Arrow IPC stream into a table: updates, inserts, deletes, all in one version."""
+        """Merges the rows of an Arrow IPC stream into a table: updates, inserts, deletes, all in one version.
+
+        Where rows are inserted, the first version of a table that was only declared is written so, too.
+        """
         request = messages.coerced(MergeInsertIntoTableRequest, request)
+        id = self._table(request.id)
         timeout = writing.check_merge(request)
         rows = await to_thread.run_sync(arrow.rows, request_data)
-
-        def merge(dataset: LanceDataset, table: Table) -> tuple[Mapping[str, int], int]:
-            return writing.merge(dataset, request, rows, timeout), dataset.version
-
-        counts, version = await self._change(request.id, merge, Snapshot(branch=request.branch))
+        with self._operation():
+            counts, version = await self._on_table(
+                id, lambda table: writing.merge(self._opener, table, request, rows, timeout)
+            )
         return MergeInsertIntoTableResponse(
             num_updated_rows=counts["num_updated_rows"],
             num_inserted_rows=counts["num_inserted_rows"],
@@ -129,23 +134,17 @@ class DataOperations(TableUpkeep):
                 "Not supported: properties in update_table (catalogs keep them, not the table); "
                 "register_table with mode Overwrite changes them"
             )
-
-        def update(dataset: LanceDataset, table: Table) -> tuple[int, int]:
-            return writing.update(dataset, new, request.predicate), dataset.version
-
-        count, version = await self._change(request.id, update, Snapshot(branch=request.branch))
+        snapshot = Snapshot(branch=request.branch)
+        count, version = await self._change(
+            request.id, lambda it, _: writing.update(it, new, request.predicate), snapshot
+        )
         return UpdateTableResponse(updated_rows=count, version=version)
 
     async def delete_from_table(self, request: DeleteFromTableRequest | Fields) -> DeleteFromTableResponse:
         """Deletes the rows that fit the predicate; old versions keep them."""
         request = messages.coerced(DeleteFromTableRequest, request)
-
-        def delete(dataset: LanceDataset, table: Table) -> int:
-            writing.delete(dataset, request.predicate)
-            version: int = dataset.version
-            return version
-
-        version = await self._change(request.id, delete, Snapshot(branch=request.branch))
+        snapshot = Snapshot(branch=request.branch)
+        version = await self._change(request.id, lambda it, _: writing.delete(it, request.predicate), snapshot)
         return DeleteFromTableResponse(version=version)
 
     async def count_table_rows(self, request: CountTableRowsRequest | Fields) -> CountTableRowsResponse:
@@ -171,8 +170,9 @@ class DataOperations(TableUpkeep):
         request = messages.coerced(ExplainTableQueryPlanRequest, request)
         query, verbose = request.query, bool(request.verbose)
         searching.check(query)
-        snapshot = Snapshot(query.version, branch=request.branch or query.branch)
-        return await self._read(request.id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
+        id, branch = (_agreed(request, query, field) for field in ("id", "branch"))
+        snapshot = Snapshot(query.version, branch=branch)
+        return await self._read(id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
 
     async def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest | Fields) -> str:
         """How a query was run, and what each step took; runs it."""
@@ -233,9 +233,17 @@ class DataOperations(TableUpkeep):
             return await make(self._backend, self._opener, id, content)
 
     async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
+        return await self._on_table(id, lambda table: writing.insert(self._opener, table, branch, rows, mode))
+
+    async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> T:
+        """What `work` gives, which writes to a table that may have no version yet."""
         table = await located(self._backend, id)
+        return await in_thread(table, lambda: work(table), changes=True, reads=True)
 
-        def insert() -> LanceDataset:
-            return writing.insert(self._opener, table, branch, rows, mode)
 
-        return await in_thread(table, insert, changes=True, reads=True)
+def _agreed(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:
+    """What both say of a field, or the one that says anything."""
+    ours, theirs = getattr(request, field), getattr(query, field)
+    if ours and theirs and ours != theirs:
+        raise InvalidInputError(f"query.{field} {theirs!r}: the request itself says {ours!r}; leave one of them out")
+    return ours or theirs

@@ -56,12 +56,10 @@ class TableUpkeep(LocatedTables):
     """What is asked and changed of a dataset beside its rows. Costs one call, and an open of the dataset."""
 
     async def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:
-        """Makes an index of a column of vectors; may take long, so mind `operation_timeout`."""
+        """Makes an index of a column of vectors, scalars or text; may take long, so mind `operation_timeout`."""
         request = messages.coerced(CreateTableIndexRequest, request)
-        indexes.check_vector(request)
-        await self._change(
-            request.id, lambda it, _: indexes.create_vector(it, request), Snapshot(branch=request.branch)
-        )
+        indexes.check(request)
+        await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableIndexResponse()
 
     async def create_table_scalar_index(
@@ -70,9 +68,7 @@ class TableUpkeep(LocatedTables):
         """Makes an index of a column of scalars, or of its text; may take long, so mind `operation_timeout`."""
         request = messages.coerced(CreateTableIndexRequest, request)
         indexes.check_scalar(request)
-        await self._change(
-            request.id, lambda it, _: indexes.create_scalar(it, request), Snapshot(branch=request.branch)
-        )
+        await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableScalarIndexResponse()
 
     async def list_table_indices(self, request: ListTableIndicesRequest | Fields) -> ListTableIndicesResponse:
@@ -88,15 +84,15 @@ class TableUpkeep(LocatedTables):
     ) -> DescribeTableIndexStatsResponse:
         """How much of a table an index covers."""
         request = messages.coerced(DescribeTableIndexStatsRequest, request)
-        name = _index_name(request.index_name)
+        name = indexes.check_name(request.index_name)
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: indexes.stats(it, name), snapshot)
 
     async def drop_table_index(self, request: DropTableIndexRequest | Fields) -> DropTableIndexResponse:
         """Removes an index; versions that had it keep it."""
         request = messages.coerced(DropTableIndexRequest, request)
-        name = _index_name(request.index_name)
-        await self._change(request.id, lambda it, _: it.drop_index(name), Snapshot(branch=request.branch))
+        name = indexes.check_name(request.index_name)
+        await self._change(request.id, lambda it, _: indexes.drop(it, name), Snapshot(branch=request.branch))
         return DropTableIndexResponse()
 
     async def get_table_stats(self, request: GetTableStatsRequest | Fields) -> GetTableStatsResponse:
@@ -121,21 +117,21 @@ class TableUpkeep(LocatedTables):
     async def get_table_tag_version(self, request: GetTableTagVersionRequest | Fields) -> GetTableTagVersionResponse:
         """The version that a tag names, and its branch if that is not the main one."""
         request = messages.coerced(GetTableTagVersionRequest, request)
-        found = await self._read(request.id, lambda it, table: refs.tag(table, it, request.tag))
+        found = await self._read(request.id, lambda it, table: refs.tag(it, table, request.tag))
         return GetTableTagVersionResponse(version=found.version, branch=found.branch)
 
     async def create_table_tag(self, request: CreateTableTagRequest | Fields) -> CreateTableTagResponse:
         """Gives a version a name."""
         request = messages.coerced(CreateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
-        await self._change(request.id, lambda it, table: refs.create_tag(table, it, tag, version, branch))
+        await self._change(request.id, lambda it, table: refs.create_tag(it, table, tag, version, branch))
         return CreateTableTagResponse()
 
     async def update_table_tag(self, request: UpdateTableTagRequest | Fields) -> UpdateTableTagResponse:
         """Has a tag that is there name another version."""
         request = messages.coerced(UpdateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
-        await self._change(request.id, lambda it, table: refs.update_tag(table, it, tag, version, branch))
+        await self._change(request.id, lambda it, table: refs.update_tag(it, table, tag, version, branch))
         return UpdateTableTagResponse()
 
     async def delete_table_tag(self, request: DeleteTableTagRequest | Fields) -> DeleteTableTagResponse:
@@ -148,7 +144,7 @@ class TableUpkeep(LocatedTables):
         """Makes a branch that begins at a version of another, and without one at its latest."""
         request = messages.coerced(CreateTableBranchRequest, request)
         name, source, version = request.name, request.from_branch, request.from_version
-        await self._change(request.id, lambda it, table: refs.create_branch(table, it, name, source, version))
+        await self._change(request.id, lambda it, table: refs.create_branch(it, table, name, source, version))
         return CreateTableBranchResponse()
 
     async def list_table_branches(self, request: ListTableBranchesRequest | Fields) -> ListTableBranchesResponse:
@@ -161,7 +157,7 @@ class TableUpkeep(LocatedTables):
     async def delete_table_branch(self, request: DeleteTableBranchRequest | Fields) -> DeleteTableBranchResponse:
         """Removes a branch and what only it holds; not while a tag names a version of it."""
         request = messages.coerced(DeleteTableBranchRequest, request)
-        await self._change(request.id, lambda it, table: refs.delete_branch(table, it, request.name))
+        await self._change(request.id, lambda it, table: refs.delete_branch(it, table, request.name))
         return DeleteTableBranchResponse()
 
     async def alter_table_add_columns(
@@ -218,9 +214,3 @@ class TableUpkeep(LocatedTables):
             Snapshot(branch=request.branch),
         )
         return UpdateFieldMetadataResponse(version=version, fields={path: dict(it) for path, it in fields.items()})
-
-
-def _index_name(name: str | None) -> str:
-    if not name:
-        raise InvalidInputError("index_name: it is left out; list_table_indices tells those there are")
-    return name

@@ -142,6 +142,25 @@ async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
             r"not a type in JSON Arrow form \(type: Field required\)",
         ),
         ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), InvalidInputError, "Cannot cast"),
+        (
+            "alter",
+            altering({"path": "id", "data_type": {"type": "int32"}}, {"path": "`id`", "nullable": False}),
+            InvalidInputError,
+            "^alterations: `id`: it is named twice; say all of it in one entry",
+        ),
+        (
+            "alter",
+            altering({"path": "id", "rename": "q"}, {"path": "text", "rename": "q"}),
+            InvalidInputError,
+            "^alterations: text: another is to be 'q', too",
+        ),
+        (
+            "alter",
+            altering({"path": "id", "rename": "text"}),
+            InvalidInputError,
+            "^alterations: id: there is a field 'text' beside it",
+        ),
+        ("alter", altering({"path": "`id", "rename": "q"}), InvalidInputError, "^field path '`id': it is none"),
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), InvalidInputError, "^columns: none was given"),
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=["no"]), TableColumnNotFoundError, r"n\$t .*\bno\b"),
         ("drop", AlterTableDropColumnsRequest(**many), InvalidInputError, "Cannot drop all columns"),
@@ -151,6 +170,12 @@ async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
         with pytest.raises(error, match=told):
             await operation(request)
     assert (await here.dataset()).version == 1 and (await here.dataset()).to_table() == ROWS
+
+
+async def test_columns_may_change_names_with_each_other(here: Lake) -> None:
+    changes = [{"path": "id", "rename": "text"}, {"path": "`text`", "rename": "id"}, {"path": "v", "rename": "v"}]
+    await here.ns.alter_table_alter_columns(altering(*changes))
+    assert (await here.dataset()).schema.names == ["text", "id", "v"] and await here.values("text") == [1, 2, 3]
 
 
 async def test_the_schema_is_annotated(here: Lake) -> None:

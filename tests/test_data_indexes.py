@@ -25,6 +25,7 @@ from lance_namespace.errors import (
     TableIndexNotFoundError,
 )
 
+from lance_ns_async.tables import indexes
 from tests.lake import ID, ROWS, Lake, lake, stream
 
 WIDE = pa.table(
@@ -99,6 +100,86 @@ async def test_scalars_and_text_are_indexed(
     assert all(details[key] == value for key, value in given.items() if key != "name")
 
 
+@pytest.mark.parametrize(
+    ("column", "kind", "told"),
+    [
+        ("id", "BTREE", "BTree"),
+        ("id", "bitmap", "Bitmap"),
+        ("id", "ZONE_MAP", "ZoneMap"),
+        ("id", "Bloom-Filter", "BloomFilter"),
+        ("labels", "labelList", "LabelList"),
+        ("text", "NGRAM", "NGram"),
+        ("text", "fts", "Inverted"),
+        ("text", "Inverted", "Inverted"),
+        ("v", "IvfFlat", "IVF_FLAT"),
+    ],
+)
+async def test_indexes_of_any_type_are_made_however_it_is_spelled(
+    here: Lake, column: str, kind: str, told: str
+) -> None:
+    await here.create(mode="overwrite", rows=WIDE)
+    await here.ns.create_table_index(index(column, kind, name=""))
+    (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    assert (found.index_name, found.index_type, found.num_indexed_rows) == (f"{column}_idx", told, 300)
+
+
+@pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])
+@pytest.mark.parametrize(("size", "expected"), [(2, 2), (7, 7), (24, 12), (32, 16), (34, 2)])
+async def test_vectors_are_cut_as_finely_as_they_can_be_where_nothing_is_said(
+    here: Lake, kind: str, size: int, expected: int
+) -> None:
+    vectors = pa.array([[float(n + i) for i in range(size)] for n in range(300)], pa.list_(pa.float32(), size))
+    nested = pa.StructArray.from_arrays([vectors], ["v"])
+    await here.create(mode="overwrite", rows=pa.table({"v": vectors, "in": nested}))
+    for column in ("v", "in.`v`"):
+        await here.ns.create_table_index(index(column, kind, name="it"))
+        (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+        assert json.loads(found.index_details or "")["compression"]["num_sub_vectors"] == expected
+        await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name="it"))
+
+
+@pytest.mark.parametrize("kind", indexes.VECTOR_TYPES)
+async def test_what_is_said_of_an_index_of_vectors_arrives(here: Lake, kind: str) -> None:
+    asked = {"sample_rate": 100, "max_iterations": 3, "num_sub_vectors": 2, "num_bits": 4, "m": 7}
+    asked |= {"ef_construction": 33, "target_partition_size": 200}
+    heeded = {field: value for field, value in asked.items() if field in indexes.VECTOR_TYPES[kind]}
+    await here.create(mode="overwrite", rows=WIDE)
+    await here.ns.create_table_index(index("v", kind, **heeded))
+    (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    details = json.loads(found.index_details or "")
+    graph, packed, hints = details.get("hnsw", {}), details.get("compression", {}), details["runtime_hints"]
+    told = {
+        "sample_rate": int(hints["lance.ivf.sample_rate"]),
+        "max_iterations": int(hints["lance.ivf.max_iters"]),
+        "num_sub_vectors": packed.get("num_sub_vectors"),
+        "num_bits": packed.get("num_bits"),
+        "m": graph.get("max_connections"),
+        "ef_construction": graph.get("construction_ef"),
+        "target_partition_size": details["target_partition_size"],
+    }
+    assert {field: told[field] for field in heeded} == heeded
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("IVF_FLAT", ("m", "ef_construction", "num_sub_vectors", "num_bits", "stem")),
+        ("IVF_PQ", ("m", "ef_construction", "language")),
+        ("IVF_SQ", ("m", "ef_construction", "num_sub_vectors", "num_bits")),
+        ("IVF_RQ", ("m", "ef_construction", "num_sub_vectors")),
+        ("IVF_HNSW_FLAT", ("num_sub_vectors", "num_bits")),
+        ("IVF_HNSW_SQ", ("num_sub_vectors", "num_bits")),
+        ("BTREE", ("m", "distance_type", "num_partitions", "with_position")),
+        ("FTS", ("ef_construction", "sample_rate", "max_iterations", "target_partition_size")),
+    ],
+)
+async def test_a_setting_that_an_index_has_not_is_refused(here: Lake, kind: str, fields: Sequence[str]) -> None:
+    values: dict[str, Any] = {"distance_type": "l2", "stem": True, "language": "English", "with_position": True}
+    for field in fields:
+        with pytest.raises(InvalidInputError, match=f"^{field}: an index of type {kind} has no such setting"):
+            await here.ns.create_table_index(index("v", kind.lower(), **{field: values.get(field, 4)}))
+
+
 async def test_indexes_are_listed_and_dropped(here: Lake) -> None:
     for column in ("text", "id"):
         await here.ns.create_table_scalar_index(index(column, "BTREE"))
@@ -122,8 +203,8 @@ async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
     await here.ns.create_table_index(index("v", "IVF_FLAT", num_partitions=1))
     await here.ns.create_table_scalar_index(index("id", "BTREE"))
     refused: Sequence[tuple[str, CreateTableIndexRequest, type[LanceNamespaceError], str]] = [
-        ("index", index("v", "BTREE"), InvalidInputError, "^index_type 'BTREE': create_table_scalar_index makes it"),
-        ("index", index("v", "HASH"), InvalidInputError, "^index_type 'HASH': it is one of IVF_FLAT, IVF_PQ"),
+        ("index", index("v", "BTREE", name="b"), InvalidInputError, r"n\$t .*BTREE/BITMAP index column v must be"),
+        ("index", index("v", "HASH"), InvalidInputError, "^index_type 'HASH': it is one of IVF_FLAT, IVF_PQ.*, BTREE"),
         ("index", index("v", "IVF_FLAT", stem=True), InvalidInputError, "^stem: an index of type IVF_FLAT has no such"),
         ("index", index("v", "IVF_FLAT", distance_type="far"), InvalidInputError, "^distance_type 'far': unknown"),
         ("index", index("no", "IVF_FLAT"), TableColumnNotFoundError, r"^Table column not found: n\$t .*\bno\b"),

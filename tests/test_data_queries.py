@@ -21,7 +21,6 @@ from lance_namespace.errors import (
     TableBranchNotFoundError,
     TableColumnNotFoundError,
     TableVersionNotFoundError,
-    UnsupportedOperationError,
 )
 
 from tests.lake import ID, ROWS, Lake, in_file, lake
@@ -97,6 +96,22 @@ async def test_columns_may_have_other_names(here: Lake) -> None:
     assert await found(here, request) == [{"a b": 1, "in.x": 1}]
 
 
+async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> None:
+    await here.ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
+    aliases = {"column_aliases": {"_distance": "id", "d": "_distance"}}
+    assert await found(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
+    text = {"string_query": {"query": "pear"}}
+    assert await found(here, asked(full_text_query=text, columns={"column_aliases": {"_score": "id"}})) == [
+        {"_score": 2}
+    ]
+
+
+async def test_what_lancedb_sends_unasked_is_no_search_by_a_vector(here: Lake) -> None:
+    sent = {"vector": {"single_vector": []}, "prefilter": True, "with_row_id": False, "bypass_vector_index": True}
+    assert await found(here, asked(k=1, columns={"column_names": ["id"]}, **sent)) == [{"id": 1}]
+    assert await found(here, asked(k=1, columns={"column_names": ["id"]}, fast_search=False)) == [{"id": 1}]
+
+
 async def test_rows_are_found_by_their_text(here: Lake) -> None:
     await here.ns.create_table_scalar_index(
         CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
@@ -151,7 +166,22 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
             "^vector and full_text_query: a query searches by one",
         ),
         ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: with several vectors"),
-        ({"lower_bound": 1.0}, "^lower_bound and upper_bound: they bound distances"),
+        ({"vector": {"multi_vector": [[]]}}, "^multi_vector: one of them is empty"),
+        ({"vector": {"multi_vector": [[1.0], []]}}, "^multi_vector: one of them is empty"),
+        *[
+            ({field: value}, f"^{field}: it is about a search by a vector, and there is none; leave it out")
+            for field, value in {
+                "vector_column": "v",
+                "distance_type": "dot",
+                "lower_bound": 1.0,
+                "upper_bound": 0.0,
+                "nprobes": 5,
+                "minimum_nprobes": 1,
+                "maximum_nprobes": 2,
+                "ef": 3,
+                "refine_factor": 2,
+            }.items()
+        ],
     ],
 )
 async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
@@ -209,13 +239,6 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
     assert [row["id"] for row in await found(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
 
 
-async def test_a_text_of_several_terms_is_beyond_pylance(here: Lake) -> None:
-    matches = [{"terms": "red", "column": "text"}, {"terms": "green", "column": "text"}]
-    query = {"structured_query": {"query": {"multi_match": {"match_queries": matches}}}}
-    with pytest.raises(UnsupportedOperationError, match=r"^Not supported: multi_match of different terms"):
-        await here.ns.query_table(asked(full_text_query=query))
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -243,6 +266,22 @@ async def test_a_request_may_be_a_dict(here: Lake) -> None:
     slip: Any = {"id": ID, "predicat": "id = 1"}
     with pytest.raises(InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
         await here.ns.count_table_rows(slip)
+
+
+async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
+    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+
+    async def explain(query: dict[str, Any], **given: Any) -> str:
+        return await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(query=asked(**query), **given))
+
+    assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
+    assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
+    with pytest.raises(
+        InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself says \['n', 't'\]; leave"
+    ):
+        await explain({"id": ["n", "no"]}, id=ID)
+    with pytest.raises(InvalidInputError, match=r"^query.branch 'dev': the request itself says 'main'; leave"):
+        await explain({"branch": "dev"}, id=ID, branch="main")
 
 
 async def test_a_branch_is_searched(here: Lake) -> None:

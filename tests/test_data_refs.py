@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from lance_namespace import (
+    CountTableRowsRequest,
     CreateTableBranchRequest,
     CreateTableTagRequest,
     DeleteTableBranchRequest,
     DeleteTableTagRequest,
+    DropTableRequest,
     GetTableTagVersionRequest,
     InsertIntoTableRequest,
     ListTableBranchesRequest,
@@ -83,6 +86,9 @@ async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
         ("create_table_tag", CreateTableTagRequest(id=ID, tag="b", version=1, branch="no"), TableBranchNotFoundError),
         ("create_table_tag", CreateTableTagRequest(id=ID, tag="b c/d", version=1), InvalidInputError),
         ("create_table_tag", CreateTableTagRequest(id=ID, tag="", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="é", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b%20c", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b" * 201, version=1), InvalidInputError),
         ("update_table_tag", UpdateTableTagRequest(id=ID, tag="b", version=1), TableTagNotFoundError),
         ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=9), TableVersionNotFoundError),
         ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=1, branch="no"), TableBranchNotFoundError),
@@ -122,10 +128,46 @@ async def test_a_branch_that_cannot_be_is_refused(here: Lake) -> None:
         ("create_table_branch", CreateTableBranchRequest(id=ID, name="b", from_branch="no"), TableBranchNotFoundError),
         ("create_table_branch", CreateTableBranchRequest(id=ID, name="b", from_version=9), TableVersionNotFoundError),
         ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="no"), TableBranchNotFoundError),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="main"), TableBranchNotFoundError),
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b" * 201), InvalidInputError),
+        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="main"), InvalidInputError),
         ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="a"), InvalidTableStateError),
     ]
     for operation, request, error in refused:
         with pytest.raises(error, match=r"n\$t"):
             await getattr(ns, operation)(request)
     assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["a"]
+
+
+async def test_names_that_are_as_odd_as_they_may_be_are_read_back(here: Lake) -> None:
+    ns, long = here.ns, "x" * 200
+    for name in (long, "a.json", "-_1"):
+        await ns.create_table_tag(CreateTableTagRequest(id=ID, tag=name, version=1))
+        assert (await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))).version == 1
+    assert set((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == {long, "a.json", "-_1"}
+    names = (long, "é", "a/b")
+    for name in names:
+        await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
+        await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch=name), stream(ROWS))
+        count = await ns.count_table_rows(CountTableRowsRequest(id=ID, branch=name))
+        assert count.count == 6
+    assert set((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == set(names)
+    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name=long))
+    await ns.drop_table(DropTableRequest(id=ID))
+
+
+async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> None:
+    ns = here.ns
+    for n in range(5):
+        outcomes: list[type[Exception] | None] = []
+
+        async def make(name: str, outcomes: list[type[Exception] | None] = outcomes) -> None:
+            try:
+                await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
+                outcomes.append(None)
+            except LanceNamespaceError as e:
+                outcomes.append(type(e))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(6):
+                group.start_soon(make, f"b{n}")
+        assert outcomes.count(None) == 1 and outcomes.count(TableBranchAlreadyExistsError) == 5

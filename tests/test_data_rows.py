@@ -86,7 +86,7 @@ async def test_rows_of_other_columns_are_refused(here: Lake, rows: pa.Table) -> 
 
 
 def merging(**given: Any) -> MergeInsertIntoTableRequest:
-    return MergeInsertIntoTableRequest(id=ID, **{"on": ["id"], **given})
+    return MergeInsertIntoTableRequest(**{"id": ID, "on": ["id"], **given})
 
 
 async def test_rows_are_merged(here: Lake) -> None:
@@ -103,6 +103,35 @@ async def test_rows_are_merged(here: Lake) -> None:
     assert await merge(**delete) == (0, 0, 1, 5)
     assert await merge(when_matched_update_all=True, when_not_matched_by_source_delete=True) == (2, 0, 1, 6)
     assert await here.values("id") == [3, 4] and await here.values("id", 1) == [1, 2, 3]
+
+
+async def test_a_merge_writes_the_first_rows_of_a_declared_table(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+
+    async def merge(**given: Any) -> tuple[Any, ...]:
+        it = await here.ns.merge_insert_into_table(merging(id=["n", "declared"], **given), stream(MORE))
+        return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
+
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$declared "):
+        await merge(when_matched_update_all=True)
+    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$declared \(on: no: "):
+        await merge(on=["no"], when_not_matched_insert_all=True)
+    with pytest.raises(TableNotFoundError):
+        await merge(branch="dev", when_not_matched_insert_all=True)
+    assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (0, 2, 0, 1)
+    assert (await here.dataset(["n", "declared"])).to_table() == MORE
+    assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (2, 0, 0, 2)
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$none "):
+        await here.ns.merge_insert_into_table(merging(id=["n", "none"], when_not_matched_insert_all=True), stream(MORE))
+
+
+async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+    async with anyio.create_task_group() as group:
+        for n in range(4):
+            request = merging(id=["n", "declared"], when_not_matched_insert_all=True)
+            group.start_soon(here.ns.merge_insert_into_table, request, stream(pa.table({"id": [n]})))
+    assert sorted((await here.dataset(["n", "declared"])).to_table()["id"].to_pylist()) == [*range(4)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from lance_namespace_urllib3_client.models.update_field_metadata_entry import Up
 from pydantic import ValidationError
 
 from lance_ns_async.arrow_json import arrow_type
+from lance_ns_async.tables import names, paths
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -36,6 +37,7 @@ def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
             raise InvalidInputError(f"new_columns: {entry.name}: {_BY_EXPRESSION}")
         if entry.name in found:
             raise InvalidInputError(f"new_columns: {entry.name}: it is named twice")
+        names.check([entry.name], "new_columns")
         found[entry.name] = entry.expression
     if not found:
         raise InvalidInputError("new_columns: none was given")
@@ -45,13 +47,23 @@ def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
 def alterations(entries: Sequence[AlterColumnsEntry]) -> Sequence[Any]:
     """The changes of columns as pylance takes them."""
     found: list[Mapping[str, Any]] = []
+    altered: set[tuple[str, ...]] = set()
+    renamed: set[tuple[str, ...]] = set()
     for entry in entries:
         if entry.virtual_column is not None:
             raise UnsupportedOperationError(
                 f"Not supported: alterations: {entry.path} (virtual columns need a service that fills them)"
             )
+        path = paths.split(entry.path)
+        if path in altered:
+            raise InvalidInputError(f"alterations: {entry.path}: it is named twice; say all of it in one entry")
+        altered.add(path)
         change: dict[str, Any] = {"path": entry.path}
         if entry.rename is not None:
+            new = _renamed(path, entry.rename)
+            if new in renamed:
+                raise InvalidInputError(f"alterations: {entry.path}: another is to be {entry.rename!r}, too")
+            renamed.add(new)
             change["name"] = entry.rename
         if entry.nullable is not None:
             change["nullable"] = entry.nullable
@@ -74,9 +86,10 @@ def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[
         raise InvalidInputError("updates: either all replace what is there or none does; make two requests")
     found: dict[str, Mapping[str, str | None]] = {}
     for entry in entries:
-        if entry.path in found:
-            raise InvalidInputError(f"updates: {entry.path}: it is named twice")
-        found[entry.path] = entry.metadata
+        path = paths.joined(paths.split(entry.path))
+        if path in found:
+            raise InvalidInputError(f"updates: {path}: it is named twice")
+        found[path] = entry.metadata
     return found, bool(entries[0].replace)
 
 
@@ -88,6 +101,7 @@ def add(dataset: LanceDataset, new: Mapping[str, str]) -> int:
 
 def alter(dataset: LanceDataset, changes: Sequence[Any]) -> int:
     """Renames columns, and changes their types and whether they may be null; gives the version."""
+    _check_siblings(dataset, changes)
     dataset.alter_columns(*changes)
     return _version(dataset)
 
@@ -110,6 +124,33 @@ def update_field_metadata(
     """Sets entries of fields' metadata, None removing one; gives the version and what the fields have now."""
     dataset.update_field_metadata({path: dict(entries) for path, entries in given.items()}, replace=replace)
     return _version(dataset), {path: _metadata(dataset, path) for path in given}
+
+
+def _renamed(path: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """The path with its last name changed; raises InvalidInputError for a name that no field can have there."""
+    *above, _ = path
+    if above:
+        names.check_any(name, "alterations")
+    else:
+        names.check([name], "alterations")
+    return (*above, name)
+
+
+def _check_siblings(dataset: LanceDataset, changes: Sequence[Any]) -> None:
+    """Raises InvalidInputError where a field beside keeps the new name of one; deeper down, Lance would let it pass."""
+    renamed = {paths.split(change["path"]): change["name"] for change in changes if "name" in change}
+    for (*above, old), name in renamed.items():
+        keeping = {it for it in _children(dataset, above) if (*above, it) not in renamed}
+        if name in keeping:
+            raise InvalidInputError(f"alterations: {paths.joined([*above, old])}: there is a field {name!r} beside it")
+
+
+def _children(dataset: LanceDataset, path: Sequence[str]) -> Sequence[str]:
+    schema: Any = dataset.lance_schema
+    if not path:
+        return [field.name() for field in schema.fields()]
+    field = schema.field(paths.joined(path))
+    return [] if field is None else [child.name() for child in field.children()]
 
 
 def _metadata(dataset: LanceDataset, path: str) -> Mapping[str, str]:

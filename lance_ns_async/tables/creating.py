@@ -26,7 +26,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import undoing
-from lance_ns_async.tables import first
+from lance_ns_async.tables import first, names
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.threads import in_thread, under_way
 
@@ -48,6 +48,9 @@ class Content:
     """None to leave those of a table that is there as they are."""
     options: Mapping[str, str] | None = None
     """Storage options that go before those of the catalog, for this write."""
+
+    def __post_init__(self) -> None:
+        names.check(self.schema.names, "columns")
 
     def place(self, table: Table) -> Table:
         """The table as it is written to."""

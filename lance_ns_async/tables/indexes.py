@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,86 +11,97 @@ from lance_namespace import CreateTableIndexRequest, DescribeTableIndexStatsResp
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.index_content import IndexContent
 
-from lance_ns_async.tables.searching import DISTANCES
+from lance_ns_async.tables.given import given
+from lance_ns_async.tables.searching import DISTANCES, dimension
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-VECTOR_TYPES = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ")
-"""What `create_table_index` makes."""
-
-SCALAR_TYPES = (
-    "BTREE",
-    "BITMAP",
-    "LABEL_LIST",
-    "NGRAM",
-    "ZONEMAP",
-    "BLOOMFILTER",
-    "RTREE",
-    "MINHASHLSH",
-    "FTS",
-    "INVERTED",
+_PARTITIONS = ("distance_type", "num_partitions", "target_partition_size", "sample_rate", "max_iterations")
+_PRODUCT = ("num_sub_vectors", "num_bits")
+_GRAPH = ("m", "ef_construction")
+_TEXT = (
+    "with_position",
+    "base_tokenizer",
+    "language",
+    "max_token_length",
+    "lower_case",
+    "stem",
+    "remove_stop_words",
+    "ascii_folding",
 )
-"""What `create_table_scalar_index` makes."""
 
-_TEXT_TYPES = ("FTS", "INVERTED")
-
-# The spec's fields, and pylance's names for them where those differ.
-_VECTOR_FIELDS: Mapping[str, str] = {
-    "num_partitions": "num_partitions",
-    "num_sub_vectors": "num_sub_vectors",
-    "num_bits": "num_bits",
-    "sample_rate": "sample_rate",
-    "max_iterations": "max_iters",
-    "target_partition_size": "target_partition_size",
-    "m": "m",
-    "ef_construction": "ef_construction",
+VECTOR_TYPES: Mapping[str, tuple[str, ...]] = {
+    "IVF_FLAT": _PARTITIONS,
+    "IVF_PQ": (*_PARTITIONS, *_PRODUCT),
+    "IVF_SQ": _PARTITIONS,
+    "IVF_RQ": (*_PARTITIONS, "num_bits"),
+    "IVF_HNSW_FLAT": (*_PARTITIONS, *_GRAPH),
+    "IVF_HNSW_PQ": (*_PARTITIONS, *_PRODUCT, *_GRAPH),
+    "IVF_HNSW_SQ": (*_PARTITIONS, *_GRAPH),
 }
-_TEXT_FIELDS: Mapping[str, str] = {
-    name: name
-    for name in (
-        "with_position",
-        "base_tokenizer",
-        "language",
-        "max_token_length",
-        "lower_case",
-        "stem",
-        "remove_stop_words",
-        "ascii_folding",
-    )
+"""Indexes of vectors, and the fields of a request that each heeds; pylance drops the others in silence."""
+
+SCALAR_TYPES: Mapping[str, tuple[str, ...]] = {
+    "BTREE": (),
+    "BITMAP": (),
+    "LABEL_LIST": (),
+    "NGRAM": (),
+    "ZONEMAP": (),
+    "BLOOMFILTER": (),
+    "RTREE": (),
+    "MINHASHLSH": (),
+    "FTS": _TEXT,
+    "INVERTED": _TEXT,
 }
+"""Indexes of scalars and of text, and the fields of a request that each heeds."""
+
+_SETTINGS = (*_PARTITIONS, *_PRODUCT, *_GRAPH, *_TEXT)
+
+_PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max_iters"}
+"""What pylance calls fields otherwise than the spec."""
+
+_MOST_SUB_VECTORS = 16
+"""As many as Lance's own namespaces take where nothing is said."""
 
 
-def check_vector(request: CreateTableIndexRequest) -> None:
-    """Raises InvalidInputError for a request that is not one for an index of vectors."""
-    kind = _kind(request, VECTOR_TYPES, ("create_table_scalar_index", SCALAR_TYPES))
-    _refuse(request, _TEXT_FIELDS, f"an index of type {kind}")
-    if request.distance_type is not None and request.distance_type.lower() not in DISTANCES:
-        raise InvalidInputError(
-            f"distance_type {request.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}"
-        )
+def check(request: CreateTableIndexRequest) -> None:
+    """Raises InvalidInputError for a request that no table could serve."""
+    _check(request, {**VECTOR_TYPES, **SCALAR_TYPES})
 
 
 def check_scalar(request: CreateTableIndexRequest) -> None:
     """Raises InvalidInputError for a request that is not one for an index of scalars or of text."""
-    kind = _kind(request, SCALAR_TYPES, ("create_table_index", VECTOR_TYPES))
-    _refuse(request, [*_VECTOR_FIELDS, "distance_type"], f"an index of type {kind}")
-    if kind not in _TEXT_TYPES:
-        _refuse(request, _TEXT_FIELDS, f"an index of type {kind}")
+    if _kind(request) in VECTOR_TYPES:
+        raise InvalidInputError(f"index_type {request.index_type!r}: create_table_index makes it")
+    _check(request, SCALAR_TYPES)
 
 
-def create_vector(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
-    """Makes an index of vectors as asked by a checked request."""
-    given = _given(request, _VECTOR_FIELDS)
-    if request.distance_type is not None:
-        given["metric"] = request.distance_type.lower()
-    dataset.create_index(request.column, request.index_type.upper(), name=request.name, replace=False, **given)
+def check_name(name: str | None) -> str:
+    """The name of an index that is to be there already."""
+    if not name:
+        raise InvalidInputError("index_name: it is left out; list_table_indices tells those there are")
+    return name
 
 
-def create_scalar(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
-    """Makes an index of scalars or of text as asked by a checked request."""
-    given, kind = _given(request, _TEXT_FIELDS), cast(Any, request.index_type.upper())
-    dataset.create_scalar_index(request.column, kind, name=request.name, replace=False, **given)
+def create(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
+    """Makes an index as asked by a checked request."""
+    kind = cast(Any, _kind(request))
+    settings = given({_PYLANCE.get(field, field): getattr(request, field) for field in _SETTINGS})
+    settings["name"] = request.name or None
+    if kind in SCALAR_TYPES:
+        dataset.create_scalar_index(request.column, kind, replace=False, **settings)
+        return
+    if "metric" in settings:
+        settings["metric"] = settings["metric"].lower()
+    if "num_sub_vectors" in VECTOR_TYPES[kind] and "num_sub_vectors" not in settings:
+        settings["num_sub_vectors"] = _sub_vectors(dataset, request.column)
+    dataset.create_index(request.column, kind, replace=False, **settings)
+
+
+def drop(dataset: LanceDataset, name: str) -> None:
+    """Removes an index; versions that had it keep it."""
+    dataset.drop_index(name)
 
 
 def described(dataset: LanceDataset) -> Mapping[str, IndexContent]:
@@ -130,19 +142,33 @@ def _content(index: Any, rows: int) -> IndexContent:
     )
 
 
-def _kind(request: CreateTableIndexRequest, known: tuple[str, ...], other: tuple[str, tuple[str, ...]]) -> str:
-    kind = request.index_type.upper()
-    if kind in known:
-        return kind
-    operation, elsewhere = other
-    hint = f"{operation} makes it" if kind in elsewhere else f"it is one of {', '.join(known)}"
-    raise InvalidInputError(f"index_type {request.index_type!r}: {hint}")
+def _check(request: CreateTableIndexRequest, known: Mapping[str, tuple[str, ...]]) -> None:
+    kind = _kind(request)
+    if kind not in known:
+        raise InvalidInputError(f"index_type {request.index_type!r}: it is one of {', '.join(known)}")
+    for field in _SETTINGS:
+        if field not in known[kind] and getattr(request, field) is not None:
+            raise InvalidInputError(f"{field}: an index of type {kind} has no such setting")
+    if request.distance_type is not None and request.distance_type.lower() not in DISTANCES:
+        raise InvalidInputError(
+            f"distance_type {request.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}"
+        )
 
 
-def _refuse(request: CreateTableIndexRequest, fields: Any, by: str) -> None:
-    if given := [field for field in fields if getattr(request, field) is not None]:
-        raise InvalidInputError(f"{given[0]}: {by} has no such setting")
+def _kind(request: CreateTableIndexRequest) -> str:
+    """The type that is asked for as pylance writes it, however it is spelled."""
+    return _BY_FOLDED.get(_folded(request.index_type), request.index_type)
 
 
-def _given(request: CreateTableIndexRequest, fields: Mapping[str, str]) -> dict[str, Any]:
-    return {theirs: value for ours, theirs in fields.items() if (value := getattr(request, ours)) is not None}
+def _folded(kind: str) -> str:
+    return re.sub("[_-]", "", kind).upper()
+
+
+_BY_FOLDED = {_folded(kind): kind for kind in (*VECTOR_TYPES, *SCALAR_TYPES)}
+
+
+def _sub_vectors(dataset: LanceDataset, column: str) -> int | None:
+    """How many there may be; None where the column holds no vectors, which pylance will tell."""
+    field: Any = dataset.lance_schema.field(column)
+    size = None if field is None else dimension(field.to_arrow().type)
+    return size and max(n for n in range(1, _MOST_SUB_VECTORS + 1) if size % n == 0)

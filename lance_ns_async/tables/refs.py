@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from lance_namespace.errors import (
+    InvalidInputError,
     TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
     TableTagNotFoundError,
     UnsupportedOperationError,
 )
 from lance_namespace_urllib3_client.models.branch_contents import BranchContents
 from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import PHRASES, shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage import MAIN, check_branch
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+
+_LONGEST = 200
+"""How many characters a name may have in a file's name, which Lance makes somewhat longer while it writes it."""
+
+# Of several that make one branch at once, all but the first.
+_OUTRUN = re.compile(r"Dataset already exists|Clone operation should not enter")
 
 
 def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
@@ -30,7 +39,7 @@ def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
     }
 
 
-def tag(table: Table, dataset: LanceDataset, name: str) -> TagContents:
+def tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
     """What a tag names."""
     found = tags(dataset)
     if name not in found:
@@ -38,13 +47,17 @@ def tag(table: Table, dataset: LanceDataset, name: str) -> TagContents:
     return found[name]
 
 
-def create_tag(table: Table, dataset: LanceDataset, name: str, version: int, branch: str | None) -> None:
+def create_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
     """Gives a version a name that no tag has."""
+    if not name.isascii():
+        # Lance would write it, and from then on list no tag of the table.
+        raise _refused(table, f"tag {name!r}: Lance cannot read it back; use ASCII letters, digits, '.', '-' and '_'")
+    _check_length(table, "tag", name)
     check_branch(table, dataset, branch)
     dataset.tags.create(name, (_named(branch), version))
 
 
-def update_tag(table: Table, dataset: LanceDataset, name: str, version: int, branch: str | None) -> None:
+def update_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
     """Has a tag that is there name another version."""
     check_branch(table, dataset, branch)
     dataset.tags.update(name, (_named(branch), version))
@@ -69,26 +82,29 @@ def branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
     }
 
 
-def create_branch(table: Table, dataset: LanceDataset, name: str, source: str | None, version: int | None) -> None:
+def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | None, version: int | None) -> None:
     """Makes a branch that begins at a version, or without one at the latest."""
     if table.managed_versioning:
         raise UnsupportedOperationError(
             f"Not supported: branches of {table.id} (its catalog commits the main one alone)"
         )
-    known = dataset.branches.list()
-    if name in known:
+    _check_length(table, "branch", name)
+    if name in dataset.branches.list():
         # Lance has an internal error for it.
-        raise TableBranchAlreadyExistsError(f"{PHRASES[TableBranchAlreadyExistsError]}: {table.id} (branch {name!r})")
+        raise _branch_exists(table, name)
     check_branch(table, dataset, source)
-    dataset.create_branch(name, (_named(source), version))
+    try:
+        dataset.create_branch(name, (_named(source), version))
+    except OSError as e:
+        if _OUTRUN.search(str(e)):
+            raise _branch_exists(table, name) from e
+        raise
 
 
-def delete_branch(table: Table, dataset: LanceDataset, name: str) -> None:
+def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
     """Removes a branch and what only it holds."""
     if name == MAIN:
-        raise TableBranchNotFoundError(
-            f"{PHRASES[TableBranchNotFoundError]}: {table.id} (the branch {MAIN!r} is the table itself; drop that)"
-        )
+        raise _refused(table, f"the branch {MAIN!r} is the table itself; drop that")
     check_branch(table, dataset, name)
     dataset.branches.delete(name)
 
@@ -97,6 +113,20 @@ def restore(dataset: LanceDataset) -> None:
     """Makes the state that is open the latest version once more."""
     # Its types say nothing.
     cast(Any, dataset).restore()
+
+
+def _check_length(table: Table, kind: str, name: str) -> None:
+    if len(quote(name, safe="")) > _LONGEST:
+        told = shortened(name, 20)
+        raise _refused(table, f"{kind} {told!r}: its name is too long for a file's; use {_LONGEST} characters at most")
+
+
+def _refused(table: Table, why: str) -> InvalidInputError:
+    return InvalidInputError(f"{PHRASES[InvalidInputError]}: {table.id} ({why})")
+
+
+def _branch_exists(table: Table, name: str) -> TableBranchAlreadyExistsError:
+    return TableBranchAlreadyExistsError(f"{PHRASES[TableBranchAlreadyExistsError]}: {table.id} (branch {name!r})")
 
 
 def _named(branch: str | None) -> str | None:

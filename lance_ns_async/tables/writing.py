@@ -12,15 +12,18 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     TableAlreadyExistsError,
+    TableColumnNotFoundError,
     TableNotFoundError,
+    UnsupportedOperationError,
 )
 from pydantic import TypeAdapter, ValidationError
 
+from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage import MAIN, Snapshot
-from lance_ns_async.tables import arrow, first
+from lance_ns_async.tables import arrow, first, names, paths
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
     except TableNotFoundError:
         if branch not in (None, MAIN):
             raise
+        names.check(data.schema.names, "columns")
         if mode == "overwrite":
             return opener.overwrite(table, data)
         try:
@@ -51,6 +55,8 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
                     f"Concurrent modification: {table.id} (somebody else wrote its first version; append again)"
                 ) from e
         dataset = opener.open(table, snapshot)
+    if mode == "overwrite":
+        names.check(data.schema.names, "columns")
     with translated(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
     return dataset
@@ -78,13 +84,45 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
     try:
         return timedelta(seconds=_SECONDS.validate_python(request.timeout))
     except ValidationError as e:
-        raise InvalidInputError(f"timeout {request.timeout!r}: {e.errors()[0]['msg']}") from None
+        why = e.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidInputError(f"timeout {request.timeout!r}: {why}") from None
+    except OverflowError:
+        raise InvalidInputError(f"timeout {request.timeout!r}: nobody lives so long") from None
 
 
 def merge(
-    dataset: LanceDataset, request: MergeInsertIntoTableRequest, data: Any, timeout: timedelta | None
+    opener: Opener, table: Table, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
+) -> tuple[Mapping[str, int], int]:
+    """Merges rows into the table as asked by a checked request; gives pylance's three counts and the version.
+
+    Where rows are inserted, a declared table gets its first version.
+    """
+    snapshot = Snapshot(branch=request.branch)
+    try:
+        dataset = opener.open(table, snapshot)
+    except TableNotFoundError:
+        if request.branch not in (None, MAIN) or not request.when_not_matched_insert_all:
+            raise
+        _check_keys(table, request.on or [], rows)
+        try:
+            version = first.create(opener, table, rows).version
+            return {"num_updated_rows": 0, "num_inserted_rows": rows.num_rows, "num_deleted_rows": 0}, version
+        except TableAlreadyExistsError:
+            dataset = opener.open(table, snapshot)
+    return _merged(dataset, request, rows, timeout), dataset.version
+
+
+def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
+    """Raises what a merge would raise that had a table of such columns before it."""
+    names.check(rows.schema.names, "columns")
+    if missing := [path for path in on if paths.split(path)[0] not in rows.schema.names]:
+        phrase = PHRASES[TableColumnNotFoundError]
+        raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: the rows have no such column)")
+
+
+def _merged(
+    dataset: LanceDataset, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
 ) -> Mapping[str, int]:
-    """Merges rows into the dataset as asked by a checked request; gives pylance's three counts."""
     merging = dataset.merge_insert(request.on)
     if request.when_matched_update_all:
         merging = merging.when_matched_update_all(request.when_matched_update_all_filt)
@@ -96,28 +134,35 @@ def merge(
         merging = merging.use_index(request.use_index)
     if timeout is not None:
         merging = merging.retry_timeout(timeout)
-    counts: Mapping[str, int] = merging.execute(arrow.stoppable(data))
+    counts: Mapping[str, int] = merging.execute(arrow.stoppable(rows))
     return counts
 
 
 def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
-    """The columns to update and the SQL that fills them."""
+    """The columns to update, by their bare names as pylance wants them, and the SQL that fills them."""
     found: dict[str, str] = {}
     for path, expression in pairs:
-        if path in found:
+        name, *below = paths.split(path)
+        if below:
+            raise UnsupportedOperationError(
+                f"Not supported: updates: {path} (Lance updates whole columns); update {paths.joined([name])}"
+            )
+        if name in found:
             raise InvalidInputError(f"updates: {path}: it is named twice")
-        found[path] = expression
+        found[name] = expression
     if not found:
         raise InvalidInputError("updates: none was given")
     return found
 
 
-def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None) -> int:
-    """Updates the rows that fit; gives how many."""
+def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None) -> tuple[int, int]:
+    """Updates the rows that fit; gives how many, and the version."""
     count: int = dataset.update(dict(new), where=predicate)["num_rows_updated"]
-    return count
+    return count, dataset.version
 
 
-def delete(dataset: LanceDataset, predicate: str) -> None:
-    """Deletes the rows that fit."""
+def delete(dataset: LanceDataset, predicate: str) -> int:
+    """Deletes the rows that fit; gives the version."""
     dataset.delete(predicate)
+    version: int = dataset.version
+    return version

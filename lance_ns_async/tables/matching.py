@@ -1,0 +1,116 @@
+"""What a query of the spec looks for in texts, in the words of pylance.
+
+Where no column is named, all are searched that have an index of their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
+
+from lance_ns_async.tables.given import given
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+def text_query(dataset: LanceDataset, asked: QueryTableRequestFullTextQuery) -> Any:
+    """The query, for pylance's scanner."""
+    match asked.string_query, asked.structured_query:
+        case (words, None) if words is not None:
+            return {"query": words.query, "columns": words.columns or None}
+        case (None, structured) if structured is not None:
+            return _structured(dataset, structured.query)
+    raise InvalidInputError("full_text_query: give string_query or structured_query")
+
+
+def _structured(dataset: LanceDataset, query: Any) -> Any:
+    from lance import query as lance
+
+    named = [name for name, it in query if it is not None]
+    if len(named) != 1:
+        raise InvalidInputError(f"full_text_query: each query is one of match, phrase, ...; not {named or 'none'}")
+    (kind,) = named
+    asked = getattr(query, kind)
+    if kind == "match":
+        return _matches(dataset, [asked])
+    if kind == "multi_match":
+        if not asked.match_queries:
+            raise InvalidInputError("match_queries: none was given")
+        return _matches(dataset, asked.match_queries)
+    if kind == "phrase":
+        columns = [asked.column] if asked.column else _indexed(dataset, phrases=True)
+        return _any([lance.PhraseQuery(asked.terms, column, slop=asked.slop or 0) for column in columns])
+    if kind == "boost":
+        weight = 0.5 if asked.negative_boost is None else asked.negative_boost
+        parts = (_structured(dataset, asked.positive), _structured(dataset, asked.negative))
+        return lance.BoostQuery(*parts, negative_boost=weight)
+    occurs = {"must": lance.Occur.MUST, "must_not": lance.Occur.MUST_NOT, "should": lance.Occur.SHOULD}
+    return lance.BooleanQuery(
+        [(occur, _structured(dataset, part)) for name, occur in occurs.items() for part in getattr(asked, name)]
+    )
+
+
+def _matches(dataset: LanceDataset, asked: Sequence[Any]) -> Any:
+    """What finds rows that match any of the queries.
+
+    As many as pylance can take for one have the best score of them all, others the sum of their scores.
+    """
+    from lance import query as lance
+
+    wanted = [
+        (it.terms, column, _way(it))
+        for it in asked
+        for column in ([it.column] if it.column else _indexed(dataset, phrases=False))
+    ]
+    terms, _, first = wanted[0]
+    alike = all(
+        it == terms and set(way) <= {"boost", "operator"} and way.get("operator") == first.get("operator")
+        for it, _, way in wanted
+    )
+    if not alike or len(wanted) == 1:
+        return _any([lance.MatchQuery(it, column, **way) for it, column, way in wanted])
+    return lance.MultiMatchQuery(
+        terms,
+        [column for _, column, _ in wanted],
+        boosts=[way.get("boost", 1.0) for _, _, way in wanted],
+        operator=first.get("operator", lance.FullTextOperator.OR),
+    )
+
+
+def _any(queries: Sequence[Any]) -> Any:
+    from lance import query as lance
+
+    return queries[0] if len(queries) == 1 else lance.BooleanQuery([(lance.Occur.SHOULD, it) for it in queries])
+
+
+def _way(match: Any) -> dict[str, Any]:
+    from lance import query as lance
+
+    operator = None
+    if match.operator is not None:
+        try:
+            operator = lance.FullTextOperator(match.operator.upper())
+        except ValueError:
+            raise InvalidInputError(f"operator {match.operator!r}: unknown; it is one of and, or") from None
+    return given(
+        {
+            "boost": match.boost,
+            "fuzziness": match.fuzziness,
+            "max_expansions": match.max_expansions,
+            "operator": operator,
+            "prefix_length": match.prefix_length,
+        }
+    )
+
+
+def _indexed(dataset: LanceDataset, *, phrases: bool) -> Sequence[str]:
+    """The columns with an index of their text, for phrases those with positions if there are any."""
+    texts: list[Any] = [it for it in dataset.describe_indices() if it.index_type == "Inverted"]
+    if not texts:
+        raise InvalidInputError("full_text_query: a column was left out; no column has a full text index")
+    fitting = [it for it in texts if it.details.get("with_position")] if phrases else []
+    return sorted({name for it in fitting or texts for name in it.field_names})
