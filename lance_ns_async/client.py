@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 from lance_namespace import (
@@ -49,15 +50,16 @@ from lance_ns_async.operations import DataOperations
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.storage import LATEST, Snapshot
 from lance_ns_async.tables import creating
+from lance_ns_async.unserved import Unserved
 from lance_ns_async.versions import TableVersions
 
 
-class AsyncNamespace(TableVersions, DataOperations):
+class AsyncNamespace(TableVersions, DataOperations, Unserved):
     """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
 
     Every operation takes and gives the models of the Lance Namespace spec and raises
-    `lance_namespace.errors`; a request may also be a dict of the same form. Operations the spec has but
-    this class has not are unsupported. Spec: https://lance.org/format/namespace/operations.
+    `lance_namespace.errors`; a request may also be a dict of the same form. What no catalog can do raises
+    UnsupportedOperationError. Spec: https://lance.org/format/namespace/operations.
     """
 
     async def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
@@ -135,26 +137,32 @@ class AsyncNamespace(TableVersions, DataOperations):
         `include_declared=False` also an open of each dataset.
         """
         request = messages.coerced(ListTablesRequest, request)
-        parent = self._namespace(request.id)
+        parent, limit, token = self._namespace(request.id), request.limit, request.page_token
         lister = self._lister()
+
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return lister.ordered(await self._backend.list_tables(parent, token, size))
+
         with self._operation():
             if len(parent) < self._backend.capabilities.min_depth:
                 await derived.describe_namespace(self._backend, parent)
                 return ListTablesResponse(tables=[])
             if request.include_declared is False:
-                page = await self._written(lister, parent, request)
+                page = await take(fetch, partial(self._written, lister, parent), limit=limit, page_token=token)
             else:
-                page = await lister.page(parent, request.limit, request.page_token)
+                page = await lister.page(parent, limit, token)
         return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
     async def list_all_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
         """The Lance tables of a namespace and of all below it, as ids joined by `$`.
 
-        Sorted by name, the tables of a namespace before those of the namespaces in it.
+        Sorted by name, the tables of a namespace before those of the namespaces in it. With `include_declared=False`
+        each costs an open, too.
         """
         request = messages.coerced(ListTablesRequest, request)
+        keep = partial(self._written, self._lister()) if request.include_declared is False else None
         with self._operation():
-            page = await self._tree(request.id).page(request.limit, request.page_token)
+            page = await self._tree(request.id).page(request.limit, request.page_token, keep)
         return ListTablesResponse(tables=[str(id) for id in page.items], page_token=page.token)
 
     async def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
@@ -173,10 +181,10 @@ class AsyncNamespace(TableVersions, DataOperations):
         details, declared = None, None
         with self._operation():
             table = await self._described(self._table(request.id), request.vend_credentials, opens=opens)
-            if detailed:
-                details = await self._opened(table, storage.told, snapshot)
-            elif opens:
+            if request.check_declared:
                 declared = table.version is None and await storage.is_only_declared(table)
+            if detailed and not declared:
+                details = await self._opened(table, storage.told, snapshot)
         return messages.described(
             table,
             with_uri=request.with_table_uri,
@@ -278,17 +286,12 @@ class AsyncNamespace(TableVersions, DataOperations):
             return await located(self._backend, id)
         return await self._backend.describe_table(id)
 
-    async def _written(self, lister: Lister, parent: NamespaceId, request: ListTablesRequest) -> Page[str]:
-        async def keep(names: Sequence[str]) -> Sequence[str]:
-            tables = await lister.tables(parent, names)
-            if self._backend.capabilities.vends:
-                tables = await located_many(self._backend, tables, max_in_flight=self._workers(None))
-            return [table.id.name for table in await storage.written(tables)]
-
-        async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return lister.ordered(await self._backend.list_tables(parent, token, size))
-
-        return await take(fetch, keep, limit=request.limit, page_token=request.page_token)
+    async def _written(self, lister: Lister, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
+        """Those of the names that are tables which hold data."""
+        tables = await lister.tables(parent, names)
+        if self._backend.capabilities.vends:
+            tables = await located_many(self._backend, tables, max_in_flight=self._workers(None))
+        return [table.id.name for table in await storage.written(tables)]
 
     def _is_deepest(self, id: NamespaceId) -> bool:
         deepest = self._backend.capabilities.max_depth

@@ -115,10 +115,21 @@ async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_
                 group.cancel_scope.cancel()
                 return
 
-    async with anyio.create_task_group() as group:
-        await worker()
+    try:
+        async with anyio.create_task_group() as group:
+            await worker()
+    except BaseExceptionGroup as several:
+        # What a function of the caller's raises is raised as it is, too.
+        raise _only(several) from None
     if errors:
         raise errors[0]
     if group.cancel_scope.cancel_called:
         # Cancelled from outside in the turn in which a scope inside was: anyio may take the one for the other.
         raise asyncio.CancelledError
+
+
+def _only(error: BaseException) -> BaseException:
+    """What a group holds, if that is one error."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

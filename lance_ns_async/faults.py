@@ -116,6 +116,9 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     if cls is None:
         refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
         cls = InvalidInputError if refused_in_python else InternalError
+    if cls is TableNotFoundError:
+        # Its catalog has it, or nobody would have looked there.
+        text = "it is declared, and nothing was written there yet"
     return cls(f"{PHRASES[cls]}: {table.id} (at {table.location}: {text})")
 
 

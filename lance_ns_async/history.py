@@ -23,6 +23,7 @@ from lance_ns_async.backends.base import Backend, Version, Versions
 from lance_ns_async.concurrency import each
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import MAIN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,19 +42,20 @@ async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping
     return {id: versions.found[0] for id, versions in made.items()}
 
 
-async def latest(backend: Backend, id: TableId) -> Version | None:
+async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Version | None:
     """The latest version; None where there is none, or none that the catalog committed and it is to."""
-    known = await _known(backend, id, all=False)
-    found = known.found if known.table.managed_versioning else await manifests.recorded(known.table)
-    return await _at_hand(known.table, found[0]) if found else None
+    known = await _known(backend, id, all=False, branch=branch)
+    if not known.table.managed_versioning:
+        return next(iter(await manifests.recorded(known.table, branch)), None)
+    return await _at_hand(known.table, known.found[0]) if known.found else None
 
 
-async def one(backend: Backend, id: TableId, number: int | None) -> Version:
+async def one(backend: Backend, id: TableId, number: int | None, branch: str | None = None) -> Version:
     """A version whose manifest is there; without a number the latest."""
-    known = await _known(backend, id, all=False)
+    known = await _known(backend, id, all=False, branch=branch)
     table, found = known.table, known.found
     if not table.managed_versioning:
-        found = await manifests.recorded(table)
+        found = await manifests.recorded(table, branch)
     elif number is not None and (table.version is None or number < table.version):
         found = (await _known(backend, id, all=True)).found if found else []
         if all(version.number != number for version in found):
@@ -63,12 +65,12 @@ async def one(backend: Backend, id: TableId, number: int | None) -> Version:
     if version is None:
         which = "it has none yet" if number is None else f"version {number}"
         raise TableVersionNotFoundError(f"Table version not found: {id} ({which})")
-    return await _at_hand(table, version)
+    return await _at_hand(table, version) if table.managed_versioning else version
 
 
-async def present(backend: Backend, id: TableId) -> Sequence[Version]:
+async def present(backend: Backend, id: TableId, branch: str | None = None) -> Sequence[Version]:
     """The versions whose manifests are there, oldest first."""
-    return await _present(await _known(backend, id, all=True))
+    return await _present(await _known(backend, id, all=True, branch=branch), branch)
 
 
 async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, int | None]]) -> int:
@@ -112,16 +114,21 @@ async def _published(made: Versions) -> None:
         raise
 
 
-async def _known(backend: Backend, id: TableId, *, all: bool) -> Versions:
-    if backend.capabilities.commits_versions:
-        return await backend.table_versions(id, all=all)
-    return Versions(await located(backend, id), [])
+async def _known(backend: Backend, id: TableId, *, all: bool, branch: str | None = None) -> Versions:
+    if not backend.capabilities.commits_versions:
+        return Versions(await located(backend, id), [])
+    known = await backend.table_versions(id, all=all)
+    if known.table.managed_versioning and branch not in (None, MAIN):
+        raise UnsupportedOperationError(
+            f"Not supported: branch {branch!r} of {id} (its catalog commits the main one alone)"
+        )
+    return known
 
 
-async def _present(known: Versions) -> Sequence[Version]:
+async def _present(known: Versions, branch: str | None = None) -> Sequence[Version]:
     table = known.table
     if not table.managed_versioning:
-        return [*reversed(await manifests.recorded(table))]
+        return [*reversed(await manifests.recorded(table, branch))]
     if not known.found:
         return []
     await _at_hand(table, known.found[0])

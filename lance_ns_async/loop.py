@@ -65,6 +65,9 @@ class BackgroundLoop:
     def lease(cls) -> BackgroundLoop:
         """The shared loop, started if nobody had it; to be given back by `release`."""
         global _shared
+        if sys.is_finalizing():
+            # A thread that is started now never runs.
+            raise InvalidInputError("the interpreter is ending; use the namespace before that")
         with _lock:
             if _shared is None:
                 _shared = cls()
@@ -83,9 +86,14 @@ class BackgroundLoop:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._end.set_result, None)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the loop's own thread."""
+        return threading.current_thread() is self._thread
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` gives, run on the loop while this thread waits; interrupting the wait cancels it."""
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             work.close()
             raise InternalError(
                 "Internal error: a sync namespace was called from its own event loop, where waiting would hang "
@@ -155,8 +163,8 @@ class BackgroundLoop:
         # Whoever still waits for a task is told when the runner cancels it.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             while not self._end.done():
-                # Whoever waits for the task that raised it is told; the loop has others to serve.
-                with suppress(SystemExit, KeyboardInterrupt):
+                # Whoever waits for the task that raised it, or stopped the loop, is told; others are to be served.
+                with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
                     runner.get_loop().run_until_complete(self._end)
 
     def _abandon(self) -> None:

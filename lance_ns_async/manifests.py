@@ -89,11 +89,16 @@ async def stored(table: Table) -> Mapping[int, Version]:
     return await in_thread(table, lambda: _Store(table).versions())
 
 
-async def recorded(table: Table) -> Sequence[Version]:
-    """The versions of a table whose storage commits them, newest first; costs a listing and a read of each."""
+async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]:
+    """The versions of a table whose storage commits them, newest first; costs a listing and a read of each.
+
+    None for the branch is the main one.
+    """
+    below = _VERSIONS if branch in (None, storage.MAIN) else f"tree/{branch}/{_VERSIONS}"
 
     def work() -> list[Version]:
-        present = _Store(table).versions()
+        opened = storage.opened(table, storage.Snapshot(branch=branch))
+        present = _Store(table).versions(below)
         return [
             Version(
                 told["version"],
@@ -101,7 +106,7 @@ async def recorded(table: Table) -> Sequence[Version]:
                 timestamp_millis=int(told["timestamp"].timestamp() * 1000),
                 metadata=told["metadata"],
             )
-            for told in cast(Any, storage.opened(table)).versions()
+            for told in cast(Any, opened).versions()
             if told["version"] in present
         ]
 
@@ -162,14 +167,15 @@ class _Store:
         found: bool = self._session.contains(f"{_VERSIONS}/{name}")
         return found
 
-    def versions(self) -> dict[int, Version]:
+    def versions(self, below: str = _VERSIONS) -> dict[int, Version]:
         found: dict[int, Version] = {}
-        for path in self._session.list(_VERSIONS):
+        root = directory(self._table).removesuffix(_VERSIONS)
+        for path in self._session.list(below):
             name = _name(path)
             if (match := _FINAL.fullmatch(name)) is not None:
                 # Only the scheme V2 has twenty digits.
                 number = int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
-                found[number] = Version(number, f"{directory(self._table)}/{name}")
+                found[number] = Version(number, f"{root}{below}/{name}")
         return found
 
     def schema(self, version: Version) -> pa.Schema:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from lance_namespace import DeclareTableResponse, DescribeTableResponse, TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
@@ -34,22 +36,72 @@ def coerced(model: type[M], request: object) -> M:
 
     A plain dict was written by hand, so what is unknown in it is a slip; Lance's own may be newer than we are.
     """
-    if type(request) is dict and (unknown := [key for key in request if key not in _names(model)]):
-        near = get_close_matches(str(unknown[0]), _names(model), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_names(model))}"
-        raise InvalidInputError(f"{model.__name__}: {unknown[0]}: unknown, {hint}")
+    if not isinstance(request, Mapping | BaseModel):
+        kind = type(request).__name__
+        raise InvalidInputError(f'{model.__name__}: a request is a dict, such as {{"id": ["sales"]}}, not {kind}')
+    if type(request) is dict:
+        _check_fields(model, request, f"{model.__name__}: ")
     try:
         found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated, on every model, in no base class
     except ValidationError as e:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
-        raise InvalidInputError(f"{model.__name__}: {problems}") from None
+        within = "" if e.title == model.__name__ else f"{e.title}: "
+        raise InvalidInputError(f"{model.__name__}: {within}{problems}") from None
     if found is None:
         raise InvalidInputError(f"{model.__name__}: the request is None")
+    signs_in = getattr(found, "identity", None)
+    if signs_in is not None and (signs_in.api_key or signs_in.auth_token):
+        raise UnsupportedOperationError(
+            "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
+        )
     return found
 
 
-def _names(model: type[BaseModel]) -> Collection[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
+def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) -> None:
+    """Raises InvalidInputError for what the model, or a model in it, does not know."""
+    known = _fields(model)
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise InvalidInputError(f"{where}{name}: unknown, {hint}")
+        part = known[name]
+        if part is not None and value is not None:
+            _check_part(part, value, f"{where}{name}: ")
+
+
+def _check_part(part: _Part, value: object, where: str) -> None:
+    names = " or ".join(list(_fields(part.model))[:3])
+    if part.many and not isinstance(value, list):
+        raise InvalidInputError(f"{where}a list of dicts with {names}, not {type(value).__name__}")
+    for one in value if isinstance(value, list) and part.many else [value]:
+        if type(one) is dict:
+            _check_fields(part.model, one, where)
+        elif not isinstance(one, Mapping | BaseModel):
+            raise InvalidInputError(f"{where}a dict with {names}, not {type(one).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The model that a field holds one of, or many."""
+
+    model: type[BaseModel]
+    many: bool
+
+
+@cache
+def _fields(model: type[BaseModel]) -> Mapping[str, _Part | None]:
+    """A model's fields by their names in dicts, with what they hold where that is a model, too."""
+    return {field.alias or name: _part(field.annotation) for name, field in model.model_fields.items()}
+
+
+def _part(annotation: Any, *, many: bool = False) -> _Part | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _Part(annotation, many)
+    if get_origin(annotation) is dict:
+        return None
+    inner = [it for it in get_args(annotation) if it is not type(None)]
+    return _part(inner[0], many=many or get_origin(annotation) is list) if inner else None
 
 
 def table_id(names: Iterable[str] | None, can: Capabilities) -> TableId:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -181,13 +182,18 @@ class DataOperations(TableUpkeep):
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: reading.analyze(it, request), snapshot)
 
-    async def open(self, id: Iterable[str], *, version: int | str | None = None) -> LanceDataset:
-        """The dataset of a table, at a version or a tag, or else at its latest version.
+    async def open(
+        self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None
+    ) -> LanceDataset:
+        """The dataset of a table, at a version or a tag, or else at the latest version, of a branch or of the main one.
 
         It stays open when this namespace is closed, and asks the catalog itself for credentials when those it has
         expire, from a connection of its own. Reading it blocks: use threads.
         """
-        snapshot = Snapshot(tag=version) if isinstance(version, str) else Snapshot(version)
+        if isinstance(version, str):
+            snapshot = Snapshot(tag=version, branch=branch)
+        else:
+            snapshot = Snapshot(None if version is None else _number(version), branch=branch)
         return await self._read(id, lambda dataset, _: dataset, snapshot)
 
     async def open_many(
@@ -210,19 +216,28 @@ class DataOperations(TableUpkeep):
             )
 
     async def write(
-        self, id: Iterable[str], data: Any, *, mode: Literal["create", "append", "overwrite"] = "create"
+        self,
+        id: Iterable[str],
+        data: Any,
+        *,
+        mode: Literal["create", "append", "overwrite"] = "create",
+        branch: str | None = None,
     ) -> LanceDataset:
         """Writes Arrow data to a table and gives its dataset, which is as `open` gives it.
 
         Create declares the table first, and if it fails neither stays; append needs one that is declared; overwrite
-        takes both. `data` is a pyarrow table, reader or dataset, or a data frame that has `__arrow_c_stream__`.
+        takes both. A branch must be there. `data` is a pyarrow table, reader or dataset, or a data frame that has
+        `__arrow_c_stream__`. Given up, by a time-out, a cancellation or an interrupt, it ends at its next batch of rows
+        and commits nothing; what it was committing just then may take effect.
         """
         checked = self._table(id)
         how = messages.word(mode, "mode", ("create", "append", "overwrite"))
         content = Content(await to_thread.run_sync(arrow.readable, data))
-        if how == "append":
+        if branch is not None and how == "create":
+            raise InvalidInputError(f"branch {branch!r}: mode create makes a table, whose branch is main; leave it out")
+        if branch is not None or how == "append":
             with self._operation():
-                return await self._inserted(checked, None, content.data, how)
+                return await self._inserted(checked, branch, content.data, how)
         made = await self._made(checked, how, content)
         assert made.dataset is not None
         return made.dataset
@@ -247,3 +262,10 @@ def _agreed(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, fie
     if ours and theirs and ours != theirs:
         raise InvalidInputError(f"query.{field} {theirs!r}: the request itself says {ours!r}; leave one of them out")
     return ours or theirs
+
+
+def _number(version: object) -> int:
+    try:
+        return operator.index(version)  # type: ignore[arg-type]  # whatever is none raises
+    except TypeError:
+        raise InvalidInputError(f"version {version!r}: it is a number, or the name of a tag") from None

@@ -75,6 +75,10 @@ class _Session:
     loop: BackgroundLoop
 
     def close(self) -> None:
+        if self.loop.is_here:
+            # A callback closes it: nothing can be waited for there.
+            self.close_soon()
+            return
         try:
             self.loop.run(self.client.aclose())
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 from lance_namespace import (
     AlterTableAddColumnsRequest,
@@ -71,6 +71,7 @@ from lance_ns_async.bulk import Progress
 from lance_ns_async.messages import Fields
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.tables.many import Opened
+from lance_ns_async.unserved import Unserved
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -137,9 +138,9 @@ class SyncDataOperations(LanceNamespace):
         """See `AsyncNamespace.analyze_table_query_plan`."""
         return self._call(DataOperations.analyze_table_query_plan, request)
 
-    def open(self, id: Iterable[str], *, version: int | str | None = None) -> LanceDataset:
+    def open(self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None) -> LanceDataset:
         """See `AsyncNamespace.open`."""
-        return self._call(DataOperations.open, id, version=version)
+        return self._call(DataOperations.open, id, version=version, branch=branch)
 
     def open_many(
         self,
@@ -155,10 +156,15 @@ class SyncDataOperations(LanceNamespace):
         )
 
     def write(
-        self, id: Iterable[str], data: Any, *, mode: Literal["create", "append", "overwrite"] = "create"
+        self,
+        id: Iterable[str],
+        data: Any,
+        *,
+        mode: Literal["create", "append", "overwrite"] = "create",
+        branch: str | None = None,
     ) -> LanceDataset:
         """See `AsyncNamespace.write`."""
-        return self._call(DataOperations.write, id, data, mode=mode)
+        return self._call(DataOperations.write, id, data, mode=mode, branch=branch)
 
     def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:
         """See `AsyncNamespace.create_table_index`."""
@@ -245,3 +251,23 @@ class SyncDataOperations(LanceNamespace):
     def update_field_metadata(self, request: UpdateFieldMetadataRequest | Fields) -> UpdateFieldMetadataResponse:
         """See `AsyncNamespace.update_field_metadata`."""
         return self._call(DataOperations.update_field_metadata, request)
+
+    def alter_table_backfill_columns(self, request: object) -> NoReturn:
+        """See `AsyncNamespace.alter_table_backfill_columns`."""
+        self._call(Unserved.alter_table_backfill_columns, request)
+
+    def create_materialized_view(self, request: object) -> NoReturn:
+        """See `AsyncNamespace.create_materialized_view`."""
+        self._call(Unserved.create_materialized_view, request)
+
+    def refresh_materialized_view(self, request: object) -> NoReturn:
+        """See `AsyncNamespace.refresh_materialized_view`."""
+        self._call(Unserved.refresh_materialized_view, request)
+
+    def describe_transaction(self, request: object) -> NoReturn:
+        """See `AsyncNamespace.describe_transaction`."""
+        self._call(Unserved.describe_transaction, request)
+
+    def alter_transaction(self, request: object) -> NoReturn:
+        """See `AsyncNamespace.alter_transaction`."""
+        self._call(Unserved.alter_transaction, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
@@ -33,6 +33,10 @@ class _Visit:
             raise endless(token, self.at)
         self.seen.add(token)
         return _Visit(self.at, self.kind, token, self.seen)
+
+
+KeepIn = Callable[[NamespaceId, Sequence[str]], Awaitable[Sequence[str]]]
+"""Gives those of a namespace's names that count, in their order."""
 
 
 class Tree:
@@ -65,8 +69,12 @@ class Tree:
             async for found in rounds:
                 yield [parent.child(name) for parent, _, names in found for name in names]
 
-    async def page(self, limit: int | None, page_token: str | None) -> Page[TableId]:
-        """At most `limit` tables of the subtree, depth first and sorted; None being all."""
+    async def page(self, limit: int | None, page_token: str | None, keep: KeepIn | None = None) -> Page[TableId]:
+        """At most `limit` tables of the subtree, depth first and sorted; None being all.
+
+        `keep` tells which of a namespace's names count; without it all that are Lance tables do.
+        """
+        keep = keep or self._lister.keep
         check_limit(limit)
         after = self._after(page_token)
         found: list[TableId] = []
@@ -77,7 +85,7 @@ class Tree:
                 while names:
                     wanted = len(names) if limit is None else limit - len(found)
                     tried, names = names[:wanted], names[wanted:]
-                    found += map(parent.table, await self._lister.keep(parent, tried))
+                    found += map(parent.table, await keep(parent, tried))
                     if len(found) == limit:
                         return Page(found, encode_token({"after": parent.table(tried[-1])}))
         return Page(found)

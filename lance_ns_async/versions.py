@@ -28,10 +28,11 @@ from lance_ns_async.many import ManyTables
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import TableId
 from lance_ns_async.paging import check_limit, decode_token, encode_token, foreign_token
+from lance_ns_async.storage import MAIN
 
 
 class TableVersions(ManyTables):
-    """The operations on versions: those of the main branch, for a catalog knows of no other."""
+    """The operations on versions; a catalog that commits them knows of the main branch alone."""
 
     async def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves that to its final name; costs two calls.
@@ -78,9 +79,8 @@ class TableVersions(ManyTables):
         """
         request = messages.coerced(DescribeTableVersionRequest, request)
         id = self._table(request.id)
-        _check_branch(request.branch)
         with self._operation():
-            found = await history.one(self._backend, id, request.version)
+            found = await history.one(self._backend, id, request.version, request.branch)
         return DescribeTableVersionResponse(version=messages.table_version(found))
 
     async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
@@ -92,16 +92,15 @@ class TableVersions(ManyTables):
         """
         request = messages.coerced(ListTableVersionsRequest, request)
         id = self._table(request.id)
-        _check_branch(request.branch)
         check_limit(request.limit)
         after = _after(request.page_token)
         with self._operation():
             if request.descending and request.limit == 1 and after is None:
-                newest = await history.latest(self._backend, id)
+                newest = await history.latest(self._backend, id, request.branch)
                 found = [] if newest is None else [newest]
                 more = newest is not None and newest.number > 1
             else:
-                found = [*await history.present(self._backend, id)]
+                found = [*await history.present(self._backend, id, request.branch)]
                 if request.descending:
                     found.reverse()
                 if after is not None:
@@ -124,7 +123,10 @@ class TableVersions(ManyTables):
         """
         request = messages.coerced(BatchDeleteTableVersionsRequest, request)
         id = self._table(request.id)
-        _check_branch(request.branch)
+        if request.branch not in (None, MAIN):
+            raise UnsupportedOperationError(
+                f"Not supported: deleting versions of branch {request.branch!r}; delete_table_branch removes all of it"
+            )
         ranges = [(it.start_version, None if it.end_version == -1 else it.end_version) for it in request.ranges]
         for start, end in ranges:
             if start < 0 or (end is not None and end < start):
@@ -160,7 +162,7 @@ def _asked(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Versio
 
 
 def _check_branch(branch: str | None) -> None:
-    if branch not in (None, "main"):
+    if branch not in (None, MAIN):
         raise UnsupportedOperationError(
             f"Not supported: branch {branch!r} (catalogs commit the versions of the main branch alone)"
         )

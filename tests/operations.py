@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lance_namespace import LanceNamespace
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
 
-from lance_ns_async import AsyncNamespace, TableId, registry
+from lance_ns_async import TableId, registry, unserved
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.policy import Caller, Policy
 from tests.pages import PAGES, Page
@@ -27,15 +27,6 @@ OPERATIONS = [
     if not name.startswith("_") and name not in ("namespace_id", "create_empty_table")
 ]
 """Those of the spec, in its order."""
-
-NEEDS_A_SERVER: Mapping[str, str] = {
-    "alter_table_backfill_columns": "it starts a job, and a catalog has nobody to run it",
-    "create_materialized_view": "it starts a job, and a catalog has nobody to run it",
-    "refresh_materialized_view": "it starts a job, and a catalog has nobody to run it",
-    "describe_transaction": "catalogs keep no transactions that outlive a request",
-    "alter_transaction": "catalogs keep no transactions that outlive a request",
-}
-"""What no catalog can serve, and why."""
 
 NEEDS_COMMITS = (
     "create_table_version",
@@ -103,8 +94,8 @@ def written() -> str:
 
 
 def _reason(operation: str, backend: Backend) -> str | None:
-    if not hasattr(AsyncNamespace, operation):
-        return NEEDS_A_SERVER[operation]
+    if operation in unserved.REASONS:
+        return unserved.REASONS[operation]
     if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:
         return NO_COMMITS
     return asyncio.run(_renaming(backend)) if operation == "rename_table" else None

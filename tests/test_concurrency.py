@@ -110,8 +110,15 @@ async def test_of_several_errors_the_first_is_raised() -> None:
         await each(failing, range(3), max_in_flight=3)
 
 
-async def test_a_fault_of_ours_comes_in_a_group() -> None:
+async def test_a_fault_of_whose_function_it_is_comes_as_it_is() -> None:
     async def fault(item: int) -> None:
+        raise ZeroDivisionError(item)
+
+    with pytest.raises(ZeroDivisionError, match="0"):
+        await each(fault, range(3), max_in_flight=1)
+
+
+async def fault(item: int) -> None:
         raise ZeroDivisionError(item)
 
     with pytest.raises(ExceptionGroup) as raised:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from lance_namespace import LanceNamespace
+from lance_namespace.errors import UnsupportedOperationError
 
-from lance_ns_async import AsyncNamespace, registry
+from lance_ns_async import AsyncNamespace, DirNamespace, registry
+from lance_ns_async.unserved import REASONS
 from tests import operations
 from tests.pages import Page
 
@@ -17,8 +21,15 @@ def test_the_page_shows_what_the_code_does() -> None:
 def test_each_operation_is_served_by_a_catalog_or_needs_a_server() -> None:
     assert len(operations.OPERATIONS) == 54
     unserved = {row.operation for row in operations.rows() if None not in row.reasons.values()}
-    assert unserved == set(operations.NEEDS_A_SERVER)
-    assert unserved == {name for name in operations.OPERATIONS if not hasattr(AsyncNamespace, name)}
+    assert unserved == set(REASONS)
+    assert all(hasattr(AsyncNamespace, name) for name in operations.OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", REASONS)
+def test_what_nobody_serves_says_why(tmp_path: Path, operation: str) -> None:
+    told = f"^Not supported: {operation} \\({REASONS[operation]}\\)$"
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(UnsupportedOperationError, match=told):
+        getattr(ns, operation)({"id": ["t"]})
 
 
 @pytest.mark.parametrize("operation", operations.NEEDS_COMMITS)

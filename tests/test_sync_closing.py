@@ -184,3 +184,42 @@ def test_an_iterator_made_before_a_fork_belongs_to_whoever_uses_it_first(server:
     said, complaints = run(FORK, server.endpoint)
     assert said.splitlines() == ["child db$t db$inner$u db db$inner", "parent db$t db$inner$u db db$inner"] * 2
     assert not complaints
+
+
+def test_a_callback_may_close_the_namespace(server: FakeIceberg) -> None:
+    ns = IcebergNamespace(endpoint=server.endpoint)
+    described = ns.describe_tables([["db", "t"]], progress=lambda _: ns.close())
+    assert len(described) == 1
+    with pytest.raises(InvalidInputError, match="it is closed"):
+        ns.exists(["db", "t"])
+    assert_no_loop()
+
+
+def test_what_is_first_used_while_the_interpreter_ends_is_refused(tmp_path: Path) -> None:
+    script = """
+        import sys
+        from lance_ns_async import DirNamespace
+        class Late:
+            def __init__(self, root):
+                self.ns, self.me = DirNamespace(root=root), self
+            def __del__(self):
+                try:
+                    self.ns.exists(["t"])
+                except Exception as e:
+                    print(sys.is_finalizing(), type(e).__name__, e, flush=True)
+        late = Late(sys.argv[1])
+        """
+    said, _ = run(script, str(tmp_path))
+    assert said == "True InvalidInputError the interpreter is ending; use the namespace before that"
+
+
+def test_who_stops_the_loop_stops_nobody_else() -> None:
+    async def stop() -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+
+    loop = BackgroundLoop.lease()
+    loop.run(stop())
+    assert loop.run(answer()) == 42
+    loop.release()
+    assert_no_loop()

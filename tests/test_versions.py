@@ -34,6 +34,7 @@ from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
     InvalidTableStateError,
+    TableBranchNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
@@ -634,3 +635,23 @@ def test_a_storage_that_cannot_be_reached_commits_nothing(tmp_path: Path) -> Non
                 at.ns.create_table_version(staging)
             s3.heal()
             assert at.ns.describe_table(DescribeTableRequest(id=ID)).version == 1
+
+
+def test_versions_of_a_branch_are_told_where_the_storage_commits_them(tmp_path: Path) -> None:
+    with DirNamespace(root=str(tmp_path)) as ns:
+        ns.write(["t"], rows(1))
+        ns.write(["t"], rows(2), mode="append")
+        ns.create_table_branch({"id": ["t"], "name": "dev", "from_version": 1})
+        ns.write(["t"], rows(3), mode="append", branch="dev")
+        told = ns.list_table_versions({"id": ["t"], "branch": "dev"}).versions
+        newest = ns.describe_table_version({"id": ["t"], "branch": "dev"}).version
+        assert [it.version for it in told][-1] == newest.version == 2
+        assert "/tree/dev/_versions/" in newest.manifest_path
+        assert Path("/", newest.manifest_path).is_file()
+        assert [it.version for it in ns.list_table_versions({"id": ["t"]}).versions] == [1, 2]
+        (last,) = ns.list_table_versions({"id": ["t"], "branch": "dev", "descending": True, "limit": 1}).versions
+        assert last == newest
+        with pytest.raises(TableBranchNotFoundError, match="no branch 'prod'"):
+            ns.list_table_versions({"id": ["t"], "branch": "prod"})
+        with pytest.raises(UnsupportedOperationError, match="delete_table_branch removes all of it"):
+            ns.batch_delete_table_versions({"id": ["t"], "branch": "dev", "ranges": []})

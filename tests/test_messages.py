@@ -1,0 +1,95 @@
+"""Requests as they come: what is unknown in one, or of another kind, is told by its name, at whatever depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace import CountTableRowsRequest, DescribeTableRequest
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+
+from lance_ns_async import DirNamespace
+
+ID = ["t"]
+
+
+@pytest.fixture
+def ns(tmp_path: Path) -> Iterator[DirNamespace]:
+    with DirNamespace(root=str(tmp_path)) as namespace:
+        namespace.write(ID, pa.table({"id": [1], "vector": pa.array([[0.0, 1.0]], pa.list_(pa.float32(), 2))}))
+        yield namespace
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "told"),
+    [
+        ("query_table", {"k": 1, "vector": {"single": [0.0]}}, "vector: single: unknown, did you mean single_vector"),
+        (
+            "query_table",
+            {"k": 1, "vector": [0.0, 1.0]},
+            "^QueryTableRequest: vector: a dict with single_vector or multi_vector, not list",
+        ),
+        (
+            "query_table",
+            {"k": 1, "vector": {}, "columns": ["id"]},
+            "columns: a dict with column_names or column_aliases",
+        ),
+        ("query_table", {"k": 1, "vector": {}, "columns": {"colum_names": ["id"]}}, "columns: colum_names: unknown"),
+        (
+            "query_table",
+            {"k": 1, "vector": {}, "full_text_query": {"string_query": {"query": "a", "column": "b"}}},
+            "full_text_query: string_query: column: unknown, did you mean columns",
+        ),
+        (
+            "explain_table_query_plan",
+            {"query": {"k": 1, "vector": {}, "filtr": "id > 1"}},
+            "query: filtr: unknown, did you mean filter",
+        ),
+        (
+            "alter_table_alter_columns",
+            {"alterations": [{"path": "id", "new_name": "x"}]},
+            "^AlterTableAlterColumnsRequest: alterations: new_name: unknown",
+        ),
+        (
+            "update_field_metadata",
+            {"updates": [{"path": "id", "metadata": {}, "replcae": True}]},
+            "updates: replcae: unknown, did you mean replace",
+        ),
+        (
+            "alter_table_add_columns",
+            {"new_columns": {"name": "x"}},
+            "^AlterTableAddColumnsRequest: new_columns: a list of dicts with name or",
+        ),
+        ("describe_table", {"version": "one"}, "^DescribeTableRequest: version: Input should be a valid integer"),
+    ],
+)
+def test_what_is_wrong_in_a_request_is_named(
+    ns: DirNamespace, operation: str, fields: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        getattr(ns, operation)({"id": ID, **fields})
+
+
+@pytest.mark.parametrize("request_", ["sales", ["sales", "orders"], 1])
+def test_what_is_no_request_is_told_what_one_is(ns: DirNamespace, request_: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r'a request is a dict, such as \{"id": \["sales"\]\}, not '):
+        ns.describe_table(request_)
+
+
+def test_a_model_inside_a_dict_is_one(ns: DirNamespace) -> None:
+    query = {"id": ID, "k": 1, "vector": {"single_vector": [0.0, 1.0]}, "columns": {"column_names": ["id"]}}
+    assert pa.ipc.open_file(ns.query_table(query).data).read_all()["id"].to_pylist() == [1]
+    assert "ANNSubIndex" not in ns.explain_table_query_plan({"id": ID, "query": query})
+    assert ns.count_table_rows(CountTableRowsRequest(id=ID)).count == 1
+
+
+@pytest.mark.parametrize("identity", [{"auth_token": "hush"}, {"api_key": "hush"}])
+def test_who_would_be_somebody_else_is_told_that_he_is_not(ns: DirNamespace, identity: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedOperationError, match="identity in a request") as told:
+        ns.describe_table({"id": ID, "identity": identity})
+    assert "hush" not in str(told.value)
+    assert ns.describe_table({"id": ID, "identity": {}, "context": {"trace": "1"}}).location
+    assert ns.describe_table(DescribeTableRequest(id=ID, identity=None)).location
