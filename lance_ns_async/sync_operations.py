@@ -68,6 +68,7 @@ from lance_namespace import (
 )
 
 from lance_ns_async.bulk import Progress
+from lance_ns_async.explaining import documented
 from lance_ns_async.messages import Fields
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.tables.many import Opened
@@ -81,6 +82,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@documented(DataOperations)
 class SyncDataOperations(LanceNamespace):
     """The operations of `DataOperations`, each documented there."""
 
