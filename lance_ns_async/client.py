@@ -50,11 +50,10 @@ from lance_ns_async.operations import DataOperations
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.storage import LATEST, Snapshot
 from lance_ns_async.tables import creating
-from lance_ns_async.unserved import Unserved
 from lance_ns_async.versions import TableVersions
 
 
-class AsyncNamespace(TableVersions, DataOperations, Unserved):
+class AsyncNamespace(TableVersions, DataOperations):
     """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
 
     Every operation takes and gives the models of the Lance Namespace spec and raises

@@ -24,7 +24,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import storage
+from lance_ns_async import marks, storage
 from lance_ns_async.backends.base import Version
 from lance_ns_async.model import Table
 from lance_ns_async.threads import in_thread
@@ -44,7 +44,7 @@ def names(number: int) -> tuple[str, str]:
 
 def directory(table: Table) -> str:
     """Where the table's manifests are, as object stores spell paths: without scheme, bucket and leading slash."""
-    local = storage.local_path(table.location)
+    local = marks.local_path(table.location)
     root = unquote(urlsplit(table.location).path) if local is None else local
     return f"{root.strip('/')}/{_VERSIONS}"
 
@@ -160,7 +160,7 @@ class _Store:
 
         self._table = table
         self._session: Any = LanceFileSession(table.location, storage_options=storage.options(table))
-        local = storage.local_path(table.location)
+        local = marks.local_path(table.location)
         self._folder = None if local is None else Path(local, _VERSIONS)
 
     def has(self, name: str) -> bool:

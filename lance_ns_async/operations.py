@@ -39,6 +39,7 @@ from lance_ns_async.tables import arrow, creating, many, reading, searching, wri
 from lance_ns_async.tables.creating import Content, Made
 from lance_ns_async.tables.many import Opened
 from lance_ns_async.threads import in_thread
+from lance_ns_async.unserved import Unserved
 from lance_ns_async.upkeep import TableUpkeep
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class DataOperations(TableUpkeep):
+class DataOperations(TableUpkeep, Unserved):
     """What is done with rows. Costs one call, and an open of the dataset in a worker thread.
 
     Nothing that changes a table is ever sent twice: after a time-out the error says that the outcome is unknown.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,6 +22,8 @@ class Entry:
     extra: str | None = None
 
 
+_AROUND = re.compile(r"^lance_ns_async\.(sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
+
 BACKENDS: Mapping[str, Entry] = {
     "dir": Entry("lance_ns_async.backends.directory", "DirectoryBackend"),
     "iceberg": Entry("lance_ns_async.backends.iceberg", "IcebergBackend"),
@@ -34,8 +37,8 @@ BACKENDS: Mapping[str, Entry] = {
 def load(impl: str) -> type[Backend]:
     """The backend class of that name; raises InvalidInputError for an unknown one or a missing extra."""
     if (entry := BACKENDS.get(impl)) is None:
-        near = get_close_matches(impl, BACKENDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(BACKENDS)}"
+        meant = _meant(impl)
+        hint = f"did you mean {meant!r}?" if meant else f"known are {', '.join(BACKENDS)}"
         raise InvalidInputError(f"backend {impl!r}: unknown; {hint}")
     try:
         module = import_module(entry.module)
@@ -47,3 +50,10 @@ def load(impl: str) -> type[Backend]:
         ) from e
     found: type[Backend] = getattr(module, entry.name)
     return found
+
+
+def _meant(impl: str) -> str | None:
+    """The backend that a class path, a name for `lance_namespace.connect`, a longer word or a slip stands for."""
+    word = _AROUND.sub("", impl).lower()
+    near = get_close_matches(word, BACKENDS, n=1)
+    return near[0] if near else next((name for name in BACKENDS if word.startswith(name)), None)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from lance_namespace.errors import InvalidInputError
 
@@ -52,6 +52,9 @@ class Session:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._namespace_id})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}: it lives in one event loop and has no pickle; pickle a Namespace")
 
     async def __aenter__(self) -> Self:
         return self

@@ -91,6 +91,14 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 
 
+def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties; raises InvalidInputError for what are none, and does not show it, as it may be a secret."""
+    if not isinstance(properties, Mapping):
+        given = type(properties).__name__
+        raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {given}")
+    return properties
+
+
 class Settings(BaseModel, ABC):
     """What every backend can be told. Properties are spelled like the fields, `-` and `.` count as `_`."""
 
@@ -119,7 +127,7 @@ class Settings(BaseModel, ABC):
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
         """The settings in `properties`; raises InvalidInputError with everything that is wrong at once."""
-        values, problems = cls._gather(properties)
+        values, problems = cls._gather(by_name(properties))
         try:
             settings = cls.model_validate(values)
         except ValidationError as e:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from lance_namespace.errors import (
     InvalidInputError,
@@ -16,6 +13,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from lance_ns_async import marks
 from lance_ns_async.concurrency import each
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
@@ -27,10 +25,6 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 """What Lance calls the branch that is there without being made."""
-
-
-_MARKS = (".lance-reserved", ".lance-deregistered")
-"""What Lance's directory catalogs leave where a table is declared and no longer registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +112,8 @@ async def drop(table: Table) -> None:
 
 
 async def tidy(table: Table) -> None:
-    """Removes what a declaration leaves where nothing was written: marks of directory catalogs, empty folders."""
-    await in_thread(table, lambda: _tidied(table), changes=True)
-
-
-def _tidied(table: Table) -> None:
-    from lance.file import LanceFileSession
-
-    session: Any = LanceFileSession(table.location, storage_options=options(table))
-    for mark in _MARKS:
-        if session.contains(mark):
-            session.delete_file(mark)
-    sweep(table)
-
-
-def sweep(table: Table) -> None:
-    """Removes local folders in which nothing is, for directory catalogs take them for tables; blocks."""
-    if (path := local_path(table.location)) is not None:
-        for folder in (os.path.join(path, "data"), path):
-            # It may hold what others are about to write.
-            with suppress(OSError):
-                os.rmdir(folder)
-
-
-def local_path(location: str) -> str | None:
-    """The path of a location in the local file system; None for one that is elsewhere."""
-    if location.startswith("file:"):
-        return os.path.abspath(unquote(urlsplit(location).path))
-    return None if "://" in location else os.path.abspath(location)
+    """Removes what a declaration leaves where nothing was written."""
+    await in_thread(table, lambda: marks.remove(table.location, table.storage_options), changes=True)
 
 
 def neighbours(table: Table) -> Sequence[str]:

@@ -55,12 +55,15 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.bulk import Described, Places, Progress
 from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.explaining import called_with, documented
 from lance_ns_async.listing import Listed, Wanted
 from lance_ns_async.loop import BackgroundLoop, guard
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.observing import Observer
 from lance_ns_async.policy import Policy
+from lance_ns_async.settings import by_name
+from lance_ns_async.short_names import CLASS_PATHS
 from lance_ns_async.sync_operations import SyncDataOperations
 
 P = ParamSpec("P")
@@ -88,6 +91,12 @@ class _Session:
         self.loop.close_soon(self.client.aclose())
 
 
+def _how_to_connect(namespace: Namespace) -> str:
+    paths = ", ".join(CLASS_PATHS.values())
+    return f'use Namespace.connect("dir", {{"root": "lake"}}), or of a class path one of {paths}'
+
+
+@documented(AsyncNamespace)
 class Namespace(SyncDataOperations):
     """A Lance namespace over one catalog, for use from any thread, running event loops included.
 
@@ -95,9 +104,10 @@ class Namespace(SyncDataOperations):
     fork, and pickled: the pickle holds the properties, secrets too, so keep it where they may be seen.
     """
 
+    @called_with(_how_to_connect)
     def __init__(self, impl: str, properties: Mapping[str, str], policy: Policy | None = None) -> None:
         self._impl = impl
-        self._properties = dict(properties)
+        self._properties = dict(by_name(properties))
         self._policy = policy
         self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
         self._closed = False
@@ -319,49 +329,67 @@ class Namespace(SyncDataOperations):
             session.loop.finish_soon(groups)
 
 
+def _how_to_name(namespace: _Named) -> str:
+    return f"it takes properties by name, for example {namespace.example}"
+
+
 class _Named(Namespace):
     """A namespace of one backend, made of nothing but properties, as `lance_namespace.connect` makes it."""
 
     impl: ClassVar[str]
+    example: ClassVar[str]
+    """A property, as it is given."""
 
-    def __init__(self, **properties: str) -> None:
+    @called_with(_how_to_name)
+    def __init__(self, /, **properties: str) -> None:
+        """Properties are strings, given by name; one with a dot in its name as `**{"storage.region": "eu"}`.
+
+        All of them, with those for the limits of calls, are told on the catalog's page of the documentation; a wrong
+        one is told with those that are known.
+        """
         super().__init__(self.impl, properties)
 
 
 class DirNamespace(_Named):
-    """The embedded catalog: a directory. Properties: `root`, `storage.*`."""
+    """The embedded catalog: a directory, as `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits."""
 
     impl = "dir"
+    example = 'root="lake"'
 
 
 class IcebergNamespace(_Named):
     """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and more."""
 
     impl = "iceberg"
+    example = 'endpoint="https://catalog.example.com"'
 
 
 class Hive3Namespace(_Named):
     """A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and more."""
 
     impl = "hive3"
+    example = 'uri="thrift://metastore.example.com:9083"'
 
 
 class GlueNamespace(_Named):
     """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and more."""
 
     impl = "glue"
+    example = 'region="eu-central-1"'
 
 
 class PolarisNamespace(_Named):
     """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and more."""
 
     impl = "polaris"
+    example = 'endpoint="https://polaris.example.com"'
 
 
 class UnityNamespace(_Named):
     """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and more."""
 
     impl = "unity"
+    example = 'endpoint="https://unity.example.com", catalog="main"'
 
 
 def _unpickled(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:

@@ -68,10 +68,10 @@ from lance_namespace import (
 )
 
 from lance_ns_async.bulk import Progress
+from lance_ns_async.explaining import documented
 from lance_ns_async.messages import Fields
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.tables.many import Opened
-from lance_ns_async.unserved import Unserved
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -82,6 +82,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@documented(DataOperations)
 class SyncDataOperations(LanceNamespace):
     """The operations of `DataOperations`, each documented there."""
 
@@ -254,20 +255,20 @@ class SyncDataOperations(LanceNamespace):
 
     def alter_table_backfill_columns(self, request: object) -> NoReturn:
         """See `AsyncNamespace.alter_table_backfill_columns`."""
-        self._call(Unserved.alter_table_backfill_columns, request)
+        self._call(DataOperations.alter_table_backfill_columns, request)
 
     def create_materialized_view(self, request: object) -> NoReturn:
         """See `AsyncNamespace.create_materialized_view`."""
-        self._call(Unserved.create_materialized_view, request)
+        self._call(DataOperations.create_materialized_view, request)
 
     def refresh_materialized_view(self, request: object) -> NoReturn:
         """See `AsyncNamespace.refresh_materialized_view`."""
-        self._call(Unserved.refresh_materialized_view, request)
+        self._call(DataOperations.refresh_materialized_view, request)
 
     def describe_transaction(self, request: object) -> NoReturn:
         """See `AsyncNamespace.describe_transaction`."""
-        self._call(Unserved.describe_transaction, request)
+        self._call(DataOperations.describe_transaction, request)
 
     def alter_transaction(self, request: object) -> NoReturn:
         """See `AsyncNamespace.alter_transaction`."""
-        self._call(Unserved.alter_transaction, request)
+        self._call(DataOperations.alter_transaction, request)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.pages import Page
+from tests.servers.s3 import s3
 
 _POLARIS_KEYS = {
     "s3.access-key-id": "id",
@@ -57,6 +60,13 @@ def _iceberg() -> Iterator[str]:
 
 
 @contextmanager
+def _moto() -> Iterator[str]:
+    """All that moto imitates, on one port."""
+    with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
+        yield server.endpoint
+
+
+@contextmanager
 def _polaris() -> Iterator[str]:
     vends = [{"prefix": "s3://bucket", "config": _POLARIS_KEYS}]
     with FakePolaris(credential=("my-client", "my-secret"), base="s3://bucket", vends=vends) as server:
@@ -75,6 +85,7 @@ _GLUE = '"glue"'
 _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     _GLUE: _glue,
     "thrift://metastore.example.com:9083": _hive,
+    "http://127.0.0.1:5055": _moto,
     "https://catalog.example.com": _iceberg,
     "https://polaris.example.com": _polaris,
     "https://unity.example.com": _unity,

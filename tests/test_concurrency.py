@@ -118,14 +118,6 @@ async def test_a_fault_of_whose_function_it_is_comes_as_it_is() -> None:
         await each(fault, range(3), max_in_flight=1)
 
 
-async def fault(item: int) -> None:
-        raise ZeroDivisionError(item)
-
-    with pytest.raises(ExceptionGroup) as raised:
-        await each(fault, range(3), max_in_flight=1)
-    assert [str(e) for e in raised.value.exceptions] == ["0"]
-
-
 async def test_cancellation_passes_and_leaves_nothing_under_way() -> None:
     work = Work()
     task = asyncio.create_task(each(work, [10**6] * 10, max_in_flight=4))

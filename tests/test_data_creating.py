@@ -134,10 +134,11 @@ async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> 
 
 
 async def test_properties_that_the_catalog_would_not_keep_are_refused_before_anything_is_done(here: Lake) -> None:
-    await here.create()
+    await here.ns.write(["t"], ROWS)
+    request = CreateTableRequest(id=["t"], mode="overwrite", properties={"owner": "you"})
     with pytest.raises(InvalidInputError, match="keeps properties only of tables"):
-        await here.create(rows=OTHER, mode="overwrite", properties={"owner": "you"})
-    assert (await here.dataset()).to_table() == ROWS
+        await here.ns.create_table(request, stream(OTHER))
+    assert (await here.ns.open(["t"])).to_table() == ROWS
 
 
 @pytest.mark.parametrize("mode", ["", "append", "existing"])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
+from lance.namespace import DirectoryNamespace
 from lance_namespace import (
     CreateNamespaceRequest,
     DeclareTableRequest,
@@ -14,10 +19,16 @@ from lance_namespace import (
     RegisterTableRequest,
     RenameTableRequest,
 )
-from lance_namespace.errors import InvalidInputError, TableNotFoundError, UnsupportedOperationError
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.observing import Call
+from tests.lake import stream
 
 DATA = pa.table({"id": [1, 2]})
 
@@ -47,6 +58,88 @@ async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None
         assert [lance.dataset(table.location).count_rows() for table in described.tables.values()] == [2] * 4
 
 
+async def test_what_nobody_made_anything_in_is_like_any_other(tmp_path: Path) -> None:
+    fresh, made = (AsyncNamespace.connect("dir", {"root": str(tmp_path / name)}) for name in ("fresh", "made"))
+    async with fresh, made:
+        await made.create_namespace(CreateNamespaceRequest(id=["other"]))
+        for ns in (fresh, made):
+            assert not await ns.exists(["sales"]) and not await ns.exists(["sales", "orders"])
+            assert await told(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
+            assert await told(ns.table_exists({"id": ["sales", "orders"]})) == MISSING
+            assert await told(ns.open(["sales", "orders"])) == MISSING
+            assert await told(ns.write(["sales", "orders"], DATA, mode="append")) == MISSING
+            for operation, call in {
+                "declare_table": ns.declare_table({"id": ["sales", "orders"]}),
+                "list_tables": ns.list_tables({"id": ["sales"]}),
+                "list_namespaces": ns.list_namespaces({"id": ["sales"]}),
+                "describe_namespace": ns.describe_namespace({"id": ["sales"]}),
+            }.items():
+                assert await told(call) == f"Namespace not found: sales ({operation}: create it with create_namespace)"
+            assert (await told(ns.write(["sales", "orders"], DATA))).startswith("Namespace not found: sales (")
+            assert (await ns.list_tables({"id": []})).tables == []
+        assert not (tmp_path / "fresh" / "__manifest").exists()
+
+
+MISSING = "Table not found: sales$orders (describe_table: table id 'sales$orders')"
+
+
+async def told(call: Awaitable[object]) -> str:
+    """What the error of a call says."""
+    with pytest.raises(LanceNamespaceError) as raised:
+        await call
+    return str(raised.value)
+
+
+async def test_a_table_is_written_anew_with_other_properties_where_it_is(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        made = await ns.create_table({"id": ["n", "t"], "properties": {"a": "1"}}, stream(DATA))
+        again = await ns.create_table(
+            {"id": ["n", "t"], "mode": "Overwrite", "properties": {"a": "2"}}, stream(DATA.slice(0, 1))
+        )
+        found = await ns.describe_table({"id": ["n", "t"]})
+        assert found.location == again.location == made.location
+        assert found.properties == again.properties == {"a": "2"}
+        assert [(await ns.open(["n", "t"], version=version)).count_rows() for version in (1, 2)] == [2, 1]
+
+
+async def test_a_registered_table_keeps_its_properties(tmp_path: Path) -> None:
+    odd = {"it's": 'a "quoted" \\ one', "é": "", "SQL": "' OR 1=1 --"}
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        default = (await ns.write(["n", "t"], DATA)).uri
+        await ns.declare_table({"id": ["n", "other"], "properties": {"a": "1"}})
+        for location, mode in (
+            ("mine/t.lance", "overwrite"),
+            (default, "overwrite"),
+            (Path(default).name, "overwrite"),
+        ):
+            answer = await ns.register_table({"id": ["n", "t"], "location": location, "mode": mode, "properties": odd})
+            found = await ns.describe_table({"id": ["n", "t"]})
+            assert found.properties == answer.properties == odd
+        assert (await ns.open(["n", "t"])).count_rows() == 2
+        assert (await ns.describe_table({"id": ["n", "other"]})).properties == {"a": "1"}
+        pylances: Any = DirectoryNamespace
+        theirs = pylances(root=str(tmp_path)).describe_table(DescribeTableRequest(id=["n", "t"]))
+        assert theirs.properties == odd
+
+
+async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Path) -> None:
+    # Each with a transport of its own, so that they do collide.
+    async with AsyncExitStack() as stack:
+        connected = [AsyncNamespace.connect("dir", {"root": str(tmp_path), "max_retries": "20"}) for _ in range(4)]
+        for ns in connected:
+            await stack.enter_async_context(ns)
+        await connected[0].create_namespace({"id": ["n"]})
+        async with asyncio.TaskGroup() as group:
+            for i in range(12):
+                request = {"id": ["n", f"t{i}"], "location": f"t{i}", "properties": {"i": str(i)}}
+                group.create_task(connected[i % 4].register_table(request))
+        found = await connected[0].describe_tables([["n", f"t{i}"] for i in range(12)])
+        kept = {id.name: table.properties for id, table in found.raise_for_errors().tables.items()}
+        assert kept == {f"t{i}": {"i": str(i)} for i in range(12)}
+
+
 async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
@@ -55,6 +148,9 @@ async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Pat
         for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
             with pytest.raises(InvalidInputError):
                 await ns.register_table(RegisterTableRequest(id=id, location=location, mode="overwrite"))
+        # This one is refused by pylance, after the old one is gone.
+        with pytest.raises(InvalidInputError):
+            await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
         found = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
         assert found.location == declared.location and found.properties == {"k": "v"}
         assert await ns.exists(["t"])

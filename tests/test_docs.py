@@ -9,10 +9,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from lance_namespace import CreateTableIndexRequest
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
 import lance_ns_async.spark
-from lance_ns_async import registry
+from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.settings import Settings
+from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.pages import Page, pages
 from tests.reader import Reader, comparable
 from tests.stand_ins import stand_ins
@@ -77,6 +80,26 @@ def test_every_catalog_is_on_the_first_page(impl: str) -> None:
 def test_every_class_path_is_told() -> None:
     named = {name for name in lance_ns_async.__all__ if name.endswith("Namespace")} - {"AsyncNamespace", "Namespace"}
     assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("sync.md").text)) == named
+
+
+def test_what_the_package_itself_finds_wrong_reads_as_the_page_of_errors_shows(tmp_path: Path) -> None:
+    iceberg = {"endpoint": "https://catalog.example.com"}
+    shown = Page("errors.md").text.splitlines()
+    with pytest.raises(InvalidInputError) as raised:
+        Namespace.connect("iceberg", {"max_retires": "5"})
+    assert str(raised.value) in shown
+    with Namespace.connect("iceberg", iceberg) as ns, pytest.raises(InvalidInputError) as raised:
+        ns.describe_table({"id": ["orders"]})
+    assert str(raised.value) in shown
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(NamespaceNotFoundError) as missing:
+        ns.declare_table({"id": ["sales", "orders"]})
+    assert str(missing.value) in shown
+
+
+def test_the_recipes_name_every_type_of_index_and_every_setting() -> None:
+    told = Page("recipes.md").text
+    settings = set(CreateTableIndexRequest.model_fields) - {"identity", "context", "branch", "id", "column"}
+    assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in told] == []
 
 
 # The directory's table has all errors that pylance knows, most of which nothing here raises.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 from collections.abc import Iterator
 from types import GenericAlias
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import lance
 import lance_namespace
@@ -23,7 +24,19 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async import AsyncNamespace, Call, DirNamespace, IcebergNamespace, Namespace, NamespaceId, Policy
+from lance_ns_async import (
+    AsyncNamespace,
+    Call,
+    DirNamespace,
+    GlueNamespace,
+    Hive3Namespace,
+    IcebergNamespace,
+    Namespace,
+    NamespaceId,
+    PolarisNamespace,
+    Policy,
+    UnityNamespace,
+)
 from lance_ns_async.sync_operations import SyncDataOperations
 from tests.fakes.iceberg import FakeIceberg
 
@@ -79,7 +92,8 @@ def test_a_method_has_the_signature_of_the_async_one_and_refers_to_it(name: str)
         wanted["return"] = Namespace
     assert hints == wanted
     assert not inspect.iscoroutinefunction(ours) and not inspect.isasyncgenfunction(ours)
-    assert (inspect.getdoc(ours) or "").startswith(f"See `AsyncNamespace.{name}`") and inspect.getdoc(theirs)
+    explained, here = inspect.getdoc(theirs), inspect.getdoc(ours) or ""
+    assert explained and here.startswith(f"See `AsyncNamespace.{name}`") and here.endswith(f"\n\n{explained}")
 
 
 @pytest.mark.parametrize("name", sorted(public(LanceNamespace) - public(AsyncNamespace) - {"create_empty_table"}))
@@ -142,6 +156,54 @@ def test_an_unknown_backend_is_named_with_the_nearest() -> None:
         Namespace.connect("icebreg", {})
     with pytest.raises(InvalidInputError, match="backend 'x': unknown; known are dir, iceberg"):
         Namespace.connect("x", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        *(("lance_ns_async.DirNamespace", "dir"), ("lance_ns_async.sync.Hive3Namespace", "hive3")),
+        *(("lance-ns-dir", "dir"), ("lance-ns-unity", "unity"), ("lance_ns_glue", "glue")),
+        *(("directory", "dir"), ("hive", "hive3"), ("Polaris", "polaris"), ("unity_catalog", "unity")),
+    ],
+)
+def test_what_goes_by_another_name_elsewhere_is_named_as_here(given: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^backend '{given}': unknown; did you mean '{meant}'\?$"):
+        Namespace.connect(given, {})
+
+
+@pytest.mark.parametrize("connect", [Namespace.connect, AsyncNamespace.connect])
+@pytest.mark.parametrize("properties", [SECRET, None, [("root", SECRET)]])
+def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"^properties: they are a dict, for example \{'root': 'lake'\}"
+    ) as raised:
+        connect("dir", properties)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "cls", [DirNamespace, IcebergNamespace, Hive3Namespace, GlueNamespace, PolarisNamespace, UnityNamespace]
+)
+def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(cls: Any) -> None:
+    for wrong in ("lake", {"root": "lake"}):
+        with pytest.raises(TypeError, match=rf"^{cls.__name__}: .* takes properties by name, for example ") as raised:
+            cls(wrong)
+    example = str(raised.value).rpartition("for example ")[2]
+    assert isinstance(eval(f"{cls.__name__}({example})"), cls)
+
+
+def test_the_class_of_no_catalog_says_how_to_connect() -> None:
+    wrong: Any = Namespace
+    for given in ({"root": "lake"}, {}):
+        with pytest.raises(TypeError, match=r'^Namespace: .* use Namespace\.connect\("dir", \{"root": "lake"\}\)'):
+            wrong(**given)
+    with pytest.raises(ValueError, match=r"of a class path one of lance_ns_async\.DirNamespace, "):
+        lance_namespace.connect("lance_ns_async.Namespace", {"root": "lake"})
+
+
+def test_an_async_namespace_says_what_can_be_pickled() -> None:
+    with pytest.raises(TypeError, match=r"^AsyncNamespace: .*; pickle a Namespace$"):
+        pickle.dumps(AsyncNamespace.connect("dir", {"root": "lake"}))
 
 
 def test_equal_properties_make_equal_ids_and_secrets_tell_apart_without_being_told() -> None:

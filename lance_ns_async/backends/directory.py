@@ -22,12 +22,19 @@ from lance_namespace import (
     DropNamespaceRequest,
     ListNamespacesRequest,
     ListTablesRequest,
-    NamespaceExistsRequest,
     RegisterTableRequest,
 )
-from lance_namespace.errors import InvalidInputError, TableNotFoundError, UnsupportedOperationError
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
 
+from lance_ns_async import marks
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.locations import Root
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
@@ -50,7 +57,7 @@ class DirSettings(Settings):
 
     backend = "dir"
 
-    root: str
+    root: Root
     """The directory: a path, or a URI of an object store."""
 
     def identity(self) -> str:
@@ -83,18 +90,14 @@ class DirectoryBackend(Backend):
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         def work() -> Page[str]:
-            self._must_exist(parent)
+            self._properties(parent)
             found = self._directory.namespace.list_namespaces(ListNamespacesRequest(id=list(parent)))
             return Page(found.namespaces)
 
         return await self._call(work, parent, "list_namespaces")
 
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        def work() -> Mapping[str, str]:
-            found = self._directory.namespace.describe_namespace(DescribeNamespaceRequest(id=list(id)))
-            return found.properties or {}
-
-        return await self._call(work, id, "describe_namespace")
+        return await self._call(partial(self._properties, id), id, "describe_namespace")
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         _check_names(id)
@@ -134,9 +137,9 @@ class DirectoryBackend(Backend):
         register = location and RegisterTableRequest(id=list(id), location=self._inside(id, location))
 
         def work() -> Table:
-            self._must_exist(id.parent)
+            self._properties(id.parent)
             if register:
-                self._directory.namespace.register_table(register)
+                self._register(register, properties)
             else:
                 self._directory.namespace.declare_table(declare)
             return self._describe(id)
@@ -145,10 +148,10 @@ class DirectoryBackend(Backend):
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
-        if properties and (location is not None or not id.parent):
+        if properties and not id.parent:
             raise InvalidInputError(
-                f"table {id}: the directory catalog keeps properties only of tables that are in a namespace and "
-                "at their default location; leave the properties out"
+                f"table {id}: the directory catalog keeps properties only of tables that are in a namespace; "
+                "leave the properties out"
             )
         if location is not None and not id.parent:
             raise InvalidInputError(
@@ -170,6 +173,8 @@ class DirectoryBackend(Backend):
             # Those that were declared are in the manifest, too, and would keep their names.
             with suppress(TableNotFoundError):
                 self._directory.namespace.deregister_table(request)
+            # Where nothing was written the mark hides nothing, and would take the name.
+            marks.remove(f"{self._path}/{id.name}.lance", self._storage_options)
 
         await self._call(work, id, "deregister_table", safe=False)
 
@@ -185,18 +190,38 @@ class DirectoryBackend(Backend):
     async def _call(self, work: Callable[[], T], subject: Id, operation: str, *, safe: bool = True) -> T:
         return await self._lance.call(work, subject=subject, operation=operation, safe=safe)
 
-    def _must_exist(self, id: NamespaceId) -> None:
-        # pylance lists a missing namespace as an empty one, or even as the root.
-        if id:
-            self._directory.namespace.namespace_exists(NamespaceExistsRequest(id=list(id)))
+    def _properties(self, id: NamespaceId) -> Mapping[str, str]:
+        """Those of a namespace that must exist: pylance lists a missing one as empty, or even as the root."""
+        if not id:
+            return {}
+        try:
+            return self._directory.namespace.describe_namespace(DescribeNamespaceRequest(id=list(id))).properties or {}
+        except NamespaceNotFoundError as e:
+            # Where nothing was made yet, pylance tells of its manifest.
+            raise NamespaceNotFoundError("create it with create_namespace") from e
+
+    def _register(self, request: RegisterTableRequest, properties: Mapping[str, str]) -> None:
+        self._directory.namespace.register_table(request)
+        if not properties:
+            return
+        try:
+            # pylance itself keeps none of a table that is registered.
+            self._directory.keep(DELIMITER.join(request.id or ()), properties)
+        except (LanceNamespaceError, OSError, ValueError, RuntimeError):
+            self._directory.namespace.deregister_table(DeregisterTableRequest(id=request.id))
+            raise
 
     def _names(self, parent: NamespaceId) -> Sequence[str]:
-        self._must_exist(parent)
+        self._properties(parent)
         found: Sequence[str] = self._directory.namespace.list_tables(ListTablesRequest(id=list(parent))).tables
         return found
 
     def _describe(self, id: TableId) -> Table:
-        found = self._directory.namespace.describe_table(DescribeTableRequest(id=list(id)))
+        try:
+            found = self._directory.namespace.describe_table(DescribeTableRequest(id=list(id)))
+        except NamespaceNotFoundError as e:
+            # It says so where there is no manifest yet; else it misses the table.
+            raise TableNotFoundError(f"table id '{id}'") from e
         return self._table(id, found.location, found.properties or {})
 
     def _if_there(self, id: TableId) -> Table | None:

@@ -27,7 +27,7 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.glue_catalogs import Catalogs
 from lance_ns_async.backends.glue_namespaces import Namespaces
 from lance_ns_async.backends.glue_patterns import Patterns
-from lance_ns_async.backends.locations import default_location, segment
+from lance_ns_async.backends.locations import Root, default_location, segment
 from lance_ns_async.backends.settling import removed, settled
 from lance_ns_async.backends.values import nothing
 from lance_ns_async.concurrency import SingleFlights
@@ -62,7 +62,7 @@ class GlueSettings(AwsSettings):
 
     catalog_id: str | None = Field(default=None, min_length=1, max_length=255)
     """The catalog that is the root namespace, of whatever account; None means the caller's own."""
-    root: str | None = None
+    root: Root | None = None
     """Where tables declared without a location go whose database has none, as `{root}/{namespace}/{table}`."""
     catalogs: Literal["auto", "off"] = "auto"
     """`off`: namespaces are databases alone, and nobody needs the permission to see catalogs."""

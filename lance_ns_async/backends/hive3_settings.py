@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from lance_namespace.errors import InvalidInputError
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from lance_ns_async.backends.locations import Root
 from lance_ns_async.policy import Policy
 from lance_ns_async.settings import Seconds, Settings
 from lance_ns_async.transports.connection import Address, Route
@@ -53,7 +54,7 @@ class HiveSettings(Settings):
     """Where the server is; several, joined by commas, are tried in turn."""
     ugi: Annotated[str, AfterValidator(_ugi)] | None = None
     """`user:group1,group2`: who the calls come from, where the server takes our word for it."""
-    root: str | None = None
+    root: Root | None = None
     """Where catalogs and tables go that are made without a location; None: working directory."""
     client_pool_size: int = Field(default=3, ge=1)
     """Connections at most, and so calls in flight."""

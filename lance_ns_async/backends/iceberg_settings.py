@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
+from lance_ns_async.backends.locations import Root
 from lance_ns_async.settings import Url
 from lance_ns_async.transports.oauth2 import OAuth2Settings
 
@@ -19,7 +20,7 @@ class IcebergSettings(OAuth2Settings):
     """Sent to `/v1/config`, which answers with the prefix of all paths; not a level of ids."""
     oauth2_server_uri: Url | None = None
     """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
-    root: str | None = None
+    root: Root | None = None
     """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
     metadata_path: str | None = None
     """Where the server is to keep its own metadata files; None means inside each table's location."""

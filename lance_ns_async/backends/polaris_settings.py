@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
+from lance_ns_async.backends.locations import Root
 from lance_ns_async.transports.oauth2 import OAuth2Settings
 
 EVERY = ("*",)
@@ -31,7 +32,7 @@ class PolarisSettings(OAuth2Settings):
     scope: str = "PRINCIPAL_ROLE:ALL"
     realm: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
     """Sent as `Polaris-Realm` on every call; None where the server has one realm, or a default one."""
-    root: str | None = None
+    root: Root | None = None
     """Where tables declared without a location go, as `{root}/{catalog}/{levels}/{table}`; None: their namespace's."""
     catalogs: Annotated[tuple[str, ...], BeforeValidator(_listed)] | None = None
     """What the root lists, separated by commas; `*` asks the management API, which needs a right to."""

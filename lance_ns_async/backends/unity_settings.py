@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from lance_ns_async.backends.locations import checked_root
 from lance_ns_async.backends.unity_credentials import Operation
 from lance_ns_async.backends.unity_wire import possible
 from lance_ns_async.settings import HttpSettings, Seconds
@@ -55,7 +57,7 @@ class UnitySettings(HttpSettings):
     """What a table's credentials are asked for; with `none` nobody asks for any."""
     vend_credentials: bool = False
     """Whether credentials are asked for also where a request leaves that open, as pylance and lancedb leave it."""
-    root: str | None = None
+    root: Annotated[str, AfterValidator(partial(checked_root, also=("s3a", "abfs")))] | None = None
     """Where tables declared without a location go: `{root}/{catalog}/{schema}/{table}`; None: working directory."""
 
     def identity(self) -> str:

@@ -21,7 +21,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import replacing, storage
+from lance_ns_async import marks, replacing, storage
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
@@ -88,7 +88,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
         finally:
             if under_way().given_up.is_set():
                 # The declaration was taken back before the last file was gone.
-                storage.sweep(place)
+                marks.sweep(place.location)
 
     try:
         dataset = await in_thread(place, work, changes=True, reads=True)

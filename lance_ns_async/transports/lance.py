@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,6 +24,9 @@ from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, e
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller, remaining
 
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
 T = TypeVar("T")
 
 LANCE_ERRORS: ErrorTable = {
@@ -29,6 +34,11 @@ LANCE_ERRORS: ErrorTable = {
     **{cls.__name__: cls for cls in (type(from_error_code(code, "")) for code in ErrorCode)},
 }
 """pylance names its failures as the spec does; whatever else it raises is an InternalError."""
+
+
+_CONFLICT = re.compile("Incompatible transaction|[Cc]ommit conflict|Too many concurrent writers")
+_COMMITS = 20
+"""How often a commit to the manifest is tried, of which pylance writes the whole each time."""
 
 
 class LanceTransport:
@@ -112,11 +122,8 @@ class Directory:
 
     def entries(self, predicate: str) -> Sequence[Mapping[str, Any]]:
         """The manifest's rows that fit; none where there is no manifest yet. Costs one open and one scan."""
-        import lance
-
-        options = self._storage_options or None
         try:
-            manifest = lance.dataset(f"{self._root}/__manifest", storage_options=options)
+            manifest = self._manifest()
         except ValueError as e:
             if "was not found" in str(e):
                 return []
@@ -124,6 +131,24 @@ class Directory:
         columns = ["object_id", "location", "metadata"]
         rows: list[Mapping[str, Any]] = manifest.to_table(columns=columns, filter=predicate).to_pylist()
         return rows
+
+    def keep(self, object_id: str, properties: Mapping[str, str]) -> None:
+        """Writes an entry's properties, as pylance writes those of tables that it places itself. Costs one commit."""
+        told = json.dumps(dict(properties)).replace("'", "''")
+        for left in reversed(range(_COMMITS)):
+            try:
+                self._manifest().update({"metadata": f"'{told}'"}, where=f"object_id = '{object_id}'")
+                return
+            except OSError as e:
+                if not _CONFLICT.search(str(e)):
+                    raise
+                if not left:
+                    raise ConcurrentModificationError(str(e)) from e
+
+    def _manifest(self) -> LanceDataset:
+        import lance
+
+        return lance.dataset(f"{self._root}/__manifest", storage_options=self._storage_options or None)
 
     def _open(self, *, manifest_enabled: str) -> Any:
         from lance.namespace import DirectoryNamespace
