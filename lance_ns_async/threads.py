@@ -16,8 +16,9 @@ from time import monotonic
 from typing import TypeVar
 
 import anyio
-from lance_namespace.errors import ServiceUnavailableError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
+from lance_ns_async.errors import shortened
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.policy import remaining
@@ -37,6 +38,9 @@ LAST_WORDS = 10.0
 """Seconds for which the end of the process waits for work that reads rows from Python."""
 
 
+_LONGEST = 400
+
+
 class GivenUp(Exception):
     """Ends work that nobody waits for any more, and is seen by nobody."""
 
@@ -47,6 +51,8 @@ class Work:
     def __init__(self) -> None:
         self.given_up = threading.Event()
         self.began = False
+        self.unread: BaseException | None = None
+        """What came of reading rows from Python, if not rows."""
         self._reads: list[object] = []
         self._over = threading.Event()
 
@@ -145,6 +151,11 @@ def _done(mine: Work, table: Table, work: Callable[[], T]) -> T:
     try:
         with translated(table):
             return work()
+    except LanceNamespaceError:
+        if mine.unread is None:
+            raise
+        told = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
+        raise InvalidInputError(f"data: the rows for {table.id} could not be read ({told})") from mine.unread
     finally:
         mine.end()
 

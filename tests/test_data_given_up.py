@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import anyio
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import ServiceUnavailableError
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
-from lance_ns_async import AsyncNamespace, Policy, threads
+from lance_ns_async import AsyncNamespace, Namespace, Policy, threads
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables import arrow
 from tests.lake import ROWS, stream
@@ -183,3 +184,38 @@ def test_an_interrupted_script_ends_cleanly_and_nothing_comes_after(tmp_path: Pa
     assert process.returncode in (1, -signal.SIGINT, 130) and errors.rstrip().endswith("KeyboardInterrupt"), errors
     assert "Fatal" not in errors
     assert files(tmp_path / "t.lance") == before
+
+
+async def test_what_the_callers_rows_raise_is_told_as_it_is(tmp_path: Path) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield ROWS.to_batches()[0]
+        raise ZeroDivisionError("their own")
+
+    async with connected(tmp_path) as ns:
+        for mode in ("create", "append", "overwrite"):
+            if mode == "append":
+                await ns.write(ID, ROWS)
+            rows = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+            with pytest.raises(InvalidInputError, match=r"could not be read \(ZeroDivisionError: their own\)") as told:
+                await ns.write(ID, rows, mode=mode)
+            assert isinstance(told.value.__cause__, ZeroDivisionError)
+        assert (await ns.open(ID)).version == 1
+
+
+def test_rows_may_come_of_the_namespace_that_they_are_written_to(tmp_path: Path) -> None:
+    """As many at once as there are threads for writing."""
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        ns.write(ID, ROWS)
+        together = threading.Barrier(threads.THREADS)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            together.wait(30)
+            yield pa.record_batch([[ns.count_table_rows({"id": ID}).count]], names=["rows"])
+
+        def write(number: int) -> int:
+            rows = pa.RecordBatchReader.from_batches(pa.schema([("rows", pa.int64())]), batches())
+            written: int = ns.write([f"w{number}"], rows).to_table()["rows"][0].as_py()
+            return written
+
+        with ThreadPoolExecutor(threads.THREADS) as pool:
+            assert list(pool.map(write, range(threads.THREADS))) == [ROWS.num_rows] * threads.THREADS

@@ -79,10 +79,18 @@ def stoppable(data: Any) -> pa.RecordBatchReader:
     work, reader = under_way(), _reader(data)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in reader:
+        while (batch := following()) is not None:
             work.check()
             yield batch
         work.check()
+
+    def following() -> pa.RecordBatch | None:
+        try:
+            return next(reader, None)
+        except Exception as e:
+            # Lance would tell of it in its own words; this is the caller's own, and the caller is told.
+            work.unread = e
+            raise
 
     rows = pa.RecordBatchReader.from_batches(reader.schema, batches())
     work.will_read(rows)
