@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         PolarisNamespace,
         UnityNamespace,
     )
-    from lance_ns_async.tables.many import Opened
+    from lance_ns_async.tables.open_many import Opened
 
 __all__ = [
     "AsyncNamespace",

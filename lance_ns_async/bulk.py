@@ -23,6 +23,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.concurrency import each
+from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.paging import walk
 from lance_ns_async.policy import remaining
@@ -95,10 +96,7 @@ class Described:
 
     def raise_for_errors(self) -> Described:
         """Itself where all was found; otherwise raises the first error, saying how many more there are."""
-        for error in self.errors.values():
-            if len(self.errors) == 1:
-                raise error
-            raise type(error)(f"{error}; and {len(self.errors) - 1} more errors among {len(self)} tables") from error
+        raise_first(self.errors.values(), len(self))
         return self
 
     def __len__(self) -> int:

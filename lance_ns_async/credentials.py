@@ -16,20 +16,17 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
 from lance_ns_async.concurrency import SingleFlight
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.model import EXPIRY, NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller, remaining
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MEMORY = 1.0
+REMEMBERED_SECONDS = 1.0
 """Seconds for which what came of asking is told again without a call."""
 
-LIMIT = 1024
+REMEMBERED_TABLES = 1024
 """Tables of which that is remembered; those asked for longest ago are forgotten first."""
-
-EXPIRY = "expires_at_millis"
-"""The storage option that tells when the others end."""
 
 _LEAD = "refresh_offset_millis"
 """The storage option that tells how long before that Lance asks for new ones."""
@@ -37,7 +34,7 @@ _LEAD = "refresh_offset_millis"
 _USUAL_LEAD_MILLIS = 60_000
 
 
-class Shared(Backend):
+class SharedCredentials(Backend):
     """A backend that describes a table with credentials for all who want that at the same time, by one call.
 
     Where that fails, its own repetitions included, whoever asks within `memory` seconds is told the same error. The
@@ -45,11 +42,11 @@ class Shared(Backend):
     to, has it asked for anew.
     """
 
-    def __init__(self, backend: Backend, *, memory: float = MEMORY, limit: int = LIMIT) -> None:
+    def __init__(self, backend: Backend, *, memory: float = REMEMBERED_SECONDS, limit: int = REMEMBERED_TABLES) -> None:
         self._backend = backend
         self._memory = memory
         self._limit = limit
-        self._asked: dict[TableId, _Asked] = {}
+        self._requests: dict[TableId, _Request] = {}
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # a backend may learn what its server can do
@@ -89,23 +86,23 @@ class Shared(Backend):
         try:
             await self._backend.drop_namespace(id, cascade=cascade)
         finally:
-            self._asked.clear()
+            self._requests.clear()
 
     async def aclose(self) -> None:
-        self._asked.clear()
+        self._requests.clear()
         await self._backend.aclose()
 
     async def _described(self, id: TableId, *, renewing: bool) -> Table:
         if not self.capabilities.vends:
             return await self._backend.describe_table(id, vend=True)
-        asked = self._asked.pop(id, None)
-        if asked is None:
-            asked = _Asked(partial(self._backend.describe_table, id, vend=True), self._memory)
-            if len(self._asked) >= self._limit:
-                del self._asked[next(iter(self._asked))]
+        request = self._requests.pop(id, None)
+        if request is None:
+            request = _Request(partial(self._backend.describe_table, id, vend=True), self._memory)
+            if len(self._requests) >= self._limit:
+                del self._requests[next(iter(self._requests))]
         # Put anew, so that it is the last in order.
-        self._asked[id] = asked
-        return await asked.outcome(renewing=renewing)
+        self._requests[id] = request
+        return await request.outcome(renewing=renewing)
 
     @contextmanager
     def _changing(self, *ids: TableId) -> Iterator[None]:
@@ -114,7 +111,7 @@ class Shared(Backend):
         finally:
             # What is under way ends for those who wait for it, and is not waited for by others.
             for id in ids:
-                self._asked.pop(id, None)
+                self._requests.pop(id, None)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         return await self._backend.list_namespaces(parent, token, limit)
@@ -151,13 +148,13 @@ class Shared(Backend):
         await self._backend.forget_versions(id, numbers)
 
 
-class _Asked:
+class _Request:
     """A table's describe with credentials: under way at most once, and what lately came of it."""
 
     def __init__(self, describe: Callable[[], Coroutine[Any, Any, Table]], memory: float) -> None:
         self._describe = describe
         self._memory = memory
-        self._flight = SingleFlight(self._asked)
+        self._flight = SingleFlight(self._ask)
         self._until = 0.0
         self._table: Table | None = None
         self._error: tuple[type[LanceNamespaceError], str] | None = None
@@ -165,7 +162,7 @@ class _Asked:
     async def outcome(self, *, renewing: bool) -> Table:
         return await self._flight.outcome(partial(self._known, renewing))
 
-    async def _asked(self) -> Table:
+    async def _ask(self) -> Table:
         self._table = self._error = None
         try:
             table = await self._describe()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 
 from lance_namespace.errors import (
@@ -159,6 +159,14 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
     return cls(f"{PHRASES.get(cls, cls.__name__)}: {spelled(named)} ({operation}: {failure.message}{attempts})")
+
+
+def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:
+    """Raises the first of what went wrong with so many tables, saying how much more there is; nothing where none is."""
+    for error in errors:
+        if len(errors) == 1:
+            raise error
+        raise type(error)(f"{error}; and {len(errors) - 1} more errors among {of} tables") from error
 
 
 def shortened(text: str, most: int) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 DELIMITER = "$"
 """Joins the names of an id where it is written as one string, as the Lance Namespace spec does."""
 
+EXPIRY = "expires_at_millis"
+"""The storage option that tells when those beside it end."""
+
 T = TypeVar("T")
 
 

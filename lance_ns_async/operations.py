@@ -35,9 +35,9 @@ from lance_ns_async.locating import located
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import Snapshot
-from lance_ns_async.tables import arrow, creating, many, reading, searching, writing
+from lance_ns_async.tables import arrow, creating, reading, searching, writing
 from lance_ns_async.tables.creating import Content, Made
-from lance_ns_async.tables.many import Opened
+from lance_ns_async.tables.open_many import Opened, open_many
 from lance_ns_async.threads import in_thread
 from lance_ns_async.unserved import Unserved
 from lance_ns_async.upkeep import TableUpkeep
@@ -212,7 +212,7 @@ class DataOperations(TableUpkeep, Unserved):
         """
         checked = list(map(self._table, ids))
         with self._within(timeout):
-            return await many.open_many(
+            return await open_many(
                 self._backend, self._opener, checked, max_in_flight=self._workers(max_in_flight), progress=progress
             )
 

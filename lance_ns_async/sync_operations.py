@@ -71,7 +71,7 @@ from lance_ns_async.bulk import Progress
 from lance_ns_async.explaining import documented
 from lance_ns_async.messages import Fields
 from lance_ns_async.operations import DataOperations
-from lance_ns_async.tables.many import Opened
+from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -46,13 +46,13 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import messages
-from lance_ns_async.located import LocatedTables, page_of
+from lance_ns_async.dataset_operations import DatasetOperations, page_of
 from lance_ns_async.messages import Fields
 from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import columns, indexes, reading, refs
 
 
-class TableUpkeep(LocatedTables):
+class TableUpkeep(DatasetOperations):
     """What is asked and changed of a dataset beside its rows. Costs one call, and an open of the dataset."""
 
     async def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:

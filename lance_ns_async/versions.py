@@ -143,13 +143,13 @@ class TableVersions(ManyTables):
             id = self._table(entry.id)
             if id in wanted:
                 raise InvalidInputError(f"table {id}: it is named twice; a commit makes one version of a table")
-            wanted[id] = _asked(entry)
+            wanted[id] = _wanted(entry)
         with self._operation():
             made = await history.commit(self._backend, wanted) if wanted else {}
         return [made[id] for id in wanted]
 
 
-def _asked(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
+def _wanted(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
     """The version that a request describes."""
     _check_branch(entry.branch)
     name, dot, random = entry.manifest_path.rpartition("/")[2].rpartition(".manifest")

@@ -13,7 +13,7 @@ from lance.fragment import FragmentMetadata
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.located import staging
+from lance_ns_async.dataset_operations import staging
 from lance_ns_async.spark.sink import fragments_writer
 from lance_ns_async.spark.writing import Writing
 from lance_ns_async.tables.staging import Staged

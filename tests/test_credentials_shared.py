@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
-from lance_ns_async.credentials import Shared
+from lance_ns_async.credentials import SharedCredentials
 from lance_ns_async.model import Id, Table
 from tests.fakes.clock import run
 from tests.fakes.memory import MemoryBackend
@@ -56,7 +56,7 @@ class Answering(MemoryBackend):
 def test_an_error_is_told_again_for_a_second() -> None:
     async def check() -> None:
         backend = Answering()
-        shared = Shared(backend)
+        shared = SharedCredentials(backend)
         backend.fail(ThrottlingError("Throttled: t"))
         for _ in range(3):
             for ask in (shared.renewed(T), shared.describe_table(T, vend=True)):
@@ -82,7 +82,7 @@ def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
     async def check() -> None:
         backend = Answering()
         backend.lasting()
-        shared = Shared(backend)
+        shared = SharedCredentials(backend)
         for _ in range(3):
             await shared.renewed(T)
         assert backend.asked == 1
@@ -103,7 +103,7 @@ def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
 async def test_so_many_tables_are_remembered_and_those_asked_for_last() -> None:
     backend = Answering()
     backend.lasting()
-    shared = Shared(backend, limit=1)
+    shared = SharedCredentials(backend, limit=1)
     for id in (T, T, U, T):
         await shared.renewed(id)
     assert backend.asked == 3
@@ -112,11 +112,11 @@ async def test_so_many_tables_are_remembered_and_those_asked_for_last() -> None:
 async def test_nothing_is_remembered_where_that_is_said_or_after_the_end() -> None:
     backend = Answering()
     backend.lasting()
-    shared = Shared(backend, memory=0)
+    shared = SharedCredentials(backend, memory=0)
     for _ in range(2):
         await shared.renewed(T)
     assert backend.asked == 2
-    shared = Shared(backend)
+    shared = SharedCredentials(backend)
     await shared.renewed(T)
     await shared.aclose()
     await shared.renewed(T)
@@ -125,7 +125,7 @@ async def test_nothing_is_remembered_where_that_is_said_or_after_the_end() -> No
 
 async def test_credentials_that_never_end_are_not_remembered() -> None:
     backend = Answering()
-    shared = Shared(backend)
+    shared = SharedCredentials(backend)
     for _ in range(2):
         await shared.renewed(T)
     assert backend.asked == 2
@@ -134,7 +134,7 @@ async def test_credentials_that_never_end_are_not_remembered() -> None:
 async def test_a_catalog_that_gives_out_none_is_asked_each_time() -> None:
     backend = MemoryBackend()
     backend.plant([T])
-    shared = Shared(backend)
+    shared = SharedCredentials(backend)
     async with asyncio.TaskGroup() as group:
         for _ in range(3):
             group.create_task(shared.renewed(T))
@@ -144,7 +144,7 @@ async def test_a_catalog_that_gives_out_none_is_asked_each_time() -> None:
 async def test_a_change_that_fails_counts_as_one() -> None:
     backend = Answering()
     backend.lasting()
-    shared = Shared(backend)
+    shared = SharedCredentials(backend)
     await shared.renewed(T)
     await shared.renewed(U)
     with pytest.raises(UnsupportedOperationError):
@@ -157,7 +157,7 @@ async def test_a_change_that_fails_counts_as_one() -> None:
 async def test_a_version_that_is_committed_is_seen_at_once() -> None:
     backend = Answering()
     backend.lasting()
-    shared = Shared(backend)
+    shared = SharedCredentials(backend)
 
     async def prepare(table: Table, version: Version) -> pa.Schema:
         raise AssertionError("it is not asked")
@@ -170,12 +170,13 @@ async def test_a_version_that_is_committed_is_seen_at_once() -> None:
 
 
 def test_nothing_that_a_backend_does_is_left_out() -> None:
-    assert {name for name, duty in vars(Backend).items() if callable(duty) and name[0] != "_"} <= vars(Shared).keys()
+    duties = {name for name, duty in vars(Backend).items() if callable(duty) and name[0] != "_"}
+    assert duties <= vars(SharedCredentials).keys()
 
 
 async def test_all_else_is_what_the_catalog_says() -> None:
     backend = Answering()
-    shared, root = Shared(backend), NamespaceId()
+    shared, root = SharedCredentials(backend), NamespaceId()
     assert shared.capabilities is backend.capabilities
     assert await shared.create_namespace(NamespaceId(["n"]), {"k": "v"}) == await shared.describe_namespace(
         NamespaceId(["n"])

@@ -13,9 +13,8 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.backends.unity_columns import schema
 from lance_ns_async.backends.unity_locations import stored_location
 from lance_ns_async.backends.values import text, texts
-from lance_ns_async.backends.vended import EXPIRY
 from lance_ns_async.errors import Code, not_lance
-from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 
 PAGE_SIZE = 100
 """The most that the server puts on a page."""

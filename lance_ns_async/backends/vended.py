@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-EXPIRY = "expires_at_millis"
+from lance_ns_async.model import EXPIRY
 
 # Of those that mean the same the last one counts.
 _S3: Mapping[str, str] = {

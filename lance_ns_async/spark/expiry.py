@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from time import time
 from typing import TYPE_CHECKING
 
-from lance_ns_async.credentials import EXPIRY
+from lance_ns_async.model import EXPIRY
 
 if TYPE_CHECKING:
     from lance_ns_async.spark.locations import Location

@@ -14,7 +14,7 @@ from lance_namespace import errors
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError, TableNotFoundError
 
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.located import staging
+from lance_ns_async.dataset_operations import staging
 from lance_ns_async.model import TableId
 from lance_ns_async.spark import fitting
 from lance_ns_async.spark.expiry import warn_of_expiry

@@ -10,9 +10,8 @@ from lance_namespace import DescribeTableResponse
 from lance_namespace.errors import UnsupportedOperationError
 
 from lance_ns_async import storage
-from lance_ns_async.credentials import EXPIRY
 from lance_ns_async.faults import translated
-from lance_ns_async.model import Table
+from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.storage import LATEST, Snapshot
 from lance_ns_async.tables import arrow
 
@@ -39,12 +38,12 @@ class Opener:
         self._connect = connect
         self._lock = Lock()
         self._session: Any = None
-        self._asked: LanceNamespace | None = None
+        self._callback: LanceNamespace | None = None
 
     def close(self) -> None:
         """Lets go of the caches and of the namespace; datasets that were opened keep both."""
         with self._lock:
-            self._session = self._asked = None
+            self._session = self._callback = None
 
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
         """The dataset in that state; what is missing is told apart: version, tag, branch, or all data."""
@@ -88,16 +87,16 @@ class Opener:
         options, asking = storage.options(table), self.asking(table)
         if not asking:
             return {"uri": table.location, "storage_options": options}
-        return {**asking, "namespace_client": Located(table, options, asking["namespace_client"])}
+        return {**asking, "namespace_client": FirstAnswerKnown(table, options, asking["namespace_client"])}
 
     def _namespace(self) -> LanceNamespace | None:
         with self._lock:
-            if self._asked is None and self._connect is not None:
-                self._asked = self._connect()
-            return self._asked
+            if self._callback is None and self._connect is not None:
+                self._callback = self._connect()
+            return self._callback
 
 
-class Located:
+class FirstAnswerKnown:
     """The namespace that Lance asks about one table; where that is, which it asks first, is known already."""
 
     def __init__(self, table: Table, options: Mapping[str, str] | None, namespace: LanceNamespace) -> None:

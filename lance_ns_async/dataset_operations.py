@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.credentials import Shared
+from lance_ns_async.credentials import SharedCredentials
 from lance_ns_async.locating import located
 from lance_ns_async.model import Page, Table
 from lance_ns_async.paging import keep_all, take
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.session import Session
 from lance_ns_async.storage import LATEST, Snapshot
-from lance_ns_async.tables.face import connecting
+from lance_ns_async.tables.callback import connecting
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.staging import Staging
 from lance_ns_async.threads import in_thread
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LocatedTables(Session):
+class DatasetOperations(Session):
     """What every operation on datasets stands on: a call that locates the table, and a thread that opens it."""
 
     def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
         super().__init__(backend, caller, namespace_id)
-        self._backend: Shared = Shared(backend)
+        self._backend: SharedCredentials = SharedCredentials(backend)
         self._opener = Opener()
 
     @classmethod
@@ -79,7 +79,7 @@ class LocatedTables(Session):
         return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 
-def staging(namespace: LocatedTables) -> Staging:
+def staging(namespace: DatasetOperations) -> Staging:
     """What lets others write the files of a namespace's tables; Spark's executors do."""
     return Staging(namespace._backend, namespace._opener, namespace._operation)
 

@@ -11,6 +11,7 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import Progress, describe_tables
 from lance_ns_async.concurrency import each
+from lance_ns_async.errors import raise_first
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables.opening import Opener
@@ -30,10 +31,7 @@ class Opened:
 
     def raise_for_errors(self) -> Opened:
         """Itself where all were opened; otherwise raises the first error, saying how many more there are."""
-        for error in self.errors.values():
-            if len(self.errors) == 1:
-                raise error
-            raise type(error)(f"{error}; and {len(self.errors) - 1} more errors among {len(self)} tables") from error
+        raise_first(self.errors.values(), len(self))
         return self
 
     def __len__(self) -> int:
