@@ -12,7 +12,7 @@ from lance_namespace import ListTableVersionsRequest
 from lancedb.index import BTree
 
 from tests.ecosystem.catalogs import Catalog
-from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
+from tests.ecosystem.lancedb_tables import ROWS, async_connected
 from tests.fakes.iceberg import FakeIceberg
 
 HOME = ["sales"]
@@ -23,12 +23,6 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
     with FakeIceberg() as server:
         server.add_namespace(HOME)
         yield Catalog("iceberg", {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"})
-
-
-@pytest.fixture
-def db(catalog: Catalog) -> Iterator[Any]:
-    with connected(catalog) as db:
-        yield db
 
 
 def versions(db: Any) -> list[int]:
