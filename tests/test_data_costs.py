@@ -156,4 +156,4 @@ def test_the_page_tells_the_bounds() -> None:
     assert f"At most {threads.THREADS} datasets are worked on at once" in told
     assert f"`operation_timeout` bounds each operation, {Policy().operation_timeout:g} s unless" in told
     assert f"remembered for {credentials.LIMIT:,} tables" in told
-    assert credentials.MEMORY == 1 and "For one second" in told
+    assert credentials.MEMORY == 1 and "within one second after" in told

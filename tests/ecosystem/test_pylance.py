@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest, DropTableRequest
 
-from lance_ns_async import Call, Namespace
+from lance_ns_async import Call, Namespace, TableId
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
 
 
@@ -27,6 +27,21 @@ def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
     assert not ns.exists(id)
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(dataset.uri)
+
+
+def test_the_catalog_is_asked_to_declare_a_table_or_where_it_is(ns: Namespace, home: list[str]) -> None:
+    id = [*home, "t"]
+    ns.exists(id)
+    calls: list[Call] = []
+    with ns.observe(calls.append):
+        write(ns, id)
+        # Glue is asked about the namespace, too.
+        assert [call.operation for call in calls if call.subject == TableId(id)] == ["declare_table"]
+        calls.clear()
+        for mode in ("append", "overwrite"):
+            write(ns, id, mode=mode)
+        opened(ns, id)
+    assert [call.operation for call in calls] == ["describe_table"] * 3
 
 
 def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> None:
