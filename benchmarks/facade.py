@@ -2,6 +2,7 @@
 
 `python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in rounds that
 alternate, and prints the median CPU and wall time a call, and what is added, as a median of the rounds' differences.
+It is less where the caller and the background thread share a core, as under `taskset -c 0`.
 """
 
 import argparse

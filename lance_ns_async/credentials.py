@@ -1,6 +1,6 @@
 """Credentials that a catalog gives out for tables: asked for once at a time, and once in a while where it refuses.
 
-Lance asks for new ones from many threads at once, and asks dozens of times within two seconds where it gets an error.
+Lance asks for new ones from many threads at once, and where it gets an error up to 16 times for each read.
 """
 
 from __future__ import annotations

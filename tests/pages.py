@@ -13,7 +13,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGES = DOCS / "pages"
 
 _FENCE = re.compile(
-    r"(?:^ *<!-- not run: (?P<reason>[^\n]+) -->\n)?"
+    r"(?:^ *<!-- (?:not run: (?P<reason>[^\n]+)|run apart: (?P<package>[\w-]+)) -->\n)?"
     r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^(?P=indent)```$',
     re.MULTILINE | re.DOTALL,
 )
@@ -33,6 +33,8 @@ class Block:
     """The page's line that the source begins on."""
     not_run: str | None
     """Why it cannot be run in a test; None where it can."""
+    apart: str | None
+    """The package that it needs, whose own tests run it; None where the usual ones do."""
 
     @property
     def shown(self) -> str:
@@ -44,6 +46,11 @@ class Block:
     def is_code(self) -> bool:
         """Whether a reader can run it."""
         return self.language in ("python", "console")
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is run here, and not only looked at."""
+        return self.not_run is None and self.apart is None
 
     @property
     def is_output(self) -> bool:
@@ -76,7 +83,8 @@ class Page:
         """All fenced blocks, in order."""
         for fence in _FENCE.finditer(self.text):
             line = self.text.count("\n", 0, fence.start("body")) + 1
-            yield Block(fence["language"], fence["title"], dedent(fence["body"]), line, fence["reason"])
+            source, marks = dedent(fence["body"]), (fence["reason"], fence["package"])
+            yield Block(fence["language"], fence["title"], source, line, *marks)
 
     def properties(self) -> dict[str, str]:
         """The properties in the page's tables and their defaults, both as they are written."""

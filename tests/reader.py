@@ -32,13 +32,18 @@ class Reader:
         self._session: dict[str, Any] = {"__name__": "__main__"}
         self._exports: list[str] = []
 
+    @property
+    def named(self) -> Mapping[str, Any]:
+        """What the code has named so far, programs apart."""
+        return self._session
+
     async def printed(self, block: Block) -> str:
         """What a block prints: a titled one is a program, the others of a page are one session."""
         source = block.source
         for written, here in self._stands_for.items():
             source = source.replace(written, here)
         match block.language:
-            case "console" if block.not_run is None:
+            case "console" if block.is_run:
                 return self._as_written(await anyio.to_thread.run_sync(self._commands, source))
             case "python":
                 return self._as_written(await self._python(block, source))
@@ -63,7 +68,7 @@ class Reader:
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         # Blank lines in front make a traceback point into the page.
         code = compile("\n" * (block.line - 1) + source, self._page.name, "exec", flags=flags, dont_inherit=True)
-        if block.not_run is not None:
+        if not block.is_run:
             return ""
         with redirect_stdout(io.StringIO()) as out:
             if block.title is not None:

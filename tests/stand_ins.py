@@ -30,7 +30,7 @@ _UNITY_KEYS = {"access_key_id": "id", "secret_access_key": "secret", "session_to
 @contextmanager
 def stand_ins(page: Page) -> Iterator[Mapping[str, str]]:
     """Starts what the page's code talks to; gives what stands there for each, and what to put in its place."""
-    code = "\n".join(block.source for block in page.blocks() if block.is_code and block.not_run is None)
+    code = "\n".join(block.source for block in page.blocks() if block.is_code and block.is_run)
     with ExitStack() as stack:
         yield {written: stack.enter_context(start()) for written, start in _SERVERS.items() if written in code}
 

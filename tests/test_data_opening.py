@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace import (
     CountTableRowsRequest,
+    CreateNamespaceRequest,
     CreateTableTagRequest,
     DeclareTableRequest,
 )
@@ -23,8 +26,9 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import Namespace, TableId
-from lance_ns_async.tables import opening
+from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.tables.opening import Opener
+from tests.fakes.iceberg import FakeIceberg
 from tests.lake import ID, ROWS, Lake, lake
 
 
@@ -137,16 +141,45 @@ async def test_a_table_made_anew_at_the_same_place_is_not_taken_for_the_old_one(
         assert (await here.ns.open(ID)).to_table() == rows
 
 
-async def test_caches_are_shared_and_let_go(here: Lake) -> None:
+async def test_caches_are_shared_and_datasets_keep_them(here: Lake) -> None:
     await here.create()
     await here.create(["n", "other"])
     one, other = await here.ns.open(ID), await here.ns.open(["n", "other"])
     caches: Any = one.session()
     assert caches.is_same_as(other.session())
     await here.ns.aclose()
-    assert one.count_rows() == 3
+    assert caches.is_same_as(one.session()) and one.count_rows() == 3
     with pytest.raises(InvalidInputError, match="it is closed"):
         await here.ns.open(ID)
+
+
+def test_caches_are_let_go() -> None:
+    opener = Opener()
+    caches = opener.caches()
+    held = sys.getrefcount(caches)
+    opener.close()
+    # Lance's own objects take no weak references.
+    assert sys.getrefcount(caches) == held - 1
+
+
+def namespaces() -> set[int]:
+    """Those that somebody holds."""
+    gc.collect()
+    return {id(held) for held in gc.get_objects() if isinstance(held, Namespace)}
+
+
+async def test_what_lance_asks_for_versions_is_let_go_with_the_last_dataset(tmp_path: Path) -> None:
+    before = namespaces()
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
+            datasets = [await ns.write(ID, ROWS), await ns.open(ID)]
+            assert len(namespaces() - before) == 1
+        datasets.pop()
+        assert datasets[0].count_rows() == 3 and len(namespaces() - before) == 1
+        datasets.pop()
+        assert namespaces() <= before
 
 
 def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
@@ -166,7 +199,3 @@ def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert counts == [3] * 8
-
-
-def test_caches_are_bounded() -> None:
-    assert opening.INDEX_CACHE_BYTES + opening.METADATA_CACHE_BYTES < 2**29

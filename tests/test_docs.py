@@ -16,6 +16,7 @@ import lance_ns_async.spark
 from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.settings import Settings
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
+from tests.ecosystem import pages_elsewhere
 from tests.pages import Page, pages
 from tests.reader import Reader, comparable
 from tests.stand_ins import stand_ins
@@ -56,7 +57,7 @@ async def test_the_code_of_a_page_prints_what_the_page_shows(page: Page, stands_
     for block, following in pairwise([*page.blocks(), None]):
         if block is not None:
             printed = await reader.printed(block)
-            if block.not_run is None:
+            if block.is_run:
                 shown = following.source if following is not None and following.is_output else block.shown
                 assert printed == comparable(shown), f"{page.name}:{block.line}"
 
@@ -66,6 +67,11 @@ def test_output_follows_the_code_that_prints_it(page: Page) -> None:
     for block, following in pairwise([None, *page.blocks()]):
         if following is not None and following.is_output:
             assert block is not None and block.language == "python" and block.not_run is None, following.line
+
+
+def test_what_is_run_apart_is_run_there() -> None:
+    told = {(page.name, block.apart) for page in pages() for block in page.blocks() if block.apart is not None}
+    assert told == {(page.name, page.package) for page in pages_elsewhere.ALL}
 
 
 def test_every_catalog_has_a_page() -> None:

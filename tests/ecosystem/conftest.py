@@ -1,21 +1,23 @@
-"""A catalog of each kind, and in it a namespace of its own for each test."""
+"""A catalog of each kind, in it a namespace of its own for each test, and what the tests of a package begin with."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lance_ns_async import Namespace
+from lance_ns_async.registry import BACKENDS
 from tests.ecosystem.catalogs import Catalog, running
+from tests.ecosystem.watched import Diary
 
 _numbers = itertools.count()
 
-CATALOGS = ["dir", "glue", "hive3", "iceberg", "polaris", "unity"]
-"""Those that run as they are; what stands for the others is held to the same by the contract."""
 
-
-@pytest.fixture(scope="session", params=CATALOGS)
+@pytest.fixture(scope="session", params=sorted(BACKENDS))
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     with running(request.param, tmp_path_factory.mktemp(request.param)) as catalog:
         yield catalog
@@ -28,3 +30,23 @@ def home(catalog: Catalog) -> list[str]:
     with catalog.connect() as namespace:
         namespace.create_namespace({"id": id})
     return id
+
+
+@pytest.fixture
+def ns(catalog: Catalog) -> Iterator[Namespace]:
+    with catalog.connect() as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def db(catalog: Catalog) -> Iterator[Any]:
+    """lancedb's sync connection, in whose environment alone it can be made."""
+    from tests.ecosystem.lancedb_tables import connected
+
+    with connected(catalog) as db:
+        yield db
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "diary")

@@ -13,7 +13,7 @@ import daft
 import daft_lance
 
 from tests.ecosystem.ray_cluster import running
-from tests.ecosystem.ray_watched import Diary
+from tests.ecosystem.watched import Diary
 
 
 def main() -> None:

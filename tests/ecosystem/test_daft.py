@@ -13,10 +13,9 @@ from daft.exceptions import DaftCoreException
 from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, DropTableRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableAlreadyExistsError, TableNotFoundError
 
-from tests.ecosystem import ray_watched
 from tests.ecosystem.catalogs import Catalog, running
-from tests.ecosystem.ray_watched import Diary
 from tests.ecosystem.vending import Impl, vending
+from tests.ecosystem.watched import Bill, Diary
 
 # Daft counts rows by a function of daft-lance that has been renamed since.
 COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is deprecated:DeprecationWarning")
@@ -27,18 +26,9 @@ ROWS: dict[str, list[Any]] = {"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]}
 
 
 @pytest.fixture
-def diary(tmp_path: Path) -> Diary:
-    return Diary(tmp_path / "diary")
-
-
-@pytest.fixture
 def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
     """How daft-lance is told of a table that is not there yet."""
-    return {
-        "namespace_impl": ray_watched.CLASS_PATH,
-        "namespace_properties": diary.properties(catalog),
-        "table_id": [*home, "t"],
-    }
+    return {**diary.place(catalog), "table_id": [*home, "t"]}
 
 
 def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **given: Any) -> int:
@@ -114,25 +104,47 @@ def test_a_table_that_goes_between_plan_and_run(catalog: Catalog, table: dict[st
         planned.collect()
 
 
-def test_what_it_costs(table: dict[str, Any], diary: Diary) -> None:
-    def calls() -> int:
-        # For Unity Catalog, credentials are a call of their own.
-        made = [it for it in diary.calls(here=True) if it != "vend_credentials"]
-        diary.forget()
-        assert set(made) == {"describe_table"}
-        return len(made)
+def test_a_fragment_costs_a_call_and_several_may_share_one(
+    catalog: Catalog, table: dict[str, Any], diary: Diary
+) -> None:
+    for mode in ("create", "append"):
+        write(table, mode, max_rows_per_file=1)
+    fragments, bill = 8, Bill(diary)
+    with bill.step("plan"):
+        planned = daft_lance.read_lance(**table)
+    with bill.step("read"):
+        planned.collect()
+    with bill.step("plan and read by fours"):
+        daft_lance.read_lance(**table, fragment_group_size=4).collect()
+    planning = 3 if catalog.impl == "unity" else 2
+    assert bill.costs() == {
+        "plan": planning,
+        "read": fragments,
+        "plan and read by fours": planning + fragments // 4,
+    }
 
-    write(table, "create", max_rows_per_file=1)
-    diary.forget()
-    write(table, "append", max_rows_per_file=1)
-    assert calls() == 2
-    planned = daft_lance.read_lance(**table)
-    assert calls() == 2
-    planned.collect()
-    fragments = 8
-    assert calls() == fragments
-    daft_lance.read_lance(**table, fragment_group_size=4).collect()
-    assert calls() == 2 + fragments / 4
+
+def test_a_create_that_fails_leaves_the_table_declared(catalog: Catalog, table: dict[str, Any]) -> None:
+    def broken(total: float) -> float:
+        raise OSError("the source is gone")
+
+    rows = daft.from_pydict(ROWS)
+    rows = rows.with_column("total", daft.func(broken)(rows["total"]))
+    with pytest.raises(DaftCoreException, match="the source is gone"):
+        daft_lance.write_lance(rows, mode="create", **table).collect()
+    with catalog.connect() as ns:
+        assert ns.exists(table["table_id"])
+    with pytest.raises(ValueError, match="was not found"):
+        daft_lance.read_lance(**table)
+    with pytest.raises(TableAlreadyExistsError):
+        write(table, "create")
+    assert write(table, "overwrite") == 1
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_there_is_no_wal_by_a_catalog(table: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="use_mem_wal=True is not supported with namespace-addressed tables"):
+        daft_lance.write_lance(daft.from_pydict(ROWS), mode="append", use_mem_wal=True, **table)
 
 
 @pytest.mark.parametrize("impl", ["polaris", "unity"])

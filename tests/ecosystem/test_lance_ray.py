@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import lance_ray
@@ -25,10 +24,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import Namespace
-from tests.ecosystem import ray_watched
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.ray_cluster import WARNINGS, running
-from tests.ecosystem.ray_watched import Diary
+from tests.ecosystem.watched import Diary
 
 pytestmark = WARNINGS
 
@@ -41,14 +39,9 @@ def _ray() -> None:
 
 
 @pytest.fixture
-def diary(tmp_path: Path) -> Diary:
-    return Diary(tmp_path / "diary")
-
-
-@pytest.fixture
 def place(catalog: Catalog, diary: Diary) -> dict[str, Any]:
     """How lance-ray is told of the catalog."""
-    return {"namespace_impl": ray_watched.CLASS_PATH, "namespace_properties": diary.properties(catalog)}
+    return diary.place(catalog)
 
 
 @pytest.fixture
@@ -160,6 +153,25 @@ def test_a_table_without_data_stops_the_compaction_of_its_namespace(catalog: Cat
         ns.declare_table(DeclareTableRequest(id=[*database, "a"]))
     with pytest.raises(RuntimeError, match=r"Compaction failed for table .*'a'"):
         lance_ray.compact_database(database=database, **place_of(table))
+
+
+def test_a_create_that_fails_leaves_the_table_declared(
+    catalog: Catalog, place: dict[str, Any], home: list[str]
+) -> None:
+    def broken(row: dict[str, Any]) -> dict[str, Any]:
+        raise OSError("the source is gone")
+
+    table = {**place, "table_id": [*home, "t"]}
+    with pytest.raises(ray.exceptions.RayTaskError, match="the source is gone"):
+        lance_ray.write_lance(ray.data.from_arrow(ROWS).map(broken), **table)
+    with catalog.connect() as ns:
+        assert ns.exists(table["table_id"])
+    with pytest.raises(ValueError, match="was not found"):
+        read(table)
+    with pytest.raises(TableAlreadyExistsError):
+        write(table)
+    write(table, mode="overwrite")
+    assert read(table) == ROWS.to_pylist()
 
 
 def test_there_is_no_streaming_by_a_catalog(table: dict[str, Any]) -> None:

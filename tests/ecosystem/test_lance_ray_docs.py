@@ -5,51 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 
 import lance_ray
-import pytest
 import ray
 
-from tests.ecosystem import ray_watched
 from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.pages_elsewhere import RAY, check_places, read
 from tests.ecosystem.ray_cluster import WARNINGS, running
-from tests.ecosystem.ray_pages import Here, check, check_places
-from tests.ecosystem.ray_watched import Diary
+from tests.ecosystem.watched import Bill, Diary
 
 pytestmark = WARNINGS
 
-PAGE = Here("ray.md")
 
-
-def test_steps_cost_what_is_told(catalog: Catalog, home: list[str], tmp_path: Path) -> None:
-    diary = Diary(tmp_path / "diary")
-    place = {"namespace_impl": ray_watched.CLASS_PATH, "namespace_properties": diary.properties(catalog)}
-    table, other = ({**place, "table_id": [*home, name]} for name in ("t", "u"))
-    costs: dict[str, int] = {}
-
-    def cost(step: str) -> None:
-        calls = [it for it in diary.calls(here=True) if it != "get_config"]
-        assert diary.calls(here=False) == []
-        costs[step] = len(calls)
-        diary.forget()
-
+def test_steps_cost_what_is_told(catalog: Catalog, home: list[str], diary: Diary) -> None:
     running()
+    table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
     rows = ray.data.from_items([{"id": 1}])
-    lance_ray.write_lance(rows, **table)
-    cost("`write_lance`, `create`")
-    lance_ray.write_lance(rows, mode="append", **table)
-    cost("`write_lance`, `append` or `overwrite`")
-    lance_ray.write_lance(rows, mode="overwrite", **other)
-    cost("`write_lance`, `overwrite`, no such table")
-    assert lance_ray.read_lance(**table).count() == 2
-    cost("`read_lance`")
-    lance_ray.create_scalar_index(column="id", index_type="BTREE", num_workers=1, **table)
-    cost("`add_columns`, `create_scalar_index`, `compact_files`")
-    assert costs == PAGE.costs(catalog.impl)
+    bill = Bill(diary)
+    with bill.step("`write_lance`, `create`"):
+        lance_ray.write_lance(rows, **table)
+    for mode in ("append", "overwrite"):
+        with bill.step("`write_lance`, `append` or `overwrite`"):
+            lance_ray.write_lance(rows, mode=mode, **table)
+    with bill.step("`write_lance`, `overwrite`, no such table"):
+        lance_ray.write_lance(rows, mode="overwrite", **other)
+    with bill.step("`read_lance`"):
+        assert lance_ray.read_lance(**table).count() == 1
+    changing = "`add_columns`, `create_scalar_index`, `compact_files`"
+    with bill.step(changing):
+        lance_ray.add_columns(transform={"double": "id * 2"}, concurrency=1, **table)
+    with bill.step(changing):
+        lance_ray.create_scalar_index(column="id", index_type="BTREE", num_workers=1, **table)
+    with bill.step(changing):
+        lance_ray.compact_files(num_workers=1, **table)
+    # The page tells apart what is asked once a process.
+    assert bill.costs("get_config") == RAY.costs(catalog.impl)
 
 
-async def test_the_code_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
     running()
     try:
-        check_places(PAGE, (await check(PAGE, tmp_path, monkeypatch))["PROPERTIES"])
+        async with read(RAY, tmp_path) as named:
+            check_places(RAY, named["PROPERTIES"])
     finally:
         # The page has started another, whose workers know short names.
         ray.shutdown()

@@ -14,12 +14,11 @@ import ray
 from lance_namespace import CreateNamespaceRequest, DropTableRequest
 
 import lance_ns_async
-from tests.ecosystem import ray_watched
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.catalogs import running as begun
 from tests.ecosystem.ray_cluster import WARNINGS, running
-from tests.ecosystem.ray_watched import Diary
 from tests.ecosystem.vending import vending
+from tests.ecosystem.watched import Diary
 
 pytestmark = WARNINGS
 
@@ -30,11 +29,6 @@ SECRET = "hush-hush-4711"
 @pytest.fixture
 def logs() -> Path:
     return running()
-
-
-@pytest.fixture
-def diary(tmp_path: Path) -> Diary:
-    return Diary(tmp_path / "diary")
 
 
 def write(table: dict[str, Any]) -> None:
@@ -56,11 +50,7 @@ def assert_unlogged(secret: str, logs: Path, capfd: pytest.CaptureFixture[str]) 
 def test_each_worker_makes_the_namespace_once(logs: Path, diary: Diary, tmp_path: Path) -> None:
     with begun("dir", tmp_path) as catalog, catalog.connect() as ns:
         ns.create_namespace(CreateNamespaceRequest(id=["a"]))
-        table = {
-            "namespace_impl": ray_watched.CLASS_PATH,
-            "namespace_properties": diary.properties(catalog),
-            "table_id": ["a", "t"],
-        }
+        table = {**diary.place(catalog), "table_id": ["a", "t"]}
         write(table)
         for _ in range(3):
             assert read(table) == [1, 2, 3, 4]
@@ -72,11 +62,7 @@ def test_each_worker_makes_the_namespace_once(logs: Path, diary: Diary, tmp_path
 def test_workers_ask_for_credentials_of_their_own(logs: Path, diary: Diary, capfd: pytest.CaptureFixture[str]) -> None:
     with vending("polaris", life=600_000) as lake:
         catalog = Catalog("polaris", {**lake.properties, "auth_token": SECRET})
-        table = {
-            "namespace_impl": ray_watched.CLASS_PATH,
-            "namespace_properties": diary.properties(catalog),
-            "table_id": list(lake.id),
-        }
+        table = {**diary.place(catalog), "table_id": list(lake.id)}
         with lake.connect() as ns:
             lance.write_dataset(ROWS, namespace_client=ns, table_id=list(lake.id), max_rows_per_file=1)
         lake.catalog.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,16 +12,10 @@ from lance_namespace.errors import TableNotFoundError
 from lancedb.index import BTree, IvfFlat
 
 from tests.ecosystem.catalogs import Catalog
-from tests.ecosystem.lancedb_tables import ROWS, connected, ids
+from tests.ecosystem.lancedb_tables import ROWS, ids
 
 RENAMING = ("hive3", "iceberg")
 """The catalogs that can give a table another name."""
-
-
-@pytest.fixture
-def db(catalog: Catalog) -> Iterator[Any]:
-    with connected(catalog) as db:
-        yield db
 
 
 @pytest.fixture

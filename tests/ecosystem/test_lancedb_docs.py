@@ -2,76 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from lance_ns_async import Call
+from lance_ns_async import Call, registry
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, connected
+from tests.ecosystem.pages_elsewhere import LANCEDB, read
 from tests.ecosystem.test_lancedb import RENAMING
 from tests.ecosystem.test_lancedb_errors import CALLS, CASCADING, Given
-from tests.pages import Block, Page
-from tests.reader import Reader, comparable
-from tests.stand_ins import stand_ins
 
 
-@dataclass(frozen=True)
-class Here(Page):
-    """A page whose code can be run here, though not everywhere."""
-
-    def blocks(self) -> Iterator[Block]:
-        return (replace(block, not_run=None) for block in super().blocks())
-
-    def table(self, first: str) -> list[list[str]]:
-        """The cells of the rows of the table whose first column is called so."""
-        rows = re.search(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", self.text, re.MULTILINE)
-        assert rows is not None, first
-        return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[1].splitlines()]
-
-
-PAGE = Here("lancedb.md")
-
-
-async def test_the_code_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with stand_ins(PAGE) as servers:
-        reader = Reader(PAGE, {"/home/you": str(tmp_path), **servers})
-        for block, following in pairwise([*PAGE.blocks(), None]):
-            if block is not None and block.is_code:
-                printed = await reader.printed(block)
-                shown = following.source if following is not None and following.title == "Printed" else ""
-                assert printed == comparable(shown), block.line
-        for db in (
-            *reader._session["connections"].values(),
-            *(reader._session[name] for name in ("db", "copy", "glue")),
-        ):
+async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
+    async with read(LANCEDB, tmp_path) as named:
+        for db in (*named["connections"].values(), *(named[name] for name in ("db", "copy", "glue"))):
             db.namespace_client().close()
-        (await reader._session["adb"].namespace_client()).close()
+        (await named["adb"].namespace_client()).close()
 
 
 def test_errors_are_those_that_are_told() -> None:
     given = Given(Catalog("dir", {}), None, ["sales"])
-    told = {what: (error.strip("`"), words.strip("`")) for what, error, words in PAGE.table("what was asked")}
+    told = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("what was asked")}
     assert told == {
         what: (error.__name__, words(given).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }
 
 
 def test_catalogs_can_what_is_told() -> None:
-    impls = ("dir", "iceberg", "hive3", "glue", "polaris", "unity")
-    for impl, (_, _, renames, cascades) in zip(impls, PAGE.table("catalog"), strict=True):
+    for impl, (_, _, renames, cascades) in zip(registry.BACKENDS, LANCEDB.table("catalog"), strict=True):
         assert (renames, cascades) == tuple("yes" if impl in able else "no" for able in (RENAMING, CASCADING))
 
 
 def test_steps_cost_what_is_told(catalog: Catalog) -> None:
-    column = ("dir", "iceberg", "hive3", "glue", "polaris", "unity").index(catalog.impl)
-    told = {step: costs[column] for step, *costs in PAGE.table("step")}
+    column = [*registry.BACKENDS].index(catalog.impl)
+    told = {step: costs[column] for step, *costs in LANCEDB.table("step")}
     assert told == _costs(catalog)
 
 

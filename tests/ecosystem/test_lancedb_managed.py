@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ import pytest
 from lance_namespace import ListTableVersionsRequest
 from lancedb.index import BTree
 
+from lance_ns_async import Call
 from tests.ecosystem.catalogs import Catalog
-from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
+from tests.ecosystem.lancedb_tables import ROWS, async_connected
 from tests.fakes.iceberg import FakeIceberg
 
 HOME = ["sales"]
@@ -23,12 +24,6 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
     with FakeIceberg() as server:
         server.add_namespace(HOME)
         yield Catalog("iceberg", {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"})
-
-
-@pytest.fixture
-def db(catalog: Catalog) -> Iterator[Any]:
-    with connected(catalog) as db:
-        yield db
 
 
 def versions(db: Any) -> list[int]:
@@ -52,6 +47,21 @@ def test_each_change_is_a_version_that_the_catalog_commits(db: Any) -> None:
     assert db.open_table("t", namespace_path=HOME, version=2).count_rows() == 11
     assert db.create_table("t", ROWS[:3], namespace_path=HOME, mode="overwrite").count_rows() == 3
     assert table.to_lance().count_rows() == 10 and db.open_table("t", namespace_path=HOME).version == 8
+
+
+def test_a_change_costs_two_calls_and_opening_one_more(db: Any) -> None:
+    table = db.create_table("t", ROWS, namespace_path=HOME)
+    calls: list[Call] = []
+    changes: list[Callable[[], Any]] = [lambda: table.add(ROWS), lambda: table.delete("id < 5")]
+    changes.append(lambda: table.create_index("id"))
+    with db.namespace_client().observe(calls.append):
+        for change in changes:
+            calls.clear()
+            change()
+            assert [call.operation for call in calls] == ["create_table_version"] * 2
+        calls.clear()
+        db.open_table("t", namespace_path=HOME)
+        assert [call.operation for call in calls] == ["describe_table", "list_table_versions"]
 
 
 def test_writers_at_once_lose_nothing(db: Any) -> None:

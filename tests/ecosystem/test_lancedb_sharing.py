@@ -6,7 +6,6 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +15,7 @@ from lance_namespace.errors import TableNotFoundError
 
 import lance_ns_async
 from tests.ecosystem.catalogs import Catalog
-from tests.ecosystem.lancedb_tables import ROWS, connected
+from tests.ecosystem.lancedb_tables import ROWS
 
 WORKER = """
 import json, sys
@@ -27,12 +26,6 @@ table = db.open_table("t", namespace_path=sent["home"])
 table.add([{"id": 10, "vector": [10.0, 0.0]}])
 print(table.count_rows())
 """
-
-
-@pytest.fixture
-def db(catalog: Catalog) -> Iterator[Any]:
-    with connected(catalog) as db:
-        yield db
 
 
 def test_threads_share_a_connection(db: Any, home: list[str]) -> None:

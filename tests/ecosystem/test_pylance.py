@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import lance
 import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest, DropTableRequest
 
-from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import Catalog
+from lance_ns_async import Call, Namespace, TableId
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
-
-
-@pytest.fixture
-def ns(catalog: Catalog) -> Iterator[Namespace]:
-    with catalog.connect() as namespace:
-        yield namespace
 
 
 def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
@@ -38,16 +29,36 @@ def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
         lance.dataset(dataset.uri)
 
 
+def test_the_catalog_is_asked_to_declare_a_table_or_where_it_is(ns: Namespace, home: list[str]) -> None:
+    id = [*home, "t"]
+    ns.exists(id)
+    calls: list[Call] = []
+    with ns.observe(calls.append):
+        write(ns, id)
+        # Glue is asked about the namespace, too.
+        assert [call.operation for call in calls if call.subject == TableId(id)] == ["declare_table"]
+        calls.clear()
+        for mode in ("append", "overwrite"):
+            write(ns, id, mode=mode)
+        opened(ns, id)
+    assert [call.operation for call in calls] == ["describe_table"] * 3
+
+
 def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> None:
-    """Changes, and the way back, are the dataset's own from then on."""
+    """Changes, and the way back, are the dataset's own from then on, and cost the catalog no call."""
     id = [*home, "t"]
     write(ns, id)
     dataset = opened(ns, id)
-    dataset.delete("id = 2")
-    dataset.update({"name": "'z'"}, where="id = 3")
-    dataset.insert(MORE)
-    dataset.merge_insert("id").when_matched_update_all().execute(pa.table({"id": [4], "name": ["w"]}))
-    dataset.add_columns({"double": "id * 2"})
+    calls: list[Call] = []
+    with ns.observe(calls.append):
+        dataset.delete("id = 2")
+        dataset.update({"name": "'z'"}, where="id = 3")
+        dataset.insert(MORE)
+        dataset.merge_insert("id").when_matched_update_all().execute(pa.table({"id": [4], "name": ["w"]}))
+        dataset.add_columns({"double": "id * 2"})
+        dataset.create_scalar_index("id", "BTREE")
+        assert dataset.to_table(filter="id = 4").num_rows == 1
+    assert calls == []
     assert sorted(opened(ns, id).to_table().to_pylist(), key=lambda row: row["id"]) == [
         {"id": 1, "name": "a", "double": 2},
         {"id": 3, "name": "z", "double": 6},
@@ -57,4 +68,4 @@ def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> No
     dataset.checkout_version(1).restore()
     assert opened(ns, id).to_table() == ROWS
     told = ns.describe_table(DescribeTableRequest(id=id, load_detailed_metadata=True))
-    assert told.version == opened(ns, id).version == 7
+    assert told.version == opened(ns, id).version == 8

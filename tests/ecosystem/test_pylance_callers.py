@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import lance
 import lance_namespace
 import pyarrow as pa
-import pytest
 from lance_namespace import CountTableRowsRequest, DescribeTableRequest
 
 from lance_ns_async import Namespace
@@ -18,12 +17,6 @@ from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
 
 THREADS = 12
-
-
-@pytest.fixture
-def ns(catalog: Catalog) -> Iterator[Namespace]:
-    with catalog.connect() as namespace:
-        yield namespace
 
 
 async def test_inside_a_running_loop(ns: Namespace, home: list[str]) -> None:

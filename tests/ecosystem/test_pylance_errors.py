@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import lance_namespace
+import pyarrow as pa
 import pytest
-from lance_namespace import DeclareTableRequest
+from lance_namespace import DeclareTableRequest, DeregisterTableRequest, DropTableRequest
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -18,12 +19,6 @@ from lance_namespace.errors import (
 from lance_ns_async import Namespace
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
-
-
-@pytest.fixture
-def ns(catalog: Catalog) -> Iterator[Namespace]:
-    with catalog.connect() as namespace:
-        yield namespace
 
 
 def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
@@ -65,6 +60,28 @@ def test_what_was_declared_and_never_written_can_be_written_but_not_made_again(
         write(ns, id)
     write(ns, id, mode=mode)
     assert ids(ns, id) == [1, 2, 3]
+
+
+def test_a_create_that_fails_leaves_the_table_declared(ns: Namespace, home: list[str]) -> None:
+    id = [*home, "t"]
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        raise OSError("the source is gone")
+
+    for again in ("overwrite", "create"):
+        with pytest.raises(OSError, match="the source is gone"):
+            write(ns, id, pa.RecordBatchReader.from_batches(ROWS.schema, broken()))
+        assert ns.exists(id)
+        with pytest.raises(ValueError, match=r"Dataset at path .* was not found"):
+            opened(ns, id)
+        with pytest.raises(TableAlreadyExistsError):
+            write(ns, id)
+        if again == "create":
+            ns.deregister_table(DeregisterTableRequest(id=id))
+        write(ns, id, mode=again)
+        assert ids(ns, id) == [1, 2, 3]
+        ns.drop_table(DropTableRequest(id=id))
 
 
 def test_what_the_storage_has_not_is_told_by_pylance(ns: Namespace, home: list[str]) -> None:

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -20,12 +19,6 @@ from tests.ecosystem.pylance_jobs import missing, read_and_write, read_by_class_
 from tests.ecosystem.pylance_tables import ids, write
 
 JOBS = range(10, 14)
-
-
-@pytest.fixture
-def ns(catalog: Catalog) -> Iterator[Namespace]:
-    with catalog.connect() as namespace:
-        yield namespace
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

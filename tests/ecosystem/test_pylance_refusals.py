@@ -11,9 +11,10 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from lance_namespace import DescribeTableRequest
+from lance_namespace import DescribeTableRequest, DescribeTableResponse
 from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError, ThrottlingError
 
+from lance_ns_async import Namespace
 from tests.ecosystem.pylance_tables import ROWS, opened, write
 from tests.ecosystem.vending import LEAD, Impl, VendingLake, vending
 
@@ -26,6 +27,21 @@ MEMORY = 1.0
 PATIENCE = 30.0
 
 
+class Asked:
+    """The namespace, as Lance asks it, and how often it is asked where a table is or for credentials."""
+
+    def __init__(self, ns: Namespace) -> None:
+        self._ns = ns
+        self.times = 0
+
+    def describe_table(self, request: Any) -> DescribeTableResponse:
+        self.times += 1
+        return self._ns.describe_table(request)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ns, name)
+
+
 @pytest.fixture(params=["polaris", "unity"])
 def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
     """Its keys are so short-lived that Lance asks for another each time it is to use one."""
@@ -35,20 +51,22 @@ def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
 
 
 @pytest.mark.parametrize(
-    ("status", "attempts", "told"),
+    ("status", "asks", "attempts", "told"),
     [
         # Unity Catalog is asked to let write, and then to let read.
-        (403, 2, r"Permission denied: cat\$a\$t \(\w+: HTTP 403"),
-        (429, ATTEMPTS, r"Throttled: cat\$a\$t \(\w+: HTTP 429.*; 2 attempts"),
-        (503, ATTEMPTS, r"Service unavailable: cat\$a\$t \(\w+: HTTP 503.*; 2 attempts"),
+        (403, 4, 2, r"Permission denied: cat\$a\$t \(\w+: HTTP 403"),
+        (429, 16, ATTEMPTS, r"Throttled: cat\$a\$t \(\w+: HTTP 429.*; 2 attempts"),
+        (503, 4, ATTEMPTS, r"Service unavailable: cat\$a\$t \(\w+: HTTP 503.*; 2 attempts"),
     ],
 )
 def test_a_refusal_is_asked_for_once_a_second_and_passes(
-    lake: VendingLake, status: int, attempts: int, told: str
+    lake: VendingLake, status: int, asks: int, attempts: int, told: str
 ) -> None:
     with lake.connect(max_retries=str(ATTEMPTS - 1)) as ns:
-        dataset = written(lake, ns)
+        asked = Asked(ns)
+        dataset = written(lake, asked)
         lake.catalog.clear()
+        asked.times = 0
         lake.s3.shown.clear()
         lake.refuse(status)
         began = monotonic()
@@ -57,6 +75,7 @@ def test_a_refusal_is_asked_for_once_a_second_and_passes(
         seconds = monotonic() - began
         log.info("%s, %s: %s requests for %s reads in %.1f s", lake.impl, status, lake.asked, READERS, seconds)
         assert lake.asked <= attempts * (1 + seconds / MEMORY)
+        assert READERS < asked.times <= READERS * asks
         assert all(re.search(told, text) for text in seen), seen
         assert not lake.s3.shown
         lake.catalog.heal()

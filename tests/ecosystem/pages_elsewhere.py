@@ -1,38 +1,34 @@
-"""Pages whose code needs more than the usual tests have."""
+"""Pages whose code needs a package that the usual tests have not; the tests of that package run it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, chdir
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import lance_namespace
-import pytest
 
 from lance_ns_async import Namespace, registry
 from lance_ns_async.short_names import CLASS_PATHS
+from tests.operations import NAMES
 from tests.pages import Block, Page
 from tests.reader import Reader, comparable
-
-_CALLED = {
-    "dir": "Directory",
-    "iceberg": "Iceberg",
-    "hive3": "Hive",
-    "glue": "Glue",
-    "polaris": "Polaris",
-    "unity": "Unity",
-}
+from tests.stand_ins import stand_ins
 
 
 @dataclass(frozen=True)
-class Here(Page):
-    """A page whose code can be run here, though not everywhere."""
+class Elsewhere(Page):
+    """A page where its package is: what others do not run is run here."""
+
+    package: str
 
     def blocks(self) -> Iterator[Block]:
-        return (replace(block, not_run=None) for block in super().blocks())
+        for block in super().blocks():
+            yield replace(block, apart=None) if block.apart == self.package else block
 
     def table(self, first: str) -> list[list[str]]:
         """The cells of the rows of the table whose first column is called so."""
@@ -43,22 +39,30 @@ class Here(Page):
     def costs(self, impl: str) -> dict[str, int]:
         """The calls that each step costs on a catalog, where the page tells a number: `1; Glue 2`."""
         told = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
-        special = {step: re.search(rf"\b{_CALLED[impl]} (\d+)", cost) for step, cost in told.items()}
+        called = NAMES[impl].split()[0]
+        special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in told.items()}
         return {step: int(found[1] if (found := special[step]) else cost.split(";")[0]) for step, cost in told.items()}
 
 
-async def check(page: Here, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    """Runs the page's code in the directory: each block prints what is shown after it. Gives what it named."""
-    monkeypatch.chdir(directory)
-    reader = Reader(page, {"/home/you": str(directory)})
-    for block, following in pairwise([*page.blocks(), None]):
-        if block is not None and block.is_code:
-            shown = following.source if following is not None and following.title == "Printed" else ""
-            assert await reader.printed(block) == comparable(shown), f"{page.name}:{block.line}"
-    return reader._session
+DAFT = Elsewhere("daft.md", "daft-lance")
+LANCEDB = Elsewhere("lancedb.md", "lancedb")
+RAY = Elsewhere("ray.md", "lance-ray")
+ALL = (DAFT, LANCEDB, RAY)
 
 
-def check_places(page: Here, places: Mapping[str, Mapping[str, str]]) -> None:
+@asynccontextmanager
+async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, Any]]:
+    """What the page's code has named, after all of it ran in the directory and each block printed what is shown."""
+    with chdir(directory), stand_ins(page) as servers:
+        reader = Reader(page, {"/home/you": str(directory), **servers})
+        for block, following in pairwise([*page.blocks(), None]):
+            if block is not None and block.is_code:
+                shown = following.source if following is not None and following.is_output else block.shown
+                assert await reader.printed(block) == comparable(shown), f"{page.name}:{block.line}"
+        yield reader.named
+
+
+def check_places(page: Elsewhere, places: Mapping[str, Mapping[str, str]]) -> None:
     """Each catalog of the page takes the properties that it is shown with."""
     paths = [cells[1].strip("`") for cells in page.table("catalog")]
     assert paths == [CLASS_PATHS[impl] for impl in registry.BACKENDS] and [*places] == paths[1:]

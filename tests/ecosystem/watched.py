@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lance_ns_async import Call, Namespace
 from tests.ecosystem.catalogs import Catalog
@@ -38,9 +40,10 @@ class Diary:
 
     path: Path
 
-    def properties(self, catalog: Catalog) -> dict[str, str]:
-        """What makes a `Watched` namespace of the catalog, in any process."""
-        return {"impl": catalog.impl, "diary": str(self.path), **catalog.properties}
+    def place(self, catalog: Catalog) -> dict[str, Any]:
+        """How lance-ray and daft-lance are told of the catalog, to have it watched in every process."""
+        properties = {"impl": catalog.impl, "diary": str(self.path), **catalog.properties}
+        return {"namespace_impl": CLASS_PATH, "namespace_properties": properties}
 
     def makers(self) -> Sequence[int]:
         """The processes that made a namespace, in order."""
@@ -59,3 +62,27 @@ class Diary:
     def _lines(self) -> Sequence[tuple[int, str, str]]:
         lines = [line.split("\t") for line in self.path.read_text().splitlines()] if self.path.exists() else []
         return [(int(pid), operation, outcome) for pid, operation, outcome in lines]
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The calls that this process makes for each step; no other makes any."""
+
+    diary: Diary
+    calls: list[tuple[str, Sequence[str]]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """A step, taken in the context; one that is taken again costs the same."""
+        self.diary.forget()
+        yield
+        assert self.diary.calls(here=False) == [], name
+        self.calls.append((name, self.diary.calls(here=True)))
+
+    def costs(self, *apart: str) -> dict[str, int]:
+        """How many calls each step took, but for those that are told apart."""
+        costs: dict[str, int] = {}
+        for name, calls in self.calls:
+            count = sum(call not in apart for call in calls)
+            assert costs.setdefault(name, count) == count, (name, calls)
+        return costs
