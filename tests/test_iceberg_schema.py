@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
@@ -269,3 +270,9 @@ def test_any_schema_becomes_one_that_iceberg_reads(schema: pa.Schema) -> None:
     assert {field.name for field in read.fields} <= set(schema.names) and bool(read.fields) == bool(schema.names)
     names = list(_dotted(told, ""))
     assert len(names) == len(set(names)) and set(names) <= set(read._name_to_id)
+
+
+def test_an_extension_without_a_hash_is_what_it_is_stored_as() -> None:
+    """Such as Lance's own for blobs."""
+    blob = lance.blob_field("b").type
+    assert fields(pa.field("x", blob)) == fields(pa.field("x", blob.storage_type))

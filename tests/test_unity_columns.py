@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -100,6 +101,11 @@ LESS: list[tuple[pa.DataType, str, str]] = [
     (pa.run_end_encoded(pa.int32(), pa.int64()), "LONG", "bigint"),
     (pa.json_(), "STRING", "string"),
     (pa.uuid(), "BINARY", "binary"),
+    (
+        lance.blob_field("b").type,
+        "STRUCT",
+        "struct<data:binary,uri:string,position:decimal(20,0),size:decimal(20,0)>",
+    ),
     (pa.fixed_shape_tensor(pa.float32(), [2, 3]), "ARRAY", "array<float>"),
     (pa.list_(pa.fixed_shape_tensor(pa.float16(), [2])), "ARRAY", "array<array<float>>"),
 ]

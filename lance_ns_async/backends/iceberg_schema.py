@@ -71,7 +71,8 @@ def _named(name: str, arrow: pa.DataType, names: set[str]) -> Any:
 
 
 def _type(arrow: pa.DataType, prefix: str, names: set[str]) -> Any:
-    if (simple := _SIMPLE.get(arrow)) is not None:
+    # Extensions that are written in Python have no hash.
+    if not isinstance(arrow, pa.ExtensionType) and (simple := _SIMPLE.get(arrow)) is not None:
         return simple
     for fits, convert in _COMPOSED:
         if fits(arrow):

@@ -102,7 +102,8 @@ def schema(columns: Sequence[Any] | None) -> pa.Schema | None:
 
 def unity_type(arrow: pa.DataType) -> UnityType:
     """The Unity type that comes nearest to an Arrow type; ValueError where none does."""
-    if (simple := _FROM_ARROW.get(arrow)) is not None:
+    # Extensions that are written in Python have no hash.
+    if not isinstance(arrow, pa.ExtensionType) and (simple := _FROM_ARROW.get(arrow)) is not None:
         return simple
     for fits, convert in _COMPOSED:
         if fits(arrow):

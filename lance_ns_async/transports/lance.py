@@ -134,10 +134,10 @@ class Directory:
 
     def keep(self, object_id: str, properties: Mapping[str, str]) -> None:
         """Writes an entry's properties, as pylance writes those of tables that it places itself. Costs one commit."""
-        told = json.dumps(dict(properties)).replace("'", "''")
+        told = _quoted(json.dumps(dict(properties)))
         for left in reversed(range(_COMMITS)):
             try:
-                self._manifest().update({"metadata": f"'{told}'"}, where=f"object_id = '{object_id}'")
+                self._manifest().update({"metadata": told}, where=f"object_id = {_quoted(object_id)}")
                 return
             except OSError as e:
                 if not _CONFLICT.search(str(e)):
@@ -156,3 +156,8 @@ class Directory:
         storage = {f"storage.{key}": value for key, value in self._storage_options.items()}
         make: Callable[..., Any] = DirectoryNamespace
         return make(root=self._root, manifest_enabled=manifest_enabled, **storage)
+
+
+def _quoted(text: str) -> str:
+    """The text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
