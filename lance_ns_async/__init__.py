@@ -56,7 +56,7 @@ _HOMES = {
     "Listed": "listing",
     "Namespace": "sync",
     "NamespaceId": "model",
-    "Opened": "tables.many",
+    "Opened": "tables.open_many",
     "Policy": "policy",
     "PolarisNamespace": "sync",
     "Table": "model",

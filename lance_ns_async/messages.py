@@ -45,10 +45,10 @@ def coerced(model: type[M], request: object) -> M:
         found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated, on every model, in no base class
     except ValidationError as e:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
-        within = "" if e.title == model.__name__ else f"{e.title}: "
-        raise InvalidInputError(f"{model.__name__}: {within}{problems}") from None
-    if found is None:
-        raise InvalidInputError(f"{model.__name__}: the request is None")
+        # What a model within the request refuses is told without the field that holds it.
+        within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
+        raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
+    assert found is not None
     signs_in = getattr(found, "identity", None)
     if signs_in is not None and (signs_in.api_key or signs_in.auth_token):
         raise UnsupportedOperationError(

@@ -161,12 +161,12 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (None, "the request is None"),
+        (None, "a request is a dict, such as"),
         ("text", "DescribeTableRequest: "),
         (5, "DescribeTableRequest: "),
         ({"id": "text"}, "DescribeTableRequest: id: "),
         ({"id": ["t"], "version": "1"}, "DescribeTableRequest: version: "),
-        ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: auth_token: "),
+        ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: identity: auth_token: "),
         ({"id": []}, "it needs at least the table's own name"),
         ({}, "it needs at least the table's own name"),
         ({"id": ["t"], "version": 1, "tag": "x"}, "tag 'x': a tag already names a version and a branch"),
