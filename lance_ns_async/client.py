@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Sequence
 from functools import partial
 
@@ -260,11 +261,14 @@ class AsyncNamespace(TableVersions, DataOperations):
             table = await located(self._backend, self._table(request.id))
             await storage.check_alone(table)
             await self._backend.deregister_table(table.id)
+            left = f"the table is no longer registered; what is left of its data is at {table.location}"
             try:
                 await storage.drop(table)
             except LanceNamespaceError as e:
-                left = f"the table is no longer registered; what is left of its data is at {table.location}"
                 raise type(e)(f"{e}; {left}") from e
+            except CancelledError as e:
+                e.add_note(left)
+                raise
         answer = messages.registration(table)
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 

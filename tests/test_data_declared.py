@@ -1,0 +1,72 @@
+"""Tables that were declared and never written: told apart from those that hold data, and from those that are gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import PermissionDeniedError, TableNotFoundError
+
+from lance_ns_async import AsyncNamespace
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture
+async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    """With a declared and a written table in two namespaces and at the root."""
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as opened:
+        for home in ([], ["a"], ["a", "b"]):
+            if home:
+                await opened.create_namespace({"id": home})
+            await opened.declare_table({"id": [*home, "declared"]})
+            await opened.write([*home, "written"], ROWS)
+        yield opened
+
+
+async def test_a_listing_of_all_leaves_them_out_if_asked(ns: AsyncNamespace) -> None:
+    every = ["declared", "written", "a$declared", "a$written", "a$b$declared", "a$b$written"]
+    assert (await ns.list_all_tables({"id": []})).tables == every
+    assert (await ns.list_all_tables({"id": [], "include_declared": True})).tables == every
+    assert (await ns.list_all_tables({"id": [], "include_declared": False})).tables == every[1::2]
+    first = await ns.list_all_tables({"id": [], "include_declared": False, "limit": 2})
+    rest = {"id": [], "include_declared": False, "limit": 2, "page_token": first.page_token}
+    assert [*first.tables, *(await ns.list_all_tables(rest)).tables] == every[1::2]
+    assert (await ns.list_tables({"id": ["a"], "include_declared": False})).tables == ["written"]
+
+
+@pytest.mark.parametrize("detailed", [None, False, True])
+async def test_a_describe_says_which_it_is(ns: AsyncNamespace, detailed: bool | None) -> None:
+    async def told(name: str) -> tuple[bool | None, int | None]:
+        request = DescribeTableRequest(id=["a", name], check_declared=True, load_detailed_metadata=detailed)
+        found = await ns.describe_table(request)
+        return found.is_only_declared, found.version
+
+    assert await told("declared") == (True, None)
+    assert await told("written") == (False, 1 if detailed else None)
+
+
+async def test_what_asks_for_rows_says_why_there_are_none(ns: AsyncNamespace) -> None:
+    told = r"^Table not found: a\$declared \(at .*: it is declared, and nothing was written there yet\)$"
+    with pytest.raises(TableNotFoundError, match=told):
+        await ns.count_table_rows({"id": ["a", "declared"]})
+
+
+async def test_a_drop_that_the_storage_refuses_says_where_the_data_is(
+    ns: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("LanceError(IO): Generic S3 error: AccessDenied")
+
+    location = str((await ns.describe_table({"id": ["a", "written"]})).location)
+    monkeypatch.setattr(lance.LanceDataset, "drop", refused)
+    with pytest.raises(
+        PermissionDeniedError, match=f"registered; what is left of its data is at {re.escape(location)}$"
+    ):
+        await ns.drop_table({"id": ["a", "written"]})
+    assert not await ns.exists(["a", "written"])
