@@ -127,6 +127,8 @@ def _told(raw: str) -> str:
     text = " ".join(without_source(raw).split())
     text = re.sub(r"(?<=://)[^/@\s]+@", "", text)
     text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
+    text = text.replace("please specify a different name or use replace=True", "give another name, or drop it first")
+    text = re.sub(r",? location:\s*\)", ")", text)
     # Some texts go on with the whole schema in Rust's own words.
     text = re.sub(r":? ?Schema \{.*", "", text)
     return shortened(text, _LONGEST)

@@ -16,7 +16,7 @@ from lance_namespace.errors import InternalError, InvalidInputError
 
 T = TypeVar("T")
 
-_TIME_TO_END = 5.0
+_TIME_TO_END = 10.0
 """Seconds that work has to put right what it had begun, once its caller was interrupted."""
 
 # Reentrant, because what is collected while it is held may have something to close on the loop.
@@ -109,20 +109,28 @@ class BackgroundLoop:
             raise InvalidInputError("the namespace was closed while it was asked") from None
         except Exception:
             raise
-        except BaseException:
-            self._see_off(outcome)
+        except BaseException as e:
+            if not self._see_off(outcome):
+                e.add_note("what was begun is still being put right; if the process ends now, some may be left")
             raise
         finally:
             outcome.cancel()
 
-    def _see_off(self, outcome: _Outcome[Any]) -> None:
-        """Cancels work, and lets it put right what it had begun before whoever interrupted it goes on."""
-        if outcome.cancel():
-            ended = _Outcome[None]()
-            if self._begin(_ended(outcome), ended):
-                with suppress(TimeoutError, CancelledError):
-                    ended.result(_TIME_TO_END)
-                ended.cancel()
+    def _see_off(self, outcome: _Outcome[Any]) -> bool:
+        """Cancels work, and lets it put right what it had begun; whether it has, before its time was over."""
+        ended = _Outcome[None]()
+        if not outcome.cancel() or not self._begin(_ended(outcome), ended):
+            return True
+        try:
+            ended.result(_TIME_TO_END)
+        except CancelledError:
+            # The loop has ended, and it with that.
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            ended.cancel()
+        return True
 
     def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
         """Closes a generator that lives on the loop, without waiting for it; the end of the loop does so, too."""

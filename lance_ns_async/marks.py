@@ -8,29 +8,43 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-MARKS = frozenset({".lance-reserved", ".lance-deregistered"})
-"""The files by which they know that a name is taken, or hidden."""
+_RESERVED, _HIDDEN = ".lance-reserved", ".lance-deregistered"
+"""The files by which they know that a name is taken, and that it is hidden."""
 
 
 def remove(location: str, options: Mapping[str, str] | None) -> None:
-    """Removes the marks where nothing else is, and local folders with nothing in them. Blocks."""
+    """Removes the marks where nothing else is, and local folders with nothing in them. Blocks.
+
+    At a root, where a name is a place, they stay unless it is hidden: somebody else may have declared it.
+    """
     from lance.file import LanceFileSession
 
     session: Any = LanceFileSession(location, storage_options=dict(options or {}) or None)
-    found = session.list()
-    if MARKS.issuperset(found):
-        for mark in found:
+    found = set(session.list())
+    if found <= {_RESERVED, _HIDDEN} and (_HIDDEN in found or not location.endswith(".lance")):
+        for mark in sorted(found, reverse=True):
             session.delete_file(mark)
-    sweep(location)
-
-
-def sweep(location: str) -> None:
-    """Removes local folders with nothing in them, for directory catalogs take them for tables. Blocks."""
     if (path := local_path(location)) is not None:
         for folder in (os.path.join(path, "data"), path):
             # It may hold what others are about to write.
             with suppress(OSError):
                 os.rmdir(folder)
+
+
+def clear(location: str, options: Mapping[str, str] | None) -> bool:
+    """Removes a hidden table to which nothing was written, if there is one; tells whether.
+
+    Blocks.
+    """
+    from lance.file import LanceFileSession
+
+    session: Any = LanceFileSession(location, storage_options=dict(options or {}) or None)
+    found = set(session.list())
+    if _HIDDEN not in found or any(it not in (_RESERVED, _HIDDEN) and not it.startswith("data/.tmp") for it in found):
+        return False
+    for path in sorted(found, reverse=True):
+        session.delete_file(path)
+    return True
 
 
 def local_path(location: str) -> str | None:

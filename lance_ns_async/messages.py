@@ -48,18 +48,25 @@ def coerced(model: type[M], request: object) -> M:
         # What a model within the request refuses is told without the field that holds it.
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
         raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
+    except TypeError as e:
+        # The generated code takes lists and dicts for granted.
+        raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None
     assert found is not None
-    signs_in = getattr(found, "identity", None)
-    if signs_in is not None and (signs_in.api_key or signs_in.auth_token):
-        raise UnsupportedOperationError(
-            "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
-        )
+    for part in (found, getattr(found, "query", None)):
+        signs_in = getattr(part, "identity", None)
+        if signs_in is not None and (signs_in.api_key or signs_in.auth_token):
+            raise UnsupportedOperationError(
+                "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
+            )
     return found
 
 
 def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) -> None:
     """Raises InvalidInputError for what the model, or a model in it, does not know."""
     known = _fields(model)
+    for name, field in model.model_fields.items():
+        if field.is_required() and given.get(field.alias or name) is None:
+            raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
     for name, value in given.items():
         if name not in known:
             near = get_close_matches(str(name), known, n=1)

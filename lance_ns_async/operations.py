@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from anyio import to_thread
 from lance_namespace import (
     AnalyzeTableQueryPlanRequest,
     CountTableRowsRequest,
@@ -38,7 +37,7 @@ from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import arrow, creating, reading, searching, writing
 from lance_ns_async.tables.creating import Content, Made
 from lance_ns_async.tables.open_many import Opened, open_many
-from lance_ns_async.threads import in_thread
+from lance_ns_async.threads import aside, in_thread
 from lance_ns_async.unserved import Unserved
 from lance_ns_async.upkeep import TableUpkeep
 
@@ -63,8 +62,9 @@ class DataOperations(TableUpkeep, Unserved):
         request = messages.coerced(CreateTableRequest, request)
         id = self._table(request.id)
         mode = messages.word(request.mode, "mode", ("create", "existok", "overwrite"))
-        rows = await to_thread.run_sync(arrow.rows, request_data)
-        made = await self._made(id, mode, Content(rows, request.properties, request.storage_options))
+        with self._operation():
+            rows = await aside(lambda: arrow.rows(request_data))
+            made = await self._made(id, mode, Content(rows, request.properties, request.storage_options))
         answer = messages.registration(made.table)
         return CreateTableResponse(
             location=answer.location,
@@ -100,8 +100,8 @@ class DataOperations(TableUpkeep, Unserved):
         request = messages.coerced(InsertIntoTableRequest, request)
         id = self._table(request.id)
         mode = messages.word(request.mode, "mode", ("append", "overwrite"))
-        rows = await to_thread.run_sync(arrow.rows, request_data)
         with self._operation():
+            rows = await aside(lambda: arrow.rows(request_data))
             written = await self._inserted(id, request.branch, rows, mode)
         return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=written.version)
 
@@ -115,8 +115,8 @@ class DataOperations(TableUpkeep, Unserved):
         request = messages.coerced(MergeInsertIntoTableRequest, request)
         id = self._table(request.id)
         timeout = writing.check_merge(request)
-        rows = await to_thread.run_sync(arrow.rows, request_data)
         with self._operation():
+            rows = await aside(lambda: arrow.rows(request_data))
             counts, version = await self._on_table(
                 id, lambda table: writing.merge(self._opener, table, request, rows, timeout)
             )
@@ -229,24 +229,23 @@ class DataOperations(TableUpkeep, Unserved):
         Create declares the table first, and if it fails neither stays; append needs one that is declared; overwrite
         takes both. A branch must be there. `data` is a pyarrow table, reader or dataset, or a data frame that has
         `__arrow_c_stream__`. Given up, by a time-out, a cancellation or an interrupt, it ends at its next batch of rows
-        and commits nothing; what it was committing just then may take effect.
+        and commits nothing; once it has read its last, it may take effect.
         """
         checked = self._table(id)
         how = messages.word(mode, "mode", ("create", "append", "overwrite"))
-        content = Content(await to_thread.run_sync(arrow.readable, data))
         if branch is not None and how == "create":
             raise InvalidInputError(f"branch {branch!r}: mode create makes a table, whose branch is main; leave it out")
-        if branch is not None or how == "append":
-            with self._operation():
+        with self._operation():
+            content = Content(await aside(lambda: arrow.readable(data)))
+            if branch is not None or how == "append":
                 return await self._inserted(checked, branch, content.data, how)
-        made = await self._made(checked, how, content)
+            made = await self._made(checked, how, content)
         assert made.dataset is not None
         return made.dataset
 
     async def _made(self, id: TableId, mode: str, content: Content) -> Made:
         make = {"create": creating.create, "existok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
-        with self._operation():
-            return await make(self._backend, self._opener, id, content)
+        return await make(self._backend, self._opener, id, content)
 
     async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
         return await self._on_table(id, lambda table: writing.insert(self._opener, table, branch, rows, mode))

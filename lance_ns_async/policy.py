@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import partial, wraps
 from math import inf
 from random import uniform
 from time import monotonic
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
@@ -24,6 +24,7 @@ from lance_ns_async.model import Id
 from lance_ns_async.observing import Call, Observer, Observers
 from lance_ns_async.traffic import Outcome, Traffic, shared
 
+P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -99,15 +100,30 @@ def deadline(seconds: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
-@contextmanager
-def undoing() -> Iterator[None]:
-    """Gives what puts a failure right some time of its own, and lets nothing cancel it."""
-    token = _deadline.set(monotonic() + _UNDO_SECONDS)
-    try:
+def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Gives what puts a failure right some time of its own; whoever cancels it meanwhile waits for its end."""
+
+    @wraps(work)
+    async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = _deadline.set(monotonic() + _UNDO_SECONDS)
+        try:
+            # It takes the deadline with it.
+            task = asyncio.ensure_future(work(*args, **kwargs))
+        finally:
+            _deadline.reset(token)
+        cancelled: asyncio.CancelledError | None = None
+        # The scope keeps anyio's cancellations away, which would come again and again, and the task asyncio's.
         with anyio.CancelScope(shield=True):
-            yield
-    finally:
-        _deadline.reset(token)
+            while not task.done():
+                try:
+                    await asyncio.wait([task])
+                except asyncio.CancelledError as e:
+                    cancelled = e
+        if cancelled is not None:
+            raise cancelled
+        return task.result()
+
+    return lasting
 
 
 def remaining() -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import CancelledError
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ from lance_ns_async.policy import undoing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SECRET = re.compile("secret|token|password|credential|key|sas", re.IGNORECASE)
+"""In the name of a property whose value no error tells."""
 
 
 async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -33,17 +38,17 @@ async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, 
         raise
 
 
+@undoing
 async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str], error: BaseException) -> None:
-    with undoing():
+    try:
+        await backend.describe_namespace(id)
+    except NamespaceNotFoundError:
         try:
-            await backend.describe_namespace(id)
-        except NamespaceNotFoundError:
-            try:
-                await backend.create_namespace(id, old)
-            except LanceNamespaceError as e:
-                error.add_note(_left(e, f"namespace {id} had the properties {dict(old)}"))
+            await backend.create_namespace(id, old)
         except LanceNamespaceError as e:
-            error.add_note(_left(e, f"namespace {id} had the properties {dict(old)}"))
+            error.add_note(_left(e, f"namespace {id} had the properties {_shown(old)}"))
+    except LanceNamespaceError as e:
+        error.add_note(_left(e, f"namespace {id} had the properties {_shown(old)}"))
 
 
 async def registration(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
@@ -71,6 +76,7 @@ async def registered(
         raise
 
 
+@undoing
 async def put_back(
     backend: Backend, old: Table, error: BaseException, *, instead: tuple[str, Mapping[str, str]]
 ) -> None:
@@ -79,16 +85,15 @@ async def put_back(
     `instead` is the location and the properties of what we put there, if we did. Where it fails the error says how
     the table was.
     """
-    with undoing():
-        try:
-            there = await _there(backend, old.id)
-            if there is not None:
-                if _same(there, old) or not _is(there, *instead):
-                    return
-                await backend.deregister_table(old.id)
-            await backend.declare_table(old.id, old.location, old.properties or {}, old.schema)
-        except LanceNamespaceError as e:
-            error.add_note(_left(e, f"table {old.id} was registered at {old.location}"))
+    try:
+        there = await _there(backend, old.id)
+        if there is not None:
+            if _same(there, old) or not _is(there, *instead):
+                return
+            await backend.deregister_table(old.id)
+        await backend.declare_table(old.id, old.location, old.properties or {}, old.schema)
+    except LanceNamespaceError as e:
+        error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {_shown(old.properties or {})}"))
 
 
 async def _there(backend: Backend, id: TableId) -> Table | None:
@@ -110,3 +115,7 @@ def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
 
 def _left(error: LanceNamespaceError, before: str) -> str:
     return f"and what was before could not be put back ({error}): {before}"
+
+
+def _shown(properties: Mapping[str, str]) -> Mapping[str, str]:
+    return {key: "***" if _SECRET.search(key) else value for key, value in properties.items()}

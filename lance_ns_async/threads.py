@@ -1,7 +1,7 @@
 """Blocking work on a table's storage, done in worker threads and within the operation's time.
 
 Nothing can stop a thread from outside. Work that was given up goes on in its thread, unless it asks `under_way` and
-ends itself: what writes rows does so before each batch of them and before it commits.
+ends itself: what writes rows does so before each batch of them, and what makes a first version before it commits.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from time import monotonic
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
@@ -51,6 +53,8 @@ class Work:
     def __init__(self) -> None:
         self.given_up = threading.Event()
         self.began = False
+        self.clock: Callable[[bool], None] | None = None
+        """Stops the clock by False, and has it begin anew by True."""
         self.unread: BaseException | None = None
         """What came of reading rows from Python, if not rows."""
         self._reads: list[object] = []
@@ -60,6 +64,11 @@ class Work:
     def will_learn(self) -> bool:
         """Whether it is under way, and asks for rows, by which it learns that it is given up."""
         return bool(self._reads) and not self._over.is_set()
+
+    def waits_for_rows(self, yes: bool) -> None:
+        """Says that it waits for rows, which take the time that they take, or that they have come."""
+        if self.clock is not None and not self.given_up.is_set():
+            self.clock(not yes)
 
     def check(self) -> None:
         """Raises GivenUp where nobody waits for it any more."""
@@ -115,17 +124,21 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
     """What `work` on the table's storage gives, within the operation's time; raises our errors for pylance's.
 
     Work given up goes on in its thread until it asks: one that `changes` something may yet have done so. What
-    `reads` rows from Python has threads of its own, as whoever gives the rows may want others for that.
+    `reads` rows from Python has threads of its own, as whoever gives the rows may want others for that; and the time
+    begins anew with each batch, and does not count while one is waited for.
     """
     left = remaining()
     seconds = PATIENCE if left is None else left
     mine = Work()
     token = _work.set(mine)
+    limiter = _limiter("writing" if reads else "data")
     try:
         # asyncio's own: anyio's may take a cancellation for its time-out when both come at once.
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as bound:
+            if reads:
+                mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
             return await anyio.to_thread.run_sync(
-                lambda: _done(mine, table, work), abandon_on_cancel=True, limiter=_limiter(reads=reads)
+                lambda: _done(mine, table, work), abandon_on_cancel=True, limiter=limiter
             )
     except TimeoutError as e:
         raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
@@ -135,7 +148,20 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         if mine.will_learn:
             # It ends with the batch it is at, and whoever gave it up may have to put right what it had begun.
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(mine.wait, TIME_TO_END)
+                await anyio.to_thread.run_sync(mine.wait, TIME_TO_END, limiter=_limiter("waiting"))
+
+
+def _set(loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout, seconds: float, runs: bool) -> None:
+    """Has the clock of work that reads rows run or stand; called in the thread that reads them."""
+
+    def reschedule() -> None:
+        # It may be over by now.
+        with suppress(RuntimeError):
+            bound.reschedule(loop.time() + seconds if runs else None)
+
+    # The loop may be closed by now, and then nobody waits.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(reschedule)
 
 
 def _late(work: Work, table: Table, left: float | None, *, changes: bool) -> str:
@@ -154,19 +180,33 @@ def _done(mine: Work, table: Table, work: Callable[[], T]) -> T:
     except LanceNamespaceError:
         if mine.unread is None:
             raise
+        if isinstance(mine.unread, LanceNamespaceError):
+            raise mine.unread from None
         told = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
         raise InvalidInputError(f"data: the rows for {table.id} could not be read ({told})") from mine.unread
     finally:
         mine.end()
 
 
-_LIMITERS: anyio.lowlevel.RunVar[Mapping[bool, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")
+async def aside(work: Callable[[], T]) -> T:
+    """What blocking work that asks no storage gives, within the operation's time."""
+    try:
+        async with asyncio.timeout(remaining()):
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter("aside"))
+    except TimeoutError as e:
+        raise ServiceUnavailableError("Service unavailable: the data did not come within the operation's time") from e
 
 
-def _limiter(*, reads: bool) -> anyio.CapacityLimiter:
+Kind = Literal["data", "writing", "waiting", "aside"]
+"""What waits for none of its own kind may wait for another."""
+
+_LIMITERS: anyio.lowlevel.RunVar[Mapping[Kind, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")
+
+
+def _limiter(kind: Kind) -> anyio.CapacityLimiter:
     try:
         kept = _LIMITERS.get()
     except LookupError:
-        kept = {reads: anyio.CapacityLimiter(THREADS) for reads in (False, True)}
+        kept = {kind: anyio.CapacityLimiter(THREADS) for kind in get_args(Kind)}
         _LIMITERS.set(kept)
-    return kept[reads]
+    return kept[kind]

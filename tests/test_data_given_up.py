@@ -18,11 +18,12 @@ import anyio
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError, ThrottlingError
 
 from lance_ns_async import AsyncNamespace, Namespace, Policy, threads
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables import arrow
+from tests.fakes.s3 import FakeS3
 from tests.lake import ROWS, stream
 
 ID = ["t"]
@@ -47,21 +48,27 @@ with Namespace.connect("dir", {"root": root}) as ns:
 
 
 class Slow:
-    """Rows that come when they are told to."""
+    """Rows that come when they are told to, after so many batches that come at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: int = 0) -> None:
+        self._before = before
         self.begun = threading.Event()
         self._go_on = threading.Event()
 
     def reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(ROWS.schema, self._batches())
 
+    def go_on(self) -> None:
+        """Has the rows come."""
+        self._go_on.set()
+
     async def goes_on(self) -> None:
         """Has the rows come; returns when whoever wrote them has ended."""
-        self._go_on.set()
+        self.go_on()
         await ended()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches() * self._before
         self.begun.set()
         self._go_on.wait()
         yield from ROWS.to_batches()
@@ -95,8 +102,9 @@ async def given_up(work: Awaitable[Any], slow: Slow) -> None:
         await task
 
 
-async def test_a_table_that_is_cancelled_while_it_is_created_leaves_nothing(tmp_path: Path) -> None:
-    slow = Slow()
+@pytest.mark.parametrize("before", [0, 1, 2])
+async def test_a_table_that_is_cancelled_while_it_is_created_leaves_nothing(tmp_path: Path, before: int) -> None:
+    slow = Slow(before)
     async with connected(tmp_path) as ns:
         await given_up(ns.write(ID, slow.reader()), slow)
         assert not await ns.exists(ID)
@@ -105,14 +113,32 @@ async def test_a_table_that_is_cancelled_while_it_is_created_leaves_nothing(tmp_
         assert (await ns.write(ID, ROWS)).to_table() == ROWS
 
 
-async def test_a_table_that_takes_too_long_to_be_created_leaves_nothing(tmp_path: Path) -> None:
-    slow = Slow()
+async def test_rows_take_the_time_that_they_take(tmp_path: Path) -> None:
+    slow = Slow(1)
     async with connected(tmp_path, operation_timeout=0.3) as ns:
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await ns.write(ID, slow.reader())
-        assert not await ns.exists(ID)
-        await slow.goes_on()
-        assert files(tmp_path / "t.lance") == []
+        # More than twice what the storage may take.
+        asyncio.get_running_loop().call_later(0.7, slow.go_on)
+        assert (await ns.write(ID, slow.reader())).count_rows() == 2 * ROWS.num_rows
+
+
+async def test_a_storage_that_takes_too_long_is_told_and_nothing_is_left() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        limits = Policy(operation_timeout=1.0)
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}, policy=limits) as ns:
+            await ns.create_namespace({"id": ["a"]})
+            slow = Slow()
+            task = asyncio.ensure_future(ns.write(["a", "t"], slow.reader()))
+            await anyio.to_thread.run_sync(slow.begun.wait)
+            server.delay(3.0, match="PUT .*")
+            slow.go_on()
+            with pytest.raises(
+                ServiceUnavailableError, match="did not answer within the operation's time; whether it took"
+            ):
+                await task
+            server.heal()
+            await ended()
+            assert not await ns.exists(["a", "t"])
 
 
 Write = Callable[[AsyncNamespace, pa.RecordBatchReader], Awaitable[Any]]
@@ -132,6 +158,20 @@ async def test_what_is_cancelled_while_it_reads_its_rows_is_never_committed(tmp_
         await slow.goes_on()
         assert (await ns.open(ID)).version == before.version == 1
         assert files(tmp_path / "t.lance") == kept
+
+
+async def test_rows_that_come_too_late_to_be_read_at_all_are_not_waited_for(tmp_path: Path) -> None:
+    class Late:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            release.wait()
+            return ROWS.__arrow_c_stream__(requested_schema)
+
+    release = threading.Event()
+    async with connected(tmp_path, operation_timeout=0.3) as ns:
+        with pytest.raises(ServiceUnavailableError, match="the data did not come within the operation's time"):
+            await ns.write(ID, Late())
+        assert not await ns.exists(ID)
+    release.set()
 
 
 async def test_a_table_is_read_in_pieces_and_no_further_once_it_is_given_up() -> None:
@@ -200,6 +240,17 @@ async def test_what_the_callers_rows_raise_is_told_as_it_is(tmp_path: Path) -> N
                 await ns.write(ID, rows, mode=mode)
             assert isinstance(told.value.__cause__, ZeroDivisionError)
         assert (await ns.open(ID)).version == 1
+
+
+async def test_an_error_of_the_spec_that_the_rows_raise_is_raised(tmp_path: Path) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        raise ThrottlingError("Throttled: the source")
+        yield
+
+    async with connected(tmp_path) as ns:
+        with pytest.raises(ThrottlingError, match=r"^Throttled: the source$"):
+            await ns.write(ID, pa.RecordBatchReader.from_batches(ROWS.schema, batches()))
+        assert not await ns.exists(ID)
 
 
 def test_rows_may_come_of_the_namespace_that_they_are_written_to(tmp_path: Path) -> None:

@@ -296,3 +296,18 @@ async def test_a_branch_is_searched(here: Lake) -> None:
         await here.ns.query_table(asked(branch="no"))
     with pytest.raises(TableVersionNotFoundError):
         await here.ns.query_table(asked(version=9))
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
+async def test_who_asks_for_more_than_there_is_gets_what_there_is(tmp_path: Path, kind: str) -> None:
+    """Lance would reserve memory for all of it, and end the process."""
+    vectors = pa.array([[float(n)] * 16 for n in range(300)], pa.list_(pa.float32(), 16))
+    async with lake(tmp_path) as opened:
+        await opened.ns.write(ID, pa.table({"id": range(300), "vector": vectors}))
+        await opened.ns.create_table_index({"id": ID, "column": "vector", "index_type": kind})
+        graph = {"ef": 2**41} if "HNSW" in kind else {}
+        query = {"id": ID, "k": 2**40, "vector": {"single_vector": [0.0] * 16}, "refine_factor": 2**30, **graph}
+        answer = await opened.ns.query_table(query)
+        assert 0 < len(in_file(answer.data)) <= 300
+        few = await opened.ns.query_table({**query, "k": 2, "offset": 2**40, **graph})
+        assert in_file(few.data) == []

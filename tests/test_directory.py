@@ -22,6 +22,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
+    TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
@@ -193,3 +194,17 @@ async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home:
             await ns.describe_table({"id": id})
         assert (await ns.write(id, rows)).to_table() == rows
         assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
+
+
+async def test_what_a_process_that_was_ended_has_left_at_the_root_is_in_the_way_of_nobody(tmp_path: Path) -> None:
+    rows, place = pa.table({"id": [1]}), tmp_path / "t.lance"
+    for name in (".lance-reserved", ".lance-deregistered", "data/.tmpAbC"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        assert not await ns.exists(["t"])
+        assert (await ns.write(["t"], rows)).to_table() == rows
+        await ns.deregister_table({"id": ["t"]})
+        with pytest.raises(TableAlreadyExistsError):
+            await ns.declare_table({"id": ["t"]})
+        assert lance.dataset(place).to_table() == rows

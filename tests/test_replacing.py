@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import pyarrow as pa
 import pytest
+from lance.namespace import DirectoryNamespace
 from lance_namespace.errors import (
     NamespaceNotEmptyError,
     PermissionDeniedError,
@@ -88,19 +90,72 @@ async def test_whoever_is_cancelled_loses_nothing(what: str, done: bool, calls: 
     check(backend, what)
 
 
-@pytest.mark.parametrize("what", REPLACED)
-@pytest.mark.parametrize("operation", ["deregister_table", "drop_namespace", "declare_table", "create_namespace"])
-async def test_whoever_is_refused_loses_nothing(what: str, operation: str) -> None:
+@pytest.mark.parametrize(("what", "operation"), [("table", "deregister_table"), ("namespace", "drop_namespace")])
+async def test_whoever_may_not_remove_loses_nothing(what: str, operation: str) -> None:
     backend = Stuck(-1, done=False)
     backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
-    declares = operation in ("declare_table", "create_namespace")
-    try:
+    with pytest.raises(PermissionDeniedError):
         await REPLACED[what](backend.namespace())
-    except PermissionDeniedError as e:
-        # What may be made no more can be put back no more either, and the error says what that was.
-        assert not declares or "owner" in str(e.__notes__) or "mem://old" in str(e.__notes__)
-    if not declares:
-        check(backend, what)
+    check(backend, what)
+
+
+@pytest.mark.parametrize(
+    ("what", "operation", "told"),
+    [
+        ("table", "declare_table", "table a$t was registered at mem://old with {'owner': 'old', 'key': '***'}"),
+        ("namespace", "create_namespace", "namespace a$n had the properties {'owner': 'old', 'key': '***'}"),
+    ],
+)
+async def test_what_can_be_put_back_no_more_is_told_but_for_secrets(what: str, operation: str, told: str) -> None:
+    backend = Stuck(-1, done=False)
+    backend.namespaces[NAMESPACE] = {**OLD, "key": "hush"}
+    backend.tables[TABLE] = Table(TABLE, "mem://old", {**OLD, "key": "hush"})
+    backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
+    with pytest.raises(PermissionDeniedError) as raised:
+        await REPLACED[what](backend.namespace())
+    (note,) = raised.value.__notes__
+    assert note == f"and what was before could not be put back (Permission denied): {told}"
+
+
+@pytest.mark.parametrize("mode", ["register", "namespace"])
+async def test_what_a_directory_does_after_it_was_given_up_is_waited_for(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def late(name: str) -> None:
+        real = getattr(DirectoryNamespace, name)
+
+        def slow(*given: Any) -> Any:
+            begun.set()
+            go_on.wait()
+            return real(*given)
+
+        monkeypatch.setattr(DirectoryNamespace, name, slow)
+
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["a"], "properties": OLD})
+        await ns.create_namespace({"id": ["b"]})
+        await ns.write(["b", "t"], ROWS)
+        location = (await ns.describe_table({"id": ["b", "t"]})).location
+        late("deregister_table" if mode == "register" else "drop_namespace")
+        if mode == "register":
+            request = {"id": ["b", "t"], "location": location, "mode": "Overwrite", "properties": NEW}
+            task: asyncio.Future[Any] = asyncio.ensure_future(ns.register_table(request))
+        else:
+            request = {"id": ["a"], "mode": "Overwrite", "properties": NEW}
+            task = asyncio.ensure_future(ns.create_namespace(request))
+        await anyio.to_thread.run_sync(begun.wait)
+        task.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        # Cancelled once more, which is no way to have it lost either.
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await ns.exists(["b", "t"])
+        assert (await ns.describe_namespace({"id": ["a"]})).properties == OLD
 
 
 async def test_a_namespace_that_is_not_empty_stays_as_it_is() -> None:

@@ -28,6 +28,7 @@ from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
     NamespaceNotFoundError,
+    TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
@@ -141,10 +142,23 @@ class DirectoryBackend(Backend):
             if register:
                 self._register(register, properties)
             else:
-                self._directory.namespace.declare_table(declare)
+                self._declare(id, declare)
             return self._describe(id)
 
         return await self._call(work, id, "declare_table", safe=False)
+
+    def _declare(self, id: TableId, request: DeclareTableRequest) -> None:
+        try:
+            self._directory.namespace.declare_table(request)
+        except TableAlreadyExistsError:
+            # It may be what is left at the root of one that was being created when its process ended.
+            if id.parent or not marks.clear(self._place(id), self._storage_options):
+                raise
+            self._directory.namespace.declare_table(request)
+
+    def _place(self, id: TableId) -> str:
+        """Where a table at the root lies."""
+        return f"{self._path}/{id.name}.lance"
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
@@ -155,8 +169,7 @@ class DirectoryBackend(Backend):
             )
         if location is not None and not id.parent:
             raise InvalidInputError(
-                f"table {id}: at the root a table is what lies at {self._path}/{id.name}.lance; "
-                "register others in a namespace"
+                f"table {id}: at the root a table is what lies at {self._place(id)}; register others in a namespace"
             )
         if location is not None:
             self._inside(id, location)
@@ -174,7 +187,7 @@ class DirectoryBackend(Backend):
             with suppress(TableNotFoundError):
                 self._directory.namespace.deregister_table(request)
             # Where nothing was written the mark hides nothing, and would take the name.
-            marks.remove(f"{self._path}/{id.name}.lance", self._storage_options)
+            marks.remove(self._place(id), self._storage_options)
 
         await self._call(work, id, "deregister_table", safe=False)
 

@@ -53,8 +53,7 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
         await _move_away(hive, id, kept)
         await hive.drop_catalog(id, _OPERATION)
     except (LanceNamespaceError, asyncio.CancelledError) as e:
-        with undoing():
-            dropped = await _put_back(hive, id, before, default, e)
+        dropped = await _put_back(hive, id, before, default, e)
         if dropped and not isinstance(e, asyncio.CancelledError):
             return
         raise
@@ -79,6 +78,7 @@ async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool) -> N
     await removed(partial(hive.drop_database, id, _OPERATION, cascade=cascade), partial(hive.database, id, _OPERATION))
 
 
+@undoing
 async def _put_back(
     hive: Metastore, id: NamespaceId, before: Catalog | None, default: Database | None, error: BaseException
 ) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
@@ -57,7 +58,8 @@ def readable(data: object) -> Any:
     if hasattr(data, "__arrow_c_stream__"):
         try:
             return aligned_reader(pa.RecordBatchReader.from_stream(data))
-        except (pa.ArrowException, TypeError, ValueError) as e:
+        except Exception as e:
+            # Data frames have errors of their own.
             raise InvalidInputError(f"data: {type(data).__name__} is no table of Arrow columns ({e})") from e
     how = next((how for kind, how in _INSTEAD if isinstance(data, kind)), _USUALLY)
     raise InvalidInputError(f"data: {type(data).__name__} is no Arrow data; give {how}")
@@ -67,6 +69,7 @@ _USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read
 
 _INSTEAD: tuple[tuple[Any, str], ...] = (
     (pa.dataset.Scanner, "its to_reader()"),
+    (str | bytes | PathLike, "what is read from there, such as pyarrow.dataset.dataset(path)"),
     (Mapping, "pyarrow.table(data)"),
     (Sequence, "pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(batches)"),
     (Iterator, "pyarrow.RecordBatchReader.from_batches(schema, batches)"),
@@ -85,12 +88,15 @@ def stoppable(data: Any) -> pa.RecordBatchReader:
         work.check()
 
     def following() -> pa.RecordBatch | None:
+        work.waits_for_rows(True)
         try:
             return next(reader, None)
-        except Exception as e:
+        except BaseException as e:
             # Lance would tell of it in its own words; this is the caller's own, and the caller is told.
             work.unread = e
             raise
+        finally:
+            work.waits_for_rows(False)
 
     rows = pa.RecordBatchReader.from_batches(reader.schema, batches())
     work.will_read(rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
         finally:
             if under_way().given_up.is_set():
                 # The declaration was taken back before the last file was gone.
-                marks.sweep(place.location)
+                marks.remove(place.location, place.storage_options)
 
     try:
         dataset = await in_thread(place, work, changes=True, reads=True)
@@ -103,7 +103,10 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
 
 async def declared(backend: Backend, id: TableId, content: Content) -> Table:
     """A table that is registered just now, at a place where nothing is, with what it takes to write there."""
-    table = await backend.declare_table(id, None, content.properties or {}, content.schema)
+    try:
+        table = await backend.declare_table(id, None, content.properties or {}, content.schema)
+    except TableAlreadyExistsError as e:
+        raise TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
     async with undone_if_it_fails(backend, table):
         # Described, it comes with credentials.
         table = await located(backend, id)
@@ -146,13 +149,17 @@ def is_at_hand(table: Table) -> bool:
     return any(os.environ.get(name) for name in CREDENTIALS.get(scheme, ()))
 
 
+class DataThereError(TableAlreadyExistsError):
+    """There is data where a table would go, of which the catalog knows nothing."""
+
+
 async def check_empty(table: Table) -> None:
     """Raises TableAlreadyExistsError where there is data, and what the storage says where it cannot be looked at.
 
     That may be of a table that was renamed, whose name is free again. Costs an open.
     """
     if not await storage.is_only_declared(table):
-        raise TableAlreadyExistsError(
+        raise DataThereError(
             f"Table already exists: {table.id} (not in the catalog, but at {table.location} there is data; register it "
             "there, give another location, or remove it)"
         )
@@ -179,9 +186,13 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
     It is registered anew where its catalog is told other properties or columns than it keeps. Old versions stay.
     """
     for _ in range(_TIMES if content.lasts else 0):
-        # Somebody else may be about to write its first version.
-        with suppress(TableAlreadyExistsError):
+        try:
             return await _overwritten(backend, opener, id, content)
+        except DataThereError:
+            raise
+        except TableAlreadyExistsError:
+            # Somebody else may be about to write its first version.
+            continue
     return await _overwritten(backend, opener, id, content)
 
 
@@ -201,18 +212,21 @@ async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: C
     return Made(table, dataset)
 
 
+@undoing
 async def undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:
     """Takes a declaration back; where that fails, or a `written` one has a version by now, the error says so."""
-    with undoing():
-        try:
-            if written and not await storage.is_only_declared(table):
-                error.add_note(f"and table {table.id} is there, for all that: a version of it was written")
-                return
-            await backend.deregister_table(table.id)
-            if written:
-                await storage.tidy(table)
-        except LanceNamespaceError as e:
-            error.add_note(f"and of table {table.id} is left: its registration at {table.location} ({e})")
+    try:
+        if written and not await storage.is_only_declared(table):
+            error.add_note(f"and table {table.id} is there, for all that: a version of it was written")
+            return
+        await backend.deregister_table(table.id)
+        if written and await storage.is_only_declared(table):
+            await storage.tidy(table)
+        elif written:
+            # Somebody has written to it just now.
+            await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
+    except LanceNamespaceError as e:
+        error.add_note(f"and of table {table.id} is left: its registration at {table.location} ({e})")
 
 
 async def registered_anew(backend: Backend, old: Table, content: Content) -> Table:

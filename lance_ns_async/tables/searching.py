@@ -51,6 +51,8 @@ def check(query: Query) -> None:
     if _distance(query) not in (None, *DISTANCES):
         raise InvalidInputError(f"distance_type {query.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}")
     searched = _vectors(query)
+    if searched and query.ef is not None and query.ef < query.k + (query.offset or 0):
+        raise InvalidInputError(f"ef {query.ef}: it is below k {query.k}; a graph is searched for at least so many")
     if searched and query.full_text_query:
         raise InvalidInputError("vector and full_text_query: a query searches by one of them; leave the vector empty")
     if len(searched) > 1 and query.offset:
@@ -108,18 +110,21 @@ def _distance(query: Query) -> str | None:
 def _nearest(dataset: LanceDataset, query: Query, vectors: Sequence[Sequence[float]]) -> Mapping[str, Any]:
     bounds = (query.lower_bound, query.upper_bound)
     exact = query.minimum_nprobes is None and query.maximum_nprobes is None
+    # Lance reserves memory for all that it is asked for, and where that fails the whole process ends.
+    rows = max(1, dataset.count_rows())
+    # The rows skipped are found first.
+    k = min(query.k + (query.offset or 0), rows)
     return given(
         {
             "column": query.vector_column or _vector_column(dataset.schema),
             "q": vectors[0] if len(vectors) == 1 else vectors,
-            # The rows skipped are found first.
-            "k": query.k + (query.offset or 0),
+            "k": k,
             "metric": _distance(query),
             "nprobes": query.nprobes if exact else None,
             "minimum_nprobes": query.minimum_nprobes,
             "maximum_nprobes": query.maximum_nprobes,
-            "ef": query.ef,
-            "refine_factor": query.refine_factor,
+            "ef": None if query.ef is None else min(query.ef, max(rows, k)),
+            "refine_factor": None if query.refine_factor is None else min(query.refine_factor, -(-rows // k)),
             "use_index": not query.bypass_vector_index,
             "distance_range": None if bounds == (None, None) else bounds,
         }
@@ -133,8 +138,20 @@ def _vector_column(schema: pa.Schema) -> str:
         return _USUAL_COLUMN
     if len(fitting) == 1:
         return fitting[0]
-    which = f"name one of {', '.join(fitting)}" if fitting else "the table has no column of vectors"
-    raise InvalidInputError(f"vector_column: it was left out, and there is no column {_USUAL_COLUMN!r}; {which}")
+    lists = [field.name for field in schema if _is_list_of_floats(field.type)]
+    if fitting:
+        which = f"name one of {', '.join(fitting)}"
+    elif lists:
+        which = f"{lists[0]} holds lists of any length: write it as pyarrow.list_(pyarrow.float32(), dimension)"
+    else:
+        which = "the table has no column of vectors"
+    raise InvalidInputError(
+        f"vector_column: it was left out, and there is no column {_USUAL_COLUMN!r} of vectors; {which}"
+    )
+
+
+def _is_list_of_floats(type: pa.DataType) -> bool:
+    return bool((pa.types.is_list(type) or pa.types.is_large_list(type)) and pa.types.is_floating(type.value_type))
 
 
 def _columns(dataset: LanceDataset, query: Query, found_by: str | None) -> list[str] | dict[str, str] | None:

@@ -97,25 +97,25 @@ class Staging:
         with self.operation():
             return await self._commit(staged, fragments)
 
+    @undoing
     async def abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
         """Removes files that are in no version, and the table if it was declared for them.
 
         The error is told what is left. Where somebody else has written to the table meanwhile, it stays.
         """
-        with undoing():
-            gone = False
-            try:
-                # By now those it had may have expired.
-                table = await located(self.backend, staged.table.id)
-            except TableNotFoundError:
-                table, gone = staged.table, True
-            except LanceNamespaceError as e:
-                error.add_note(f"and what was written to {staged.table.location} is left ({e})")
-                return
-            if fragments:
-                await _discard(self.opener, table, staged, fragments, error)
-            if staged.declared and not gone:
-                await creating.undo(self.backend, table, error, written=True)
+        gone = False
+        try:
+            # By now those it had may have expired.
+            table = await located(self.backend, staged.table.id)
+        except TableNotFoundError:
+            table, gone = staged.table, True
+        except LanceNamespaceError as e:
+            error.add_note(f"and what was written to {staged.table.location} is left ({e})")
+            return
+        if fragments:
+            await _discard(self.opener, table, staged, fragments, error)
+        if staged.declared and not gone:
+            await creating.undo(self.backend, table, error, written=True)
 
     async def _declared(self, id: TableId, fit: Fit) -> Staged:
         schema = await anyio.to_thread.run_sync(fit, None)

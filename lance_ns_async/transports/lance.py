@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -47,15 +49,21 @@ class LanceTransport:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._limiter: anyio.CapacityLimiter | None = None
-        self._writing = anyio.Lock()
+        self._writing = asyncio.Lock()
+        self._late = 0
+        """Calls that write, were given up, and go on in their threads."""
 
     async def call(self, work: Callable[[], T], *, subject: Id, operation: str, safe: bool = True) -> T:
         """What `work` gives. A call given up goes on in its thread, because nothing can stop it there."""
         limiter = self._limiter or self._open()
+        begun: list[_Begun] = []
 
         async def send() -> T:
+            begun.append(thread := _Begun())
             try:
-                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+                return await anyio.to_thread.run_sync(
+                    partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
+                )
             except ConcurrentModificationError as e:
                 # Somebody else committed to the manifest first, and nothing of ours is in it.
                 name = type(e).__name__
@@ -70,13 +78,24 @@ class LanceTransport:
                 raise Failure(_code(e), message=_first_line(e)) from e
 
         if safe:
+            if self._late:
+                # Who reads now may have given it up, and wants to know what came of it.
+                await self._turn_to_write(subject, operation)
+                self._writing.release()
             return await self._caller.call(send, subject=subject, operation=operation)
-        # Writers of one process would only make each other's commits conflict.
+        # Writers of one namespace would only make each other's commits conflict.
         await self._turn_to_write(subject, operation)
         try:
             return await self._caller.call(send, subject=subject, operation=operation, safe=False)
         finally:
-            self._writing.release()
+            if begun and not begun[-1].is_over(self._ended):
+                self._late += 1
+            else:
+                self._writing.release()
+
+    def _ended(self) -> None:
+        self._late -= 1
+        self._writing.release()
 
     async def _turn_to_write(self, subject: Id, operation: str) -> None:
         try:
@@ -90,6 +109,41 @@ class LanceTransport:
         # The caller's slots bound the calls; abandoned threads must not use up what bounds new ones.
         self._limiter = anyio.CapacityLimiter(float("inf"))
         return self._limiter
+
+
+class _Begun:
+    """Work in a thread that may be given up, and of which it can be known when it is over."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = Lock()
+        self._state = "waiting"
+        self._then: Callable[[], None] | None = None
+
+    def run(self, work: Callable[[], T]) -> T:
+        with self._lock:
+            if self._state == "over":
+                raise RuntimeError("it was given up before it began")
+            self._state = "running"
+        try:
+            return work()
+        finally:
+            with self._lock:
+                self._state = "over"
+                then = self._then
+            if then is not None:
+                # The loop may be closed by now, and then nobody waits for it.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(then)
+
+    def is_over(self, then: Callable[[], None]) -> bool:
+        """Whether it is, or will not begin any more; if not, `then` is called on the loop when it is."""
+        with self._lock:
+            if self._state == "running":
+                self._then = then
+                return False
+            self._state = "over"
+            return True
 
 
 def _code(e: BaseException) -> str:
