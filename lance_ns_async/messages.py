@@ -36,7 +36,7 @@ def coerced(model: type[M], request: object) -> M:
 
     A plain dict was written by hand, so what is unknown in it is a slip; Lance's own may be newer than we are.
     """
-    if not isinstance(request, Mapping | BaseModel):
+    if not isinstance(request, BaseModel | Mapping):
         kind = type(request).__name__
         raise InvalidInputError(f'{model.__name__}: a request is a dict, such as {{"id": ["sales"]}}, not {kind}')
     if type(request) is dict:
@@ -52,13 +52,21 @@ def coerced(model: type[M], request: object) -> M:
         # The generated code takes lists and dicts for granted.
         raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None
     assert found is not None
-    for part in (found, getattr(found, "query", None)):
-        signs_in = getattr(part, "identity", None)
-        if signs_in is not None and (signs_in.api_key or signs_in.auth_token):
+    _check_identity(found)
+    return found
+
+
+def _check_identity(request: BaseModel) -> None:
+    """Raises UnsupportedOperationError where somebody would be another than the namespace is."""
+    known = _fields(type(request))
+    if "identity" in known:
+        identity = getattr(request, "identity")  # noqa: B009 - of every request, and in no base class
+        if identity is not None and (identity.api_key or identity.auth_token):
             raise UnsupportedOperationError(
                 "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
             )
-    return found
+    if "query" in known:
+        _check_identity(getattr(request, "query"))  # noqa: B009
 
 
 def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) -> None:

@@ -93,3 +93,44 @@ def test_who_would_be_somebody_else_is_told_that_he_is_not(ns: DirNamespace, ide
     assert "hush" not in str(told.value)
     assert ns.describe_table({"id": ID, "identity": {}, "context": {"trace": "1"}}).location
     assert ns.describe_table(DescribeTableRequest(id=ID, identity=None)).location
+
+
+def test_nor_is_he_within_a_request(ns: DirNamespace) -> None:
+    query = {"k": 1, "vector": {}, "identity": {"auth_token": "hush"}}
+    with pytest.raises(UnsupportedOperationError, match="identity in a request"):
+        ns.explain_table_query_plan({"id": ID, "query": query})
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "missing"),
+    [
+        ("query_table", {"vector": {}}, "k"),
+        ("query_table", {"k": 1}, "vector"),
+        ("explain_table_query_plan", {"query": {"k": 1}}, "query: vector"),
+        ("restore_table", {}, "version"),
+        ("delete_from_table", {}, "predicate"),
+        ("alter_table_alter_columns", {"alterations": [{"rename": "x"}]}, "alterations: path"),
+    ],
+)
+def test_what_is_missing_is_named(ns: DirNamespace, operation: str, fields: dict[str, Any], missing: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"Request: {missing}: it is missing$"):
+        getattr(ns, operation)({"id": ID, **fields})
+
+
+class FromRust(dict[str, Any]):
+    """A request in the form that Lance's Rust side and the gateway give it."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "field", "given"),
+    [
+        ("alter_table_add_columns", "new_columns", 5),
+        ("alter_table_alter_columns", "alterations", 5),
+        ("update_field_metadata", "updates", True),
+    ],
+)
+def test_fields_of_another_kind_are_a_fault_of_the_request(
+    ns: DirNamespace, operation: str, field: str, given: Any
+) -> None:
+    with pytest.raises(InvalidInputError, match="Request: "):
+        getattr(ns, operation)(FromRust({"id": ID, field: given}))
