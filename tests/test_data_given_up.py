@@ -20,13 +20,17 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError, ThrottlingError
 
-from lance_ns_async import AsyncNamespace, Namespace, Policy, threads
+from lance_ns_async import AsyncNamespace, Namespace, threads
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.tables import arrow
+from tests.fakes.clock import pass_time
 from tests.fakes.s3 import FakeS3
 from tests.lake import ROWS, stream
 
 ID = ["t"]
+
+AGES = 1000.0
+"""Seconds, of which no operation has so many."""
 
 SCRIPT = """
 import sys
@@ -74,8 +78,8 @@ class Slow:
         yield from ROWS.to_batches()
 
 
-def connected(root: Path, **limits: Any) -> AsyncNamespace:
-    return AsyncNamespace.connect("dir", {"root": str(root)}, policy=Policy(**limits))
+def connected(root: Path) -> AsyncNamespace:
+    return AsyncNamespace.connect("dir", {"root": str(root)})
 
 
 def files(root: Path) -> list[str]:
@@ -115,28 +119,26 @@ async def test_a_table_that_is_cancelled_while_it_is_created_leaves_nothing(tmp_
 
 async def test_rows_take_the_time_that_they_take(tmp_path: Path) -> None:
     slow = Slow(1)
-    async with connected(tmp_path, operation_timeout=0.3) as ns:
-        # More than twice what the storage may take.
-        asyncio.get_running_loop().call_later(0.7, slow.go_on)
-        assert (await ns.write(ID, slow.reader())).count_rows() == 2 * ROWS.num_rows
+    async with connected(tmp_path) as ns:
+        writing = asyncio.ensure_future(ns.write(ID, slow.reader()))
+        await anyio.to_thread.run_sync(slow.begun.wait)
+        await pass_time(AGES)
+        slow.go_on()
+        assert (await writing).count_rows() == 2 * ROWS.num_rows
 
 
 async def test_a_storage_that_takes_too_long_is_told_and_nothing_is_left() -> None:
     with FakeS3() as server:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
-        limits = Policy(operation_timeout=1.0)
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}, policy=limits) as ns:
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
             await ns.create_namespace({"id": ["a"]})
-            slow = Slow()
-            task = asyncio.ensure_future(ns.write(["a", "t"], slow.reader()))
-            await anyio.to_thread.run_sync(slow.begun.wait)
-            server.delay(3.0, match="PUT .*")
-            slow.go_on()
-            with pytest.raises(
-                ServiceUnavailableError, match="did not answer within the operation's time; whether it took"
-            ):
-                await task
-            server.heal()
+            with server.hold(r"PUT .*(?<!__manifest)/data/") as hold:
+                writing = asyncio.ensure_future(ns.write(["a", "t"], ROWS))
+                await hold.reached()
+                await pass_time(AGES)
+                told = "did not answer within the operation's time; whether it took effect is unknown"
+                with pytest.raises(ServiceUnavailableError, match=told):
+                    await writing
             await ended()
             assert not await ns.exists(["a", "t"])
 
@@ -163,13 +165,17 @@ async def test_what_is_cancelled_while_it_reads_its_rows_is_never_committed(tmp_
 async def test_rows_that_come_too_late_to_be_read_at_all_are_not_waited_for(tmp_path: Path) -> None:
     class Late:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            begun.set()
             release.wait()
             return ROWS.__arrow_c_stream__(requested_schema)
 
-    release = threading.Event()
-    async with connected(tmp_path, operation_timeout=0.3) as ns:
+    begun, release = threading.Event(), threading.Event()
+    async with connected(tmp_path) as ns:
+        writing = asyncio.ensure_future(ns.write(ID, Late()))
+        await anyio.to_thread.run_sync(begun.wait)
+        await pass_time(AGES)
         with pytest.raises(ServiceUnavailableError, match="the data did not come within the operation's time"):
-            await ns.write(ID, Late())
+            await writing
         assert not await ns.exists(ID)
     release.set()
 
