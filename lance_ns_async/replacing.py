@@ -104,7 +104,10 @@ async def _there(backend: Backend, id: TableId) -> Table | None:
 
 
 def _same(one: Table, other: Table) -> bool:
-    return _is(one, other.location, other.properties or {}) and len(one.properties or {}) == len(other.properties or {})
+    if len(one.properties or {}) != len(other.properties or {}) or (one.schema is None) != (other.schema is None):
+        return False
+    columns = one.schema is None or one.schema.equals(other.schema)
+    return columns and _is(one, other.location, other.properties or {})
 
 
 def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:

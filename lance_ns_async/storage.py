@@ -116,6 +116,20 @@ async def tidy(table: Table) -> None:
     await in_thread(table, lambda: marks.remove(table.location, table.storage_options), changes=True)
 
 
+async def clear(table: Table) -> None:
+    """Deletes the data files of a table that has no version, and so holds none of them; costs a listing."""
+
+    def work() -> None:
+        session = LanceFileSession(table.location, storage_options=options(table))
+        for path in session.list():
+            if path.startswith("data/"):
+                session.delete_file(path)
+
+    from lance.file import LanceFileSession
+
+    await in_thread(table, work, changes=True)
+
+
 def neighbours(table: Table) -> Sequence[str]:
     """Where other datasets lie under the table's location; blocks: for `in_thread`."""
     from lance.file import LanceFileSession

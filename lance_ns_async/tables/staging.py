@@ -21,7 +21,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import history, messages, replacing
+from lance_ns_async import history, messages, replacing, storage
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.faults import translated
 from lance_ns_async.locating import located
@@ -114,7 +114,7 @@ class Staging:
             return
         if fragments:
             await _discard(self.opener, table, staged, fragments, error)
-        if staged.declared and not gone:
+        if staged.declared and not gone and await _cleared(table, error):
             await creating.undo(self.backend, table, error, written=True)
 
     async def _declared(self, id: TableId, fit: Fit) -> Staged:
@@ -235,6 +235,17 @@ async def _discard(
         await in_thread(table, work)
     except LanceNamespaceError as e:
         error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+
+
+async def _cleared(table: Table, error: BaseException) -> bool:
+    """Removes what tasks that were cut off have left, while the name is taken; False where others have written."""
+    try:
+        if not await storage.is_only_declared(table):
+            return False
+        await storage.clear(table)
+    except LanceNamespaceError as e:
+        error.add_note(f"and files that are of no use may be left at {table.location} ({e})")
+    return True
 
 
 def _opened(opener: Opener, table: Table) -> LanceDataset | None:
