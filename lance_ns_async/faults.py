@@ -99,8 +99,7 @@ def translated(table: Table) -> Iterator[None]:
         yield
     except (OSError, ValueError, TypeError, RuntimeError, KeyError, IndexError, OverflowError) as e:
         raise error(table, e) from e
-    except BaseException as e:
-        # Lance's own panics are no `Exception`, and of a class that cannot be imported.
+    except BaseException as e:  # a panic of Lance is no Exception, and of no class to import; all else is raised on
         if type(e).__name__ != "PanicException":
             raise
         raise error(table, RuntimeError(f"Lance panicked: {e}")) from e

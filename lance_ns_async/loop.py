@@ -107,10 +107,8 @@ class BackgroundLoop:
             return outcome.result()
         except CancelledError:
             raise InvalidInputError("the namespace was closed while it was asked") from None
-        except Exception:
-            raise
-        except BaseException as e:
-            if not self._see_off(outcome):
+        except BaseException as e:  # who is interrupted is none of the work's errors; all are raised on
+            if not isinstance(e, Exception) and not self._see_off(outcome):
                 e.add_note("what was begun is still being put right; if the process ends now, some may be left")
             raise
         finally:

@@ -107,7 +107,7 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
     async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
         token = _deadline.set(monotonic() + _UNDO_SECONDS)
         try:
-            # It takes the deadline with it.
+            # It takes the deadline with it. A group would be cancelled with whoever waits; this is waited for below.
             task = asyncio.ensure_future(work(*args, **kwargs))
         finally:
             _deadline.reset(token)

@@ -118,14 +118,13 @@ async def tidy(table: Table) -> None:
 
 async def clear(table: Table) -> None:
     """Deletes the data files of a table that has no version, and so holds none of them; costs a listing."""
+    from lance.file import LanceFileSession
 
     def work() -> None:
         session = LanceFileSession(table.location, storage_options=options(table))
         for path in session.list():
             if path.startswith("data/"):
                 session.delete_file(path)
-
-    from lance.file import LanceFileSession
 
     await in_thread(table, work, changes=True)
 

@@ -95,6 +95,7 @@ _calling: set[Work] = set()
 """What calls Python back from threads that Python does not know: fatal, once the interpreter ends."""
 
 _last: list[Work] = []
+"""What was under way when the process ended: held, so that nobody lets go of its rows after Python has ended."""
 
 _work: ContextVar[Work] = ContextVar("lance_ns_async_work")
 

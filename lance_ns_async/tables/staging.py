@@ -5,13 +5,13 @@ Whoever writes the files needs the location and the storage options, and nothing
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import anyio.to_thread
 import pyarrow as pa
 from lance_namespace.errors import (
@@ -133,7 +133,7 @@ class Staging:
             table = old = await self._found_again(staged)
             if staged.replaces and not staged.declared:
                 table = await creating.registered_anew(self.backend, old, Content(staged.schema.empty_table()))
-        except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+        except (LanceNamespaceError, CancelledError) as e:
             await self.abandon(staged, fragments, e)
             raise
         work = partial(_committed, self.opener, table, staged, fragments)
@@ -145,7 +145,7 @@ class Staging:
                 await replacing.put_back(self.backend, old, error, instead=(table.location, table.properties or {}))
             await self.abandon(staged, fragments, error)
             raise error from error.__cause__
-        except (LanceNamespaceError, anyio.get_cancelled_exc_class()) as e:
+        except (LanceNamespaceError, CancelledError) as e:
             e.add_note(
                 f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing was "
                 f"removed from {table.location}: look at its versions before you write again"
