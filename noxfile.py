@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,13 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 def group(*names: str) -> list[str]:
     """The requirements of dependency groups."""
     return list(nox.project.dependency_groups(PYPROJECT, *names))
+
+
+def lowest(*extras: str) -> list[str]:
+    """Returns pins of each dependency, and of those of the extras, to the lowest version that it may have."""
+    project = PYPROJECT["project"]
+    wanted = [*project["dependencies"], *(it for extra in extras for it in project["optional-dependencies"][extra])]
+    return [re.sub(r">=([^,]+).*", r"==\1", requirement) for requirement in wanted]
 
 
 def interpreters() -> list[str]:
@@ -57,8 +65,12 @@ ELSEWHERE = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem
 ELSEWHERE += ["--ignore-glob=tests/test_spark_writing*"]
 """What has sessions of its own."""
 
-SOME = "(not contract and not faults and not fuzz) or dir or iceberg-fake"
+SOME = "((not contract and not faults and not fuzz and not network) or dir or iceberg-fake) and not consistency"
 """Tests enough to tell environments apart."""
+
+FLOORS = ["public", "cli", "telemetry", "policy", "http", "aws", "glue", "gateway", "data_rows", "data_queries"]
+FLOORS += ["gateway_attacks", "messages", "reuse", "sync", "unpacking"]
+"""Tests that use what the package depends on, each thing by one of them at least."""
 
 ECOSYSTEM: dict[str, tuple[str, list[str]]] = {
     "pylance": ("test_pylance*.py", []),
@@ -73,6 +85,11 @@ def install(session: nox.Session, *requirements: str) -> None:
     """Installs into the session's own environment, blind to whatever path nox itself was started with."""
     session.env["PYTHONPATH"] = ""
     session.install(*requirements)
+
+
+def check_installed(session: nox.Session) -> None:
+    """Fails where packages that are installed do not fit each other."""
+    session.run("python", "-m", "pip", "check", silent=True)
 
 
 @nox.session
@@ -108,6 +125,7 @@ def pytest(session: nox.Session, *arguments: str) -> None:
 def tests(session: nox.Session) -> None:
     """What needs no server of its own, with the extras that users add."""
     install(session, "-e", ".[cli,glue]", *group("test", "servers"))
+    check_installed(session)
     # Catalogs and wires differ little by Python, so one Python tries them all.
     some = [] if session.python == PYTHONS[0] else ["-k", SOME]
     pytest(session, "-m", "not integration", *ELSEWHERE, *some)
@@ -116,13 +134,34 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def bare(session: nox.Session) -> None:
     """The same without any extra, as far as it needs none."""
-    install(session, "-e", ".", *group("test", "servers"))
+    # The group holds it for what it brings besides.
+    no_extra = [it for it in group("test", "servers") if not it.startswith("aiobotocore")]
+    install(session, "-e", ".", *no_extra)
     without = [
         f"--ignore=tests/test_{name}.py"
-        for name in ("cancelling", "cli", "data_credentials", "docs", "gateway_cli", "operations")
+        for name in (
+            "cancelling",
+            "cli",
+            "cli_exposure",
+            "data_credentials",
+            "docs",
+            "gateway_bounds",
+            "gateway_cli",
+            "operations",
+        )
     ]
     without += [*ELSEWHERE, "--ignore-glob=tests/test_*aws*", "--ignore-glob=tests/test_*glue*"]
     pytest(session, "-m", "not integration", "-k", f"({SOME}) and not glue", *without)
+
+
+@nox.session
+def floors(session: nox.Session) -> None:
+    """The lowest versions that pyproject.toml allows, with tests of each of them."""
+    extras = ("cli", "glue", "otel")
+    install(session, "-e", f".[{','.join(extras)}]", *group("test", "servers"), *lowest(*extras))
+    check_installed(session)
+    files = [f"tests/test_{name}.py" for name in FLOORS]
+    pytest(session, "-m", "not integration", "-k", SOME, *files, "tests/contract")
 
 
 @nox.session

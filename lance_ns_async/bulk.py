@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.concurrency import each
+from lance_ns_async.concurrency import each, in_slices
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.paging import walk
@@ -131,11 +131,12 @@ def plan(
     if not (capabilities.listing_has_locations or capabilities.describe_batch):
         yield from map(One, dict.fromkeys(ids))
         return
-    by_parent: dict[NamespaceId, dict[str, None]] = defaultdict(dict)
+    # By plain tuples: to make a checked id for each would take longer than all the rest.
+    by_parent: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
     for id in ids:
-        by_parent[id.parent][id.name] = None
-    for parent, found in by_parent.items():
-        names = list(found)
+        by_parent[id[:-1]][id[-1]] = None
+    for above, found in by_parent.items():
+        parent, names = NamespaceId(above), list(found)
         if capabilities.describe_batch and len(names) >= capabilities.batch_from:
             for start in range(0, len(names), capabilities.describe_batch):
                 yield Batch(parent, names[start : start + capabilities.describe_batch])
@@ -164,8 +165,9 @@ async def describe_tables(
     """
     asked = dict.fromkeys(ids)
     places = {} if places is None else places
-    for parent in places.keys() - {id.parent for id in asked}:
-        del places[parent]
+    if places:
+        for parent in places.keys() - {id.parent for id in asked}:
+            del places[parent]
     run = _Run(backend, progress, places)
     sharing = backend.capabilities
     # What no shared answer gave is asked for by name, so that missing and denied stay apart.
@@ -187,7 +189,7 @@ class _Run:
 
     async def step(self, step: Step) -> None:
         if (error := self._futile()) is not None:
-            ids = [step.id] if isinstance(step, One) else [step.parent.table(name) for name in step.names]
+            ids = [step.id] if isinstance(step, One) else await in_slices(step.parent.table, step.names)
             self.errors.update(dict.fromkeys(ids, error))
             settled = len(ids)
         else:
@@ -233,7 +235,7 @@ class _Run:
             error = _untraced(e)
             self._note(error)
         # A scan that fails half-way has found some of them all the same.
-        unseen = [id for id in map(parent.table, names) if id not in self.tables]
+        unseen = [id for id in await in_slices(parent.table, names) if id not in self.tables]
         if isinstance(error, _OF_ALL):
             self.errors.update(dict.fromkeys(unseen, error))
             return len(names)
@@ -247,7 +249,7 @@ class _Run:
     async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
         """Stops when all names are found, or when pages have given less than describes side by side would have."""
         can = self._backend.capabilities
-        missing = {name.lower() if can.folds_case else name: parent.table(name) for name in names}
+        missing = {name.lower() if can.folds_case else name: name for name in names}
         # Where reading it fails, the next group begins anew.
         begun = self._places.pop(parent, _UNREAD)
         last = begun.token
@@ -257,15 +259,16 @@ class _Run:
                 worth += can.page_worth
                 read += len(page.items)
                 for table in page.items:
-                    if (id := missing.pop(table.id.name, None)) is not None:
-                        self.tables[id] = replace(table, id=id) if can.folds_case else table
+                    if (name := missing.pop(table.id.name, None)) is not None:
+                        found = replace(table, id=parent.table(name)) if can.folds_case else table
+                        self.tables[found.id] = found
                         last = token
                 if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break
-        found = len(names) - len(missing)
+        count = len(names) - len(missing)
         # Those who were found nowhere behind a place may be before it.
-        if found or begun.token is None:
-            self._places[parent] = Place(last, read * len(names) / found if found else inf)
+        if count or begun.token is None:
+            self._places[parent] = Place(last, read * len(names) / count if count else inf)
 
 
 def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:

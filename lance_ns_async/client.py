@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Sequence
 from functools import partial
 
@@ -36,21 +35,27 @@ from lance_namespace import (
     TableExistsResponse,
 )
 from lance_namespace.errors import (
+    InternalError,
     InvalidInputError,
-    LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
 )
 
 from lance_ns_async import derived, messages, replacing, storage
+from lance_ns_async.backends.locations import check_location
+from lance_ns_async.errors import spelled
 from lance_ns_async.listing import Lister
 from lance_ns_async.locating import located, located_many
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import DataOperations
 from lance_ns_async.paging import keep_all, take
+from lance_ns_async.policy import rollback
 from lance_ns_async.storage import LATEST, Snapshot
-from lance_ns_async.tables import creating
+from lance_ns_async.tables import creating, dropping
 from lance_ns_async.versions import TableVersions
 
 
@@ -91,6 +96,9 @@ class AsyncNamespace(TableVersions, DataOperations):
         id = self._namespace(request.id)
         mode = messages.word(request.mode, "mode", ("create", "existok", "overwrite"))
         given = request.properties or {}
+        for key in self._backend.capabilities.location_properties:
+            if key in given:
+                check_location(f"namespace {spelled(id)}", given[key], folder=True)
         with self._operation():
             if mode == "overwrite":
                 made = await replacing.namespace(self._backend, id, given)
@@ -211,21 +219,34 @@ class AsyncNamespace(TableVersions, DataOperations):
         """Registers a table that has no data yet, at `location` or at the catalog's default place.
 
         A `schema` is kept where the catalog keeps columns, which is Unity Catalog, and of no use elsewhere. With
-        `vend_credentials` the storage options are those of a describe, which it costs; if that fails, nothing stays.
-        Where tables can be renamed, the default place may hold one's data: if it is local, or `storage.*` tells how to
-        reach it, it is looked at, and refused by TableAlreadyExistsError.
+        `vend_credentials` the storage options are those of a describe, which it costs; if that fails, the error says
+        whether the table stays registered.
+        The default place may hold data, of a table that was renamed or deregistered: if it is local, or `storage.*`
+        tells how to reach it, it is looked at before, and refused by TableAlreadyExistsError. Where tables cannot be
+        renamed, a storage that refuses to be looked at is no hindrance.
         """
         request = messages.coerced(DeclareTableRequest, request)
         id = self._table(request.id)
+        self._check_location(id, request.location)
         with self._operation():
-            table = await self._backend.declare_table(id, request.location, request.properties or {}, schema)
             can = self._backend.capabilities
-            async with creating.undone_if_it_fails(self._backend, table):
-                vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
-                if can.vends and vends:
+            place = request.location
+            self._backend.check_declaration(id, place, request.properties or {})
+            if place is None:
+                try:
+                    place, _ = await creating.look_before(self._backend, id)
+                except creating.DataThereError:
+                    raise
+                except (InternalError, PermissionDeniedError, ServiceUnavailableError, UnauthenticatedError):
+                    # Keys that reach the catalog need not reach the storage. Only where tables are renamed is another
+                    # table's data likely there.
+                    if can.renames:
+                        raise
+            table = await self._backend.declare_table(id, place, request.properties or {}, schema)
+            vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
+            if can.vends and vends:
+                async with rollback(partial(creating.take_back, self._backend, table)):
                     table = await located(self._backend, id)
-                if request.location is None and can.renames and creating.is_at_hand(table):
-                    await creating.check_empty(table)
         return messages.registration(table)
 
     async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
@@ -234,9 +255,10 @@ class AsyncNamespace(TableVersions, DataOperations):
         id = self._table(request.id)
         mode = messages.word(request.mode, "mode", ("create", "overwrite"))
         given = request.properties or {}
+        self._check_location(id, request.location)
         with self._operation():
             if mode == "overwrite":
-                table = await replacing.registration(self._backend, id, request.location, given)
+                table = await replacing.register(self._backend, id, request.location, given)
             else:
                 table = await self._backend.declare_table(id, request.location, given)
         answer = messages.registration(table)
@@ -246,29 +268,24 @@ class AsyncNamespace(TableVersions, DataOperations):
         """Removes a table from the catalog and leaves its data; tells where that is. Costs two calls."""
         request = messages.coerced(DeregisterTableRequest, request)
         with self._operation():
-            table = await derived.deregister(self._backend, self._table(request.id))
+            disown = partial(dropping.disown, self._backend)
+            table = await derived.deregister(self._backend, self._table(request.id), disown)
         answer = messages.registration(table)
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
         """Removes a table from the catalog, and then its data with everything under its location.
 
-        Raises InvalidTableStateError, and removes nothing, where other tables lie under it. Costs two calls, those
-        for credentials, and listing and deleting what is stored.
+        Raises InvalidTableStateError, and removes nothing, where other tables lie under it, or where its place is the
+        default place of another table that is registered there. Costs two calls, those for credentials, and listing
+        and deleting what is stored.
+
+        A drop that is cut off before the catalog removed the table leaves it; after that, the next declaration of the
+        name, or another drop, deletes what is left at its default place.
         """
         request = messages.coerced(DropTableRequest, request)
         with self._operation():
-            table = await located(self._backend, self._table(request.id))
-            await storage.check_alone(table)
-            await self._backend.deregister_table(table.id)
-            left = f"the table is no longer registered; what is left of its data is at {table.location}"
-            try:
-                await storage.drop(table)
-            except LanceNamespaceError as e:
-                raise type(e)(f"{e}; {left}") from e
-            except CancelledError as e:
-                e.add_note(left)
-                raise
+            table = await dropping.drop(self._backend, self._table(request.id))
         answer = messages.registration(table)
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
@@ -278,9 +295,15 @@ class AsyncNamespace(TableVersions, DataOperations):
         id = self._table(request.id)
         to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
         with self._operation():
-            await self._backend.describe_table(id)
+            await dropping.disown(self._backend, await self._backend.describe_table(id))
             await self._backend.rename_table(id, to)
         return RenameTableResponse()
+
+    def _check_location(self, id: TableId, location: str | None) -> None:
+        """Raises InvalidInputError for a location of the caller's that no catalog is told."""
+        if location is not None:
+            relative = self._backend.capabilities.relative_locations
+            check_location(f"table {spelled(id)}", location, relative=relative)
 
     async def _described(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
         if vend:

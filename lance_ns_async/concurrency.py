@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from itertools import islice
 from math import inf
 from time import monotonic
 from typing import Generic, TypeVar
@@ -16,7 +19,15 @@ from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 from lance_ns_async.policy import remaining
 
 K = TypeVar("K")
+S = TypeVar("S")
 T = TypeVar("T")
+
+with suppress(ImportError):
+    # anyio loads it at its first use, which is in the event loop and stalls that for as long as this takes.
+    import_module("anyio._backends._asyncio")
+
+_SLICE = 1_000
+"""How many items are worked on before other tasks of the event loop have a turn."""
 
 _MORE_TIME = 1.0
 """Seconds that somebody must have more than another for what failed for want of time to be tried again."""
@@ -90,6 +101,18 @@ class SingleFlights(Generic[K, T]):
 def _until() -> float:
     left = remaining()
     return inf if left is None else monotonic() + left
+
+
+async def in_slices(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Returns what the function gives for each item; other tasks have a turn after each thousand of them."""
+    made: list[T] = []
+    waiting = iter(items)
+    while True:
+        some = [function(item) for item in islice(waiting, _SLICE)]
+        made += some
+        if len(some) < _SLICE:
+            return made
+        await asyncio.sleep(0)
 
 
 async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
 from lance_ns_async.concurrency import SingleFlight
@@ -28,6 +28,8 @@ REMEMBERED_SECONDS = 1.0
 REMEMBERED_TABLES = 1024
 """Tables of which that is remembered; those asked for longest ago are forgotten first."""
 
+_MISSING = (NamespaceNotFoundError, TableNotFoundError)
+
 _LEAD = "refresh_offset_millis"
 """The storage option that tells how long before that Lance asks for new ones."""
 
@@ -37,9 +39,10 @@ _USUAL_LEAD_MILLIS = 60_000
 class SharedCredentials(Backend):
     """A backend that describes a table with credentials for all who want that at the same time, by one call.
 
-    Where that fails, its own repetitions included, whoever asks within `memory` seconds is told the same error. The
-    credentials themselves are given again by `renewed` alone. What changes a table through this backend, or fails
-    to, has it asked for anew.
+    Where the catalog refuses that or fails, its own repetitions included, whoever asks within `memory` seconds is told
+    the same error; not so where there is no such table, for somebody else may make it meanwhile. The credentials
+    themselves are given again by `renewed` alone. What changes a table through this backend, or fails to, has it asked
+    for anew.
     """
 
     def __init__(self, backend: Backend, *, memory: float = REMEMBERED_SECONDS, limit: int = REMEMBERED_TABLES) -> None:
@@ -51,6 +54,10 @@ class SharedCredentials(Backend):
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # a backend may learn what its server can do
         return self._backend.capabilities
+
+    @property
+    def configured_options(self) -> Mapping[str, str] | None:  # type: ignore[override]  # of the backend that it holds
+        return self._backend.configured_options
 
     @classmethod
     def open(cls, settings: Any, caller: Caller) -> NoReturn:
@@ -78,9 +85,26 @@ class SharedCredentials(Backend):
         with self._changing(id):
             await self._backend.deregister_table(id)
 
+    async def drop_table(self, table: Table) -> None:
+        with self._changing(table.id):
+            await self._backend.drop_table(table)
+
     async def rename_table(self, id: TableId, to: TableId) -> None:
         with self._changing(id, to):
             await self._backend.rename_table(id, to)
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        with self._changing(old.id):
+            return await self._backend.replace_table(old, location, properties, schema)
+
+    async def protect_table(self, table: Table) -> bool:
+        with self._changing(table.id):
+            return await self._backend.protect_table(table)
+
+    async def default_location(self, id: TableId) -> str | None:
+        return await self._backend.default_location(id)
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         try:
@@ -168,8 +192,8 @@ class _Request:
             table = await self._describe()
         except LanceNamespaceError as e:
             left = remaining()
-            # Whose time was over has learnt nothing of the catalog.
-            if left is None or left > 0:
+            # Whose time was over has learnt nothing of the catalog. What is missing somebody else may make at once.
+            if (left is None or left > 0) and not isinstance(e, _MISSING):
                 # Not the error itself, which holds on to all that was under way.
                 self._error = (type(e), str(e))
                 self._until = get_running_loop().time() + self._memory

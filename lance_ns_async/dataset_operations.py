@@ -13,10 +13,12 @@ from lance_ns_async.paging import keep_all, take
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.session import Session
 from lance_ns_async.storage import LATEST, Snapshot
+from lance_ns_async.tables import meanwhile
 from lance_ns_async.tables.callback import connecting
+from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.staging import Staging
-from lance_ns_async.threads import in_thread
+from lance_ns_async.threads import aside, in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -44,9 +46,20 @@ class DatasetOperations(Session):
         return made
 
     async def aclose(self) -> None:
-        """Gives back connections and threads; may be called twice. Datasets that were opened stay open."""
-        self._opener.close()
+        """Gives back connections and threads; may be called twice. Datasets that were opened stay open.
+
+        Raises InvalidInputError in another event loop than the one it was used in, where connections cannot be closed.
+        """
         await super().aclose()
+        self._opener.close()
+
+    async def _check(self, texts: Texts) -> None:
+        """Raises InvalidInputError for SQL texts that Lance could not bear; long ones are read in a thread."""
+        if texts.is_small:
+            texts.check()
+            return
+        with self._operation():
+            await aside(texts.check)
 
     async def _read(
         self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
@@ -76,7 +89,8 @@ class DatasetOperations(Session):
         self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
     ) -> T:
         """What `work` gives on the dataset of a table that is located already."""
-        return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
+        async with meanwhile.explained(self._backend, table):
+            return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 
 def staging(namespace: DatasetOperations) -> Staging:

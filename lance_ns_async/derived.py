@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from lance_namespace.errors import NamespaceAlreadyExistsError
 
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import BadLocationError, UnreadableRegistrationError
 from lance_ns_async.model import NamespaceId, Table, TableId
 
 
@@ -22,8 +23,16 @@ async def create_namespace(backend: Backend, id: NamespaceId, given: Mapping[str
     return await backend.create_namespace(id, given)
 
 
-async def deregister(backend: Backend, id: TableId) -> Table:
-    """Removes the registration of a Lance table; gives what it was."""
-    table = await backend.describe_table(id)
+async def deregister(backend: Backend, id: TableId, before: Callable[[Table], Awaitable[None]]) -> Table:
+    """Removes the registration of a Lance table; gives what it was.
+
+    Without a location where the catalog has lost that, or where it is a bad one; else `before` is awaited first.
+    """
+    try:
+        table = await backend.describe_table(id)
+    except (BadLocationError, UnreadableRegistrationError):
+        table = Table(id, "")
+    else:
+        await before(table)
     await backend.deregister_table(id)
     return table

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 
 from lance_namespace.errors import (
@@ -49,6 +50,8 @@ COMMON_ERRORS: ErrorTable = {
     "disconnected": ServiceUnavailableError,
     "deadline": ServiceUnavailableError,
     "circuit": ServiceUnavailableError,
+    # The answer to another request; what was asked for is still unanswered.
+    "mismatch": ServiceUnavailableError,
 }
 """What can happen on every wire."""
 
@@ -104,12 +107,24 @@ PHRASES: Mapping[type[LanceNamespaceError], str] = {
 }
 
 
-_LONGEST_ID, _LONGEST_MESSAGE = 600, 1000
-"""How many characters of an id, and of what a server says, are shown."""
+_LONGEST_ID, _LONGEST_MESSAGE, _LONGEST_CODE = 600, 1000, 100
+"""How many characters of an id, of what a server says, and of what it calls a failure are shown."""
 
 
 class NotALanceTableError(InvalidInputError):
     """The catalog has a table of that name, but of another format than Lance."""
+
+
+class AnotherAnswerError(Exception):
+    """An answer that names something else than was asked for, and so answers another request."""
+
+
+class UnreadableRegistrationError(TableNotFoundError):
+    """The catalog has the name, but has lost what it kept about the table, so that nobody can load it."""
+
+
+class BadLocationError(InvalidTableStateError):
+    """The catalog has the table at a location where none of its tables can be; only deregistering it is possible."""
 
 
 class Failure(Exception):
@@ -123,9 +138,12 @@ class Failure(Exception):
         delivered: bool | None = None,
         transient: bool = False,
     ) -> None:
-        message = shortened(message, _LONGEST_MESSAGE)
+        # Both are what a server says, and go to logs, observers and terminals.
+        message = shortened(one_line(message), _LONGEST_MESSAGE)
         super().__init__(message)
-        self.codes = codes
+        self.codes = tuple(
+            shortened(one_line(code), _LONGEST_CODE) if isinstance(code, str) else code for code in codes
+        )
         """From the most to the least specific."""
         self.message = message
         self.retry_after = retry_after
@@ -158,7 +176,8 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
-    return cls(f"{PHRASES.get(cls, cls.__name__)}: {spelled(named)} ({operation}: {failure.message}{attempts})")
+    phrase = next((PHRASES[base] for base in cls.__mro__ if base in PHRASES), cls.__name__)
+    return cls(f"{phrase}: {spelled(named)} ({operation}: {failure.message}{attempts})")
 
 
 def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:
@@ -174,9 +193,32 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def one_line(text: str) -> str:
+    """Returns a text for a line of a log or a terminal: line ends become blanks, other control characters are escaped.
+
+    So nothing that a server says can begin a line of its own, move a cursor or change what is shown before it.
+    """
+    if text.isprintable():
+        return text
+    spaced = re.sub(r"\s*[^\S ]+\s*", " ", text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in spaced)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Has every error of the spec that leaves the context say what it says, its notes included, on one line each."""
+    try:
+        yield
+    except LanceNamespaceError as e:
+        e.args = tuple(one_line(arg) if isinstance(arg, str) else arg for arg in e.args)
+        if notes := getattr(e, "__notes__", None):
+            notes[:] = map(one_line, notes)
+        raise
+
+
 def not_lance(id: Id, why: str) -> NotALanceTableError:
     """The error for a table that the catalog has, but that is none of Lance's."""
-    told = shortened(why, _LONGEST_MESSAGE)
+    told = shortened(one_line(why), _LONGEST_MESSAGE)
     return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {spelled(id)} is no Lance table: {told}")
 
 
@@ -185,8 +227,15 @@ def without_source(text: str) -> str:
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
 
 
+def without_user(text: str) -> str:
+    """Returns the text with user, password and query of each URL in it hidden."""
+    text = re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
+    return re.sub(r"(?<=\w)(://[^\s?#]*)\?[^\s#]+", r"\1?***", text)
+
+
 def spelled(subject: Id) -> str:
     """The subject on one line, in part; calls that are about no object in particular are about the root."""
     text = str(subject) if subject else "the catalog"
     shown = shortened(text, _LONGEST_ID)
+    # Not `one_line`: an id with a line end is another one than that with a blank.
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode()

@@ -30,7 +30,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.errors import PHRASES, shortened, without_source
+from lance_ns_async.errors import PHRASES, one_line, shortened, spelled, without_source
 from lance_ns_async.model import Table
 
 _LONGEST = 400
@@ -110,7 +110,7 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     raw = str(e.args[0]) if isinstance(e, KeyError) and e.args else str(e)
     text = _told(raw) if len(e.args) < 2 or isinstance(e, OSError) else _told(" ".join(map(str, e.args)))
     if (asked := _OURS.search(text)) is not None:
-        return _BY_PHRASE[asked["phrase"]](asked["told"])
+        return _BY_PHRASE[asked["phrase"]](one_line(asked["told"]))
     cls = next((cls for pattern, cls in _FAULTS if pattern.search(text)), None)
     if cls is None:
         refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
@@ -118,7 +118,7 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     if cls is TableNotFoundError:
         # Its catalog has it, or nobody would have looked there.
         text = "it is declared, and nothing was written there yet"
-    return cls(f"{PHRASES[cls]}: {table.id} (at {table.location}: {text})")
+    return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 
 
 def _told(raw: str) -> str:

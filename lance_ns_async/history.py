@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
@@ -86,7 +87,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
             raise InvalidInputError(
                 f"ranges: [{start}, {end}) holds {last.number}, the latest version, which must stay"
             )
-    going = [it for it in old if any(start <= it.number and (end is None or it.number < end) for start, end in ranges)]
+    going = _within(old, ranges)
     if not going:
         return 0
     needed = await manifests.needed(table)
@@ -101,6 +102,21 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     await backend.forget_versions(id, numbers)
     await manifests.remove(table, going)
     return len(going)
+
+
+def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:
+    """The versions in any of the ranges, in one pass over each: there may be many of both."""
+    found: list[Version] = []
+    following = iter(sorted(ranges, key=lambda it: it[0]))
+    upcoming = next(following, None)
+    end: float = 0
+    for version in sorted(versions, key=lambda it: it.number):
+        while upcoming is not None and upcoming[0] <= version.number:
+            end = max(end, inf if upcoming[1] is None else upcoming[1])
+            upcoming = next(following, None)
+        if version.number < end:
+            found.append(version)
+    return found
 
 
 async def _published(made: Versions) -> None:

@@ -12,7 +12,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import describe_tables
-from lance_ns_async.concurrency import each
+from lance_ns_async.concurrency import each, in_slices
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import take, walk
@@ -73,7 +73,7 @@ class Lister:
             return []
         if not self._backend.capabilities.listing_has_locations:
             names = await self.page(parent, None, None)
-            return [parent.table(name) for name in names.items]
+            return await in_slices(parent.table, names.items)
         found: dict[TableId, Table] = {}
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as pages:
             async for _, page in pages:
@@ -97,7 +97,9 @@ class Lister:
 
     async def keep(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
         """Those of the names that are Lance tables; whatever else goes wrong with one of them is raised."""
-        ids = [id for id in map(parent.table, names) if self._wants(id)]
+        ids = await in_slices(parent.table, names)
+        if self._wanted is not None:
+            ids = [id for id in ids if self._wanted(id)]
         if self._backend.capabilities.lists_only_lance:
             return [id.name for id in ids]
         await self._describe(ids)
@@ -105,7 +107,7 @@ class Lister:
 
     async def tables(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[Table]:
         """Those of the names that are Lance tables, described; each is asked for at most once."""
-        ids = [parent.table(name) for name in await self.keep(parent, names)]
+        ids = await in_slices(parent.table, await self.keep(parent, names))
         await self._describe([id for id in ids if id not in self.described])
         return [self.described[id] for id in ids if id in self.described]
 

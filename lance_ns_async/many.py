@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import bulk, derived
 from lance_ns_async.bulk import Described
+from lance_ns_async.concurrency import each, in_slices
+from lance_ns_async.errors import raise_first
 from lance_ns_async.listing import Listed, Lister, Wanted
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.session import Session
+
+T = TypeVar("T")
 
 
 class ManyTables(Session):
@@ -31,8 +36,8 @@ class ManyTables(Session):
         the whole in seconds: what is not described by then fails with ServiceUnavailableError. `progress` is
         told how many more ids are settled.
         """
-        checked = list(map(self._table, ids))
         with self._within(timeout):
+            checked = await in_slices(self._table, ids)
             workers = self._workers(max_in_flight)
             return await bulk.describe_tables(self._backend, checked, max_in_flight=workers, progress=progress)
 
@@ -99,6 +104,50 @@ class ManyTables(Session):
                 for id in group:
                     yield id
 
+    async def protect_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
+    ) -> Sequence[TableId]:
+        """Keeps other tools of the catalog from deleting the files of tables that are registered already.
+
+        On Iceberg catalogs tables get the property `gc.enabled=false`, unless they have that property with any value.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. Elsewhere there is
+        nothing to do. May be repeated.
+
+        Args:
+            namespace: Where the tables are.
+            recursive: Whether those of all namespaces below are meant, too.
+            max_in_flight: Most calls that are under way at once; None for what the policy allows.
+
+        Returns:
+            The tables that were changed.
+
+        Raises:
+            LanceNamespaceError: The first error of a table, after all others were seen to.
+
+        Cost: a listing, a describe of each table, and a commit for each one that is changed.
+        """
+        workers = self._workers(max_in_flight)
+        changed: list[TableId] = []
+        errors: list[LanceNamespaceError] = []
+        seen = 0
+
+        async def protect(id: TableId) -> None:
+            try:
+                if await self._backend.protect_table(await self._backend.describe_table(id)):
+                    changed.append(id)
+            except TableNotFoundError:
+                # It is gone by now.
+                return
+            except LanceNamespaceError as e:
+                errors.append(e)
+
+        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                seen += len(group)
+                await each(protect, group, max_in_flight=workers)
+        raise_first(errors, seen)
+        return sorted(changed)
+
     async def iter_namespaces(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[NamespaceId, None]:
@@ -112,13 +161,20 @@ class ManyTables(Session):
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[Sequence[TableId], None]:
         """What `iter_tables` gives, in the groups it arrives in."""
-        return self._tree(namespace).tables(recursive=recursive)
+        return self._in_loop(self._tree(namespace).tables(recursive=recursive))
 
     def namespace_groups(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[Sequence[NamespaceId], None]:
         """What `iter_namespaces` gives, in the groups it arrives in."""
-        return self._tree(namespace).namespaces(recursive=recursive)
+        return self._in_loop(self._tree(namespace).namespaces(recursive=recursive))
+
+    async def _in_loop(self, groups: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """The groups, once it is known that this is the event loop of the namespace."""
+        self._check_loop()
+        async with aclosing(groups):
+            async for group in groups:
+                yield group
 
     async def exists(self, id: Iterable[str]) -> bool:
         """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId.

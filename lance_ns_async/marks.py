@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-_RESERVED, _HIDDEN = ".lance-reserved", ".lance-deregistered"
+_RESERVED, HIDDEN = ".lance-reserved", ".lance-deregistered"
 """The files by which they know that a name is taken, and that it is hidden."""
 
 
@@ -21,14 +21,15 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
 
     session: Any = LanceFileSession(location, storage_options=dict(options or {}) or None)
     found = set(session.list())
-    if found <= {_RESERVED, _HIDDEN} and (_HIDDEN in found or not location.endswith(".lance")):
+    if found <= {_RESERVED, HIDDEN} and (HIDDEN in found or not location.endswith(".lance")):
         for mark in sorted(found, reverse=True):
             session.delete_file(mark)
-    if (path := local_path(location)) is not None:
-        for folder in (os.path.join(path, "data"), path):
-            # It may hold what others are about to write.
-            with suppress(OSError):
-                os.rmdir(folder)
+    _remove_empty_folders(location)
+
+
+def is_only_declared(path: str) -> bool:
+    """Returns whether a local folder has the marks of a table, and nothing that was written to it. Blocks."""
+    return set(os.listdir(path)) <= {_RESERVED, HIDDEN, "data"} and not _has_files(os.path.join(path, "data"))
 
 
 def clear(location: str, options: Mapping[str, str] | None) -> bool:
@@ -40,11 +41,25 @@ def clear(location: str, options: Mapping[str, str] | None) -> bool:
 
     session: Any = LanceFileSession(location, storage_options=dict(options or {}) or None)
     found = set(session.list())
-    if _HIDDEN not in found or any(it not in (_RESERVED, _HIDDEN) and not it.startswith("data/.tmp") for it in found):
+    if HIDDEN not in found or any(it not in (_RESERVED, HIDDEN) and not it.startswith("data/.tmp") for it in found):
         return False
     for path in sorted(found, reverse=True):
         session.delete_file(path)
+    # For pylance, a folder is a table at the root, even one with nothing in it.
+    _remove_empty_folders(location)
     return True
+
+
+def _has_files(path: str) -> bool:
+    return os.path.isdir(path) and bool(os.listdir(path))
+
+
+def _remove_empty_folders(location: str) -> None:
+    if (path := local_path(location)) is not None:
+        for folder in (os.path.join(path, "data"), path):
+            # It may hold what others are about to write.
+            with suppress(OSError):
+                os.rmdir(folder)
 
 
 def local_path(location: str) -> str | None:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from lance_namespace import DeclareTableResponse, DescribeTableResponse, TableVersion
+from lance_namespace import TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from lance_ns_async.arrow_json import json_schema
 from lance_ns_async.backends.base import Capabilities, Version
 from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage import Details
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def coerced(model: type[M], request: object) -> M:
         # What a model within the request refuses is told without the field that holds it.
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
         raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
+    except RecursionError:
+        raise InvalidInputError(f"{model.__name__}: it is nested too deeply; write it with fewer parts") from None
     except TypeError as e:
         # The generated code takes lists and dicts for granted.
         raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None

@@ -118,6 +118,11 @@ class Table:
     """The current version, where the catalog itself manages versions."""
     schema: pa.Schema | None = None
     """The columns as the catalog keeps them; None where it keeps none."""
+    registration: str | None = field(default=None, compare=False)
+    """Identity of the registration: another one after the name was removed and declared again.
+
+    None where nothing tells them apart. Not compared, for not every listing has it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lance_namespace import (
@@ -11,9 +12,7 @@ from lance_namespace import (
     CountTableRowsRequest,
     CountTableRowsResponse,
     CreateEmptyTableRequest,
-    CreateEmptyTableResponse,
     CreateTableRequest,
-    CreateTableResponse,
     DeleteFromTableRequest,
     DeleteFromTableResponse,
     ExplainTableQueryPlanRequest,
@@ -30,12 +29,15 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, U
 
 from lance_ns_async import messages
 from lance_ns_async.bulk import Progress
+from lance_ns_async.concurrency import in_slices
 from lance_ns_async.locating import located
 from lance_ns_async.messages import Fields
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.storage import Snapshot
-from lance_ns_async.tables import arrow, creating, reading, searching, writing
+from lance_ns_async.tables import arrow, creating, meanwhile, reading, searching, writing
 from lance_ns_async.tables.creating import Content, Made
+from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.open_many import Opened, open_many
 from lance_ns_async.threads import aside, in_thread
 from lance_ns_async.unserved import Unserved
@@ -115,11 +117,14 @@ class DataOperations(TableUpkeep, Unserved):
         request = messages.coerced(MergeInsertIntoTableRequest, request)
         id = self._table(request.id)
         timeout = writing.check_merge(request)
+        await self._check(writing.merge_texts(request))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            counts, version = await self._on_table(
+            table, (counts, version, made) = await self._on_table(
                 id, lambda table: writing.merge(self._opener, table, request, rows, timeout)
             )
+            if made is not None:
+                await creating.confirm(self._backend, table, made)
         return MergeInsertIntoTableResponse(
             num_updated_rows=counts["num_updated_rows"],
             num_inserted_rows=counts["num_inserted_rows"],
@@ -136,6 +141,9 @@ class DataOperations(TableUpkeep, Unserved):
                 "Not supported: properties in update_table (catalogs keep them, not the table); "
                 "register_table with mode Overwrite changes them"
             )
+        await self._check(
+            Texts({"predicate": request.predicate}, {f"updates: {name}": sql for name, sql in new.items()})
+        )
         snapshot = Snapshot(branch=request.branch)
         count, version = await self._change(
             request.id, lambda it, _: writing.update(it, new, request.predicate), snapshot
@@ -145,6 +153,7 @@ class DataOperations(TableUpkeep, Unserved):
     async def delete_from_table(self, request: DeleteFromTableRequest | Fields) -> DeleteFromTableResponse:
         """Deletes the rows that fit the predicate; old versions keep them."""
         request = messages.coerced(DeleteFromTableRequest, request)
+        await self._check(Texts({"predicate": request.predicate}))
         snapshot = Snapshot(branch=request.branch)
         version = await self._change(request.id, lambda it, _: writing.delete(it, request.predicate), snapshot)
         return DeleteFromTableResponse(version=version)
@@ -152,6 +161,7 @@ class DataOperations(TableUpkeep, Unserved):
     async def count_table_rows(self, request: CountTableRowsRequest | Fields) -> CountTableRowsResponse:
         """How many rows there are, or how many that fit the predicate."""
         request = messages.coerced(CountTableRowsRequest, request)
+        await self._check(Texts({"predicate": request.predicate}))
         snapshot = Snapshot(request.version, branch=request.branch)
         count = await self._read(request.id, lambda it, _: reading.count(it, request.predicate), snapshot)
         return CountTableRowsResponse(count=count)
@@ -164,6 +174,7 @@ class DataOperations(TableUpkeep, Unserved):
         """
         request = messages.coerced(QueryTableRequest, request)
         searching.check(request)
+        await self._check(searching.texts(request))
         snapshot = Snapshot(request.version, branch=request.branch)
         return QueryTableResponse(data=await self._read(request.id, lambda it, _: reading.query(it, request), snapshot))
 
@@ -172,6 +183,7 @@ class DataOperations(TableUpkeep, Unserved):
         request = messages.coerced(ExplainTableQueryPlanRequest, request)
         query, verbose = request.query, bool(request.verbose)
         searching.check(query)
+        await self._check(searching.texts(query))
         id, branch = (_agreed(request, query, field) for field in ("id", "branch"))
         snapshot = Snapshot(query.version, branch=branch)
         return await self._read(id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
@@ -180,6 +192,7 @@ class DataOperations(TableUpkeep, Unserved):
         """How a query was run, and what each step took; runs it."""
         request = messages.coerced(AnalyzeTableQueryPlanRequest, request)
         searching.check(request)
+        await self._check(searching.texts(request))
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: reading.analyze(it, request), snapshot)
 
@@ -210,8 +223,8 @@ class DataOperations(TableUpkeep, Unserved):
         Costs an open each, and a call each, or what `describe_tables` costs where the catalog has no credentials to
         give. The limits are those of `describe_tables`.
         """
-        checked = list(map(self._table, ids))
         with self._within(timeout):
+            checked = await in_slices(self._table, ids)
             return await open_many(
                 self._backend, self._opener, checked, max_in_flight=self._workers(max_in_flight), progress=progress
             )
@@ -248,12 +261,17 @@ class DataOperations(TableUpkeep, Unserved):
         return await make(self._backend, self._opener, id, content)
 
     async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
-        return await self._on_table(id, lambda table: writing.insert(self._opener, table, branch, rows, mode))
+        work = partial(writing.insert, self._opener, branch=branch, data=rows, mode=mode)
+        table, (dataset, made) = await self._on_table(id, work)
+        if made is not None:
+            await creating.confirm(self._backend, table, made)
+        return dataset
 
-    async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> T:
-        """What `work` gives, which writes to a table that may have no version yet."""
+    async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:
+        """The table, and what `work` gives, which writes to it though it may have no version yet."""
         table = await located(self._backend, id)
-        return await in_thread(table, lambda: work(table), changes=True, reads=True)
+        async with meanwhile.explained(self._backend, table):
+            return table, await in_thread(table, lambda: work(table), changes=True, reads=True)
 
 
 def _agreed(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial, wraps
@@ -18,7 +18,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
-from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened
+from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
 from lance_ns_async.hedging import hedged
 from lance_ns_async.model import Id
 from lance_ns_async.observing import Call, Observer, Observers
@@ -31,11 +31,13 @@ log = logging.getLogger(__name__)
 _LASTING = ("circuit", "untrusted")
 """Failures of a server that is not available, and will not be soon: none of these calls is sent again."""
 
-_LONGEST_CODE = 100
-"""How many characters of what a server calls a failure are logged and traced."""
+_LONGEST_NOTE = 400
 
 _UNDO_SECONDS = 30.0
-"""How long putting right what failed may take, beyond the operation's own time."""
+"""How long the calls of a rollback may take together, beyond the operation's own time."""
+
+_UNDO_GRACE = 10.0
+"""Seconds after that before a rollback that still goes on is cancelled, and again before nobody waits for it."""
 
 _deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
 
@@ -100,6 +102,32 @@ def deadline(seconds: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
+@asynccontextmanager
+async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Runs `undo` if the block ends by any exception, cancellations and interrupts included, and raises that one.
+
+    `undo` is given the exception, and adds notes to it about what it could not undo. It has time of its own, beyond
+    the operation's, but a bounded one; whoever cancels it meanwhile waits for its end. What it raises itself becomes
+    a note, too.
+    """
+    try:
+        yield
+    except GeneratorExit:
+        # The coroutine is thrown away: nothing can be awaited in it any more.
+        raise
+    except BaseException as error:  # a panic of Lance, an interrupt or a lack of memory leave as much behind
+        try:
+            await undoing(undo)(error)
+        except asyncio.CancelledError:
+            if not isinstance(error, asyncio.CancelledError):
+                raise
+        except Exception as e:  # it must not take the place of what went wrong at first
+            error.add_note(
+                f"and to undo what was begun failed ({type(e).__name__}: {shortened(str(e), _LONGEST_NOTE)})"
+            )
+        raise
+
+
 def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Gives what puts a failure right some time of its own; whoever cancels it meanwhile waits for its end."""
 
@@ -112,15 +140,23 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
         finally:
             _deadline.reset(token)
         cancelled: asyncio.CancelledError | None = None
+        until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
         # The scope keeps anyio's cancellations away, which would come again and again, and the task asyncio's.
         with anyio.CancelScope(shield=True):
             while not task.done():
                 try:
-                    await asyncio.wait([task])
+                    await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
                 except asyncio.CancelledError as e:
                     cancelled = e
+                if not task.done() and monotonic() >= until:
+                    if ends:
+                        raise ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+                    task.cancel()
+                    until, ends = until + _UNDO_GRACE, True
         if cancelled is not None:
             raise cancelled
+        if task.cancelled():
+            raise ServiceUnavailableError("Service unavailable: undoing what failed took too long")
         return task.result()
 
     return lasting
@@ -198,7 +234,7 @@ class Caller:
             told, became = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
-            told, became = shortened(str(failure.codes[0]), _LONGEST_CODE), self._became(failure, subject, operation)
+            told, became = str(failure.codes[0]), self._became(failure, subject, operation)
             # Those who are throttled, or lost a race, are to wait.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
                 failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
@@ -289,6 +325,6 @@ class Caller:
 
     def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s %s: %s in %.1f ms, attempt %d", operation, subject, outcome, seconds * 1e3, attempt)
+            log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
         if self._observers.all:
             self._observers.tell(Call(operation, subject, attempt, seconds, outcome, hedge))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from asyncio import CancelledError
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
 
 from lance_ns_async import derived
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.policy import undoing
+from lance_ns_async.policy import rollback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,15 +35,11 @@ async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, 
         old = await backend.describe_namespace(id)
     except NamespaceNotFoundError:
         return await backend.create_namespace(id, properties)
-    try:
+    async with rollback(partial(_make_again, backend, id, old)):
         await backend.drop_namespace(id, cascade=False)
         return await backend.create_namespace(id, properties)
-    except (LanceNamespaceError, CancelledError) as e:
-        await _make_again(backend, id, old, e)
-        raise
 
 
-@undoing
 async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str], error: BaseException) -> None:
     try:
         await backend.describe_namespace(id)
@@ -51,47 +52,58 @@ async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str],
         error.add_note(_left(e, f"namespace {id} had the properties {_shown(old)}"))
 
 
-async def registration(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
+def is_same(one: Table, other: Table) -> bool:
+    """Returns whether two descriptions of a name are of one registration, as far as the catalog tells."""
+    if one.location.rstrip("/") != other.location.rstrip("/"):
+        return False
+    if one.registration is not None and other.registration is not None:
+        return one.registration == other.registration
+    return has(other, one.properties or {})
+
+
+async def register(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
     """Registers a table in the place of the one that is there, if any; data stays where it is."""
     backend.check_declaration(id, location, properties)
     try:
         old = await backend.describe_table(id)
     except TableNotFoundError:
         return await backend.declare_table(id, location, properties)
-    return await registered(backend, old, location, properties)
+    return await replace(backend, old, location, properties)
 
 
-async def registered(
+async def replace(
     backend: Backend, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
 ) -> Table:
-    """Takes one registration for another, of the same table id."""
-    try:
-        await backend.deregister_table(old.id)
-        return await backend.declare_table(old.id, location, properties, schema)
-    except TableNotFoundError:
-        # Somebody else has removed it.
-        raise
-    except (LanceNamespaceError, CancelledError) as e:
-        await put_back(backend, old, e, instead=(location, properties))
-        raise
+    """Replaces a registration by another one of the same table id.
+
+    Who looks meanwhile finds the old one or the new one, and so does everybody after a kill: where the catalog has no
+    call for it, a note of the new one is there meanwhile.
+
+    Raises:
+        TableNotFoundError: Somebody else has removed it meanwhile.
+        ConcurrentModificationError: Somebody else has taken its place meanwhile.
+        UnsupportedOperationError: The catalog gives a registered table no other location, as Nessie.
+
+    Cost: one or two calls, or four where the catalog has no call for it.
+    """
+    return await backend.replace_table(old, location, properties, schema)
 
 
-@undoing
-async def put_back(
-    backend: Backend, old: Table, error: BaseException, *, instead: tuple[str, Mapping[str, str]]
-) -> None:
-    """Registers a table as it was, unless it is there, or somebody else is in its place by now.
+async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str]], error: BaseException) -> None:
+    """Puts a registration back that `new`, its location and properties, have taken the place of.
 
-    `instead` is the location and the properties of what we put there, if we did. Where it fails the error says how
-    the table was.
+    Where somebody else has changed it meanwhile, or removed it, it stays as it is. The error is told what could not be
+    put back.
     """
     try:
         there = await _there(backend, old.id)
-        if there is not None:
-            if _same(there, old) or not _is(there, *instead):
-                return
-            await backend.deregister_table(old.id)
-        await backend.declare_table(old.id, old.location, old.properties or {}, old.schema)
+        if there is None or _same(there, old) or not _is(there, *new):
+            return
+        if backend.capabilities.replaces and there.registration != old.registration:
+            return
+        await backend.replace_table(there, old.location, old.properties or {}, old.schema)
+    except (TableNotFoundError, ConcurrentModificationError):
+        return
     except LanceNamespaceError as e:
         error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {_shown(old.properties or {})}"))
 
@@ -111,9 +123,14 @@ def _same(one: Table, other: Table) -> bool:
 
 
 def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
-    """Whether it is registered so; catalogs keep entries of their own beside what they are given."""
+    """Whether it is registered so."""
+    return table.location == location and has(table, properties)
+
+
+def has(table: Table, properties: Mapping[str, str]) -> bool:
+    """Returns whether a table is registered with these properties, whatever else its catalog adds."""
     kept = table.properties or {}
-    return table.location == location and all(kept.get(key) == value for key, value in properties.items())
+    return all(kept.get(key) == value for key, value in properties.items())
 
 
 def _left(error: LanceNamespaceError, before: str) -> str:

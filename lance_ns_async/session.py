@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from types import TracebackType
 from typing import NoReturn, Self
@@ -14,6 +15,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import messages, registry
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import one_line_errors
 from lance_ns_async.listing import Lister
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.observing import Observer
@@ -32,6 +34,8 @@ class Session:
         self._caller = caller
         self._namespace_id = namespace_id
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that it was first used in, to which its connections and locks belong; None before that."""
 
     @classmethod
     def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
@@ -57,6 +61,7 @@ class Session:
         raise TypeError(f"{type(self).__name__}: it lives in one event loop and has no pickle; pickle a Namespace")
 
     async def __aenter__(self) -> Self:
+        self._check_loop()
         return self
 
     async def __aexit__(
@@ -65,7 +70,11 @@ class Session:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Gives back connections and threads; may be called twice."""
+        """Gives back connections and threads; may be called twice.
+
+        Raises InvalidInputError in another event loop than the one it was used in, where connections cannot be closed.
+        """
+        self._check_loop()
         self._closed = True
         await self._backend.aclose()
 
@@ -80,11 +89,25 @@ class Session:
         if seconds is not None and not seconds > 0:
             raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
         self._check_open()
-        return deadline(seconds)
+        self._check_loop()
+        return _bounded(seconds)
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+
+    def _check_loop(self) -> None:
+        """Raises InvalidInputError in another event loop than the one it was first used in."""
+        running = asyncio.get_running_loop()
+        if self._loop is running:
+            return
+        if self._loop is not None:
+            ended = ", which has ended" if self._loop.is_closed() else ""
+            raise InvalidInputError(
+                f"namespace {self._namespace_id}: it was first used in another event loop{ended}; connect, use and "
+                "close an AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
+            )
+        self._loop = running
 
     def _lister(self) -> Lister:
         return Lister(self._backend, max_in_flight=self._workers(None))
@@ -104,6 +127,12 @@ class Session:
 
     def _table(self, names: Iterable[str] | None) -> TableId:
         return messages.table_id(names, self._backend.capabilities)
+
+
+@contextmanager
+def _bounded(seconds: float | None) -> Iterator[None]:
+    with one_line_errors(), deadline(seconds):
+        yield
 
 
 def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:

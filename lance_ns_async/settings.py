@@ -210,6 +210,8 @@ class HttpSettings(Settings):
     """A bearer token, sent on every call."""
     connect_timeout: Millis = Field(default=10.0, gt=0)
     read_timeout: Millis = Field(default=30.0, gt=0)
+    keep_alive: Seconds = Field(default=15.0, gt=0)
+    """How long an idle connection is used again."""
     header: Mapping[HeaderName, HeaderValue] = {}
     """`header.*` properties: HTTP headers sent on every call."""
     ca_bundle: str | None = None

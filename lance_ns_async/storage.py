@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ from lance_namespace.errors import (
     InvalidTableStateError,
     TableBranchNotFoundError,
     TableNotFoundError,
+    TableVersionNotFoundError,
 )
 
 from lance_ns_async import marks
+from lance_ns_async.backends import locations
 from lance_ns_async.concurrency import each
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
@@ -72,11 +75,18 @@ def told(dataset: LanceDataset) -> Details:
 
 
 async def is_only_declared(table: Table) -> bool:
-    """Whether nothing was written to the table yet; costs one open."""
-    try:
-        await in_thread(table, lambda: opened(table))
-    except TableNotFoundError:
-        return True
+    """Whether nothing was written to the table yet; costs one open, or two while somebody drops a table there."""
+    for last in (False, True):
+        try:
+            await in_thread(table, lambda: opened(table))
+        except TableNotFoundError:
+            return True
+        except TableVersionNotFoundError:
+            # It was deleted between listing and reading it.
+            if last:
+                raise
+        else:
+            break
     return False
 
 
@@ -92,23 +102,52 @@ async def written(tables: Sequence[Table]) -> Sequence[Table]:
     return [table for table in tables if table.id not in declared]
 
 
+CREDENTIALS = {
+    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    "s3": (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    ),
+}
+"""By scheme, the variables of the environment by one of which Lance reaches a storage without being told more."""
+
+
+def is_at_hand(table: Table) -> bool:
+    """Whether its storage can be looked at: it is local, or it was told how to reach it, or the environment tells.
+
+    Else Lance would ask the machine it runs on, which takes seconds where there is no answer.
+    """
+    scheme, remote, _ = table.location.partition("://")
+    if table.storage_options or not remote or scheme == "file":
+        return True
+    return any(os.environ.get(name) for name in CREDENTIALS.get(scheme, ()))
+
+
 async def check_alone(table: Table) -> None:
-    """Raises InvalidTableStateError where other datasets lie under the table's location; costs a listing of it."""
-    if found := await in_thread(table, lambda: neighbours(table)):
+    """Raises InvalidTableStateError where a drop could delete more than the table.
+
+    That is where its location is no safe place, see `locations.check_deletable`, where other datasets lie under it, or
+    where it holds a dataset and files that are none of Lance's: so the folder of a namespace is never deleted.
+
+    Cost: a listing of the location.
+    """
+    locations.check_deletable(table)
+    found, strange = await in_thread(table, lambda: neighbours(table))
+    if strange:
+        raise InvalidTableStateError(
+            f"Invalid table state: {table.id} (drop_table would delete {len(strange)} folders or files under its "
+            f"location {table.location} that are no part of a Lance table, such as {strange[0]!r}; deregister it, or "
+            "move those first)"
+        )
+    if found:
         raise InvalidTableStateError(
             f"Invalid table state: {table.id} (drop_table would delete {len(found)} other tables that lie under its "
             f"location {table.location}, such as {found[0]}; deregister it, and move or drop those first)"
         )
-
-
-async def drop(table: Table) -> None:
-    """Deletes everything under the table's location; a location without a dataset counts as dropped."""
-    try:
-        await in_thread(table, lambda: delete(table), changes=True)
-    except InvalidTableStateError:
-        # A catalog's own files may lie where nothing was ever written by Lance.
-        if not await is_only_declared(table):
-            raise
 
 
 async def tidy(table: Table) -> None:
@@ -116,36 +155,50 @@ async def tidy(table: Table) -> None:
     await in_thread(table, lambda: marks.remove(table.location, table.storage_options), changes=True)
 
 
-async def clear(table: Table) -> None:
-    """Deletes the data files of a table that has no version, and so holds none of them; costs a listing."""
+async def data_files(table: Table) -> Sequence[str]:
+    """Returns the data files at a table's location, whether or not a version holds them. Cost: a listing."""
+    from lance.file import LanceFileSession
+
+    def work() -> Sequence[str]:
+        session = LanceFileSession(table.location, storage_options=options(table))
+        return [path for path in session.list() if path.startswith("data/")]
+
+    return await in_thread(table, work)
+
+
+async def remove_files(table: Table, paths: Sequence[str]) -> None:
+    """Deletes files at a table's location that no version holds."""
     from lance.file import LanceFileSession
 
     def work() -> None:
         session = LanceFileSession(table.location, storage_options=options(table))
-        for path in session.list():
-            if path.startswith("data/"):
-                session.delete_file(path)
+        for path in paths:
+            session.delete_file(path)
 
-    await in_thread(table, work, changes=True)
+    if paths:
+        await in_thread(table, work, changes=True)
 
 
-def neighbours(table: Table) -> Sequence[str]:
-    """Where other datasets lie under the table's location; blocks: for `in_thread`."""
+_OWN = ("data", "metadata", "tree")
+"""What lies in a table's folder, beside names that begin with a dot or an underscore; `metadata` is the catalog's."""
+
+
+def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns where other datasets lie under the table's location, and what else there is that is none of Lance's.
+
+    The second only where the location itself holds a dataset: else a drop leaves it. Blocks: for `in_thread`.
+    """
     from lance.file import LanceFileSession
 
     files = LanceFileSession(table.location, storage_options=options(table)).list()
+    tops = {path.partition("/")[0] for path in files}
+    strange = {name for name in tops if name not in _OWN and not name.startswith((".", "_"))}
     found = {path.partition("/_versions/")[0] for path in files if "/_versions/" in path}
     if any(place.startswith("tree/") for place in found):
         # There a dataset keeps its branches.
         found -= {f"tree/{branch}" for branch in opened(table).branches.list()}
-    return sorted(found)
-
-
-def delete(table: Table) -> None:
-    """Deletes everything under the table's location; blocks: for `in_thread`."""
-    import lance
-
-    lance.LanceDataset.drop(table.location, storage_options=options(table), ignore_not_found=True)
+    strange -= {place.partition("/")[0] for place in found}
+    return sorted(found), sorted(strange) if "_versions" in tops else []
 
 
 def options(table: Table) -> dict[str, str] | None:

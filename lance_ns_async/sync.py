@@ -282,6 +282,12 @@ class Namespace(SyncDataOperations):
         """See `AsyncNamespace.iter_tables`."""
         return self._flat(lambda client: client.table_groups(namespace, recursive=recursive))
 
+    def protect_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
+    ) -> Sequence[TableId]:
+        """See `AsyncNamespace.protect_tables`."""
+        return self._call(AsyncNamespace.protect_tables, namespace, recursive=recursive, max_in_flight=max_in_flight)
+
     def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
         """See `AsyncNamespace.iter_namespaces`."""
         return self._flat(lambda client: client.namespace_groups(namespace, recursive=recursive))

@@ -17,13 +17,11 @@ from lance_namespace import (
     CountTableRowsRequest,
     CountTableRowsResponse,
     CreateEmptyTableRequest,
-    CreateEmptyTableResponse,
     CreateTableBranchRequest,
     CreateTableBranchResponse,
     CreateTableIndexRequest,
     CreateTableIndexResponse,
     CreateTableRequest,
-    CreateTableResponse,
     CreateTableScalarIndexResponse,
     CreateTableTagRequest,
     CreateTableTagResponse,
@@ -71,6 +69,7 @@ from lance_ns_async.bulk import Progress
 from lance_ns_async.explaining import documented
 from lance_ns_async.messages import Fields
 from lance_ns_async.operations import DataOperations
+from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:

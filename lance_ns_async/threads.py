@@ -7,19 +7,20 @@ ends itself: what writes rows does so before each batch of them, and what makes 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from time import monotonic
 from typing import Literal, TypeVar, get_args
 
 import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
+from lance_ns_async.backends.locations import check_writable
+from lance_ns_async.ending import before_waiting, native_call
 from lance_ns_async.errors import shortened
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
@@ -35,10 +36,6 @@ THREADS = 16
 
 TIME_TO_END = 1.0
 """Seconds that work which reads rows has to end once it is given up, before whoever waited for it goes on."""
-
-LAST_WORDS = 10.0
-"""Seconds for which the end of the process waits for work that reads rows from Python."""
-
 
 _LONGEST = 400
 
@@ -91,6 +88,36 @@ class Work:
         self._over.wait(seconds)
 
 
+_unfinished: set[Work] = set()
+"""What is under way in threads for data, given up or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the threads for data of this process are doing."""
+
+    running: int
+    """Operations under way that somebody waits for."""
+    given_up: int
+    """Operations under way that nobody waits for any more."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next operation would wait, perhaps for ever.
+
+        Either all threads are taken, or as many operations as this machine has processors were given up and go on:
+        Lance computes in about so many threads of its own, and those may be all that it has.
+        """
+        return self.running + self.given_up >= THREADS or self.given_up >= min(os.cpu_count() or 1, THREADS)
+
+
+def load() -> Load:
+    """Returns what the threads for data are doing; writes of rows, which have other threads, are left out."""
+    works = _unfinished.copy()
+    given_up = sum(work.given_up.is_set() for work in works)
+    return Load(len(works) - given_up, given_up)
+
+
 _calling: set[Work] = set()
 """What calls Python back from threads that Python does not know: fatal, once the interpreter ends."""
 
@@ -105,20 +132,19 @@ def under_way() -> Work:
     return _work.get(Work())
 
 
-@atexit.register
-def _end_all() -> None:
-    """At the end of the process, has what calls Python back end before Python does."""
-    until = monotonic() + LAST_WORDS
-    _last.extend(_calling)
+@before_waiting
+def _give_up_all() -> None:
+    """At the end of the process, has what reads rows from Python end at its next batch."""
+    # A copy: what ends meanwhile leaves the set.
+    _last.extend(_calling.copy())
     for work in _last:
         work.given_up.set()
-    for work in _last:
-        work.wait(max(0.0, until - monotonic()))
 
 
 if hasattr(os, "register_at_fork"):
     # Its threads are the parent's.
     os.register_at_fork(after_in_child=_calling.clear)
+    os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, reads: bool = False) -> T:
@@ -128,6 +154,13 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
     `reads` rows from Python has threads of its own, as whoever gives the rows may want others for that; and the time
     begins anew with each batch, and does not count while one is waited for.
     """
+    if not reads and (lost := load().given_up) >= THREADS:
+        raise ServiceUnavailableError(
+            f"Service unavailable: {table.id} ({lost} operations on data that were given up still run, and no more are "
+            "begun beside them; nothing was done; try again later, or start this process anew)"
+        )
+    if changes:
+        check_writable(table)
     left = remaining()
     seconds = PATIENCE if left is None else left
     mine = Work()
@@ -139,7 +172,7 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
             if reads:
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
             return await anyio.to_thread.run_sync(
-                lambda: _done(mine, table, work), abandon_on_cancel=True, limiter=limiter
+                lambda: _done(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
             )
     except TimeoutError as e:
         raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
@@ -173,10 +206,12 @@ def _late(work: Work, table: Table, left: float | None, *, changes: bool) -> str
     return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
 
 
-def _done(mine: Work, table: Table, work: Callable[[], T]) -> T:
+def _done(mine: Work, table: Table, work: Callable[[], T], *, counts: bool) -> T:
     mine.began = True
+    if counts:
+        _unfinished.add(mine)
     try:
-        with translated(table):
+        with native_call(str(table.id)), translated(table):
             return work()
     except LanceNamespaceError:
         if mine.unread is None:
@@ -186,6 +221,7 @@ def _done(mine: Work, table: Table, work: Callable[[], T]) -> T:
         told = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
         raise InvalidInputError(f"data: the rows for {table.id} could not be read ({told})") from mine.unread
     finally:
+        _unfinished.discard(mine)
         mine.end()
 
 
@@ -193,9 +229,14 @@ async def aside(work: Callable[[], T]) -> T:
     """What blocking work that asks no storage gives, within the operation's time."""
     try:
         async with asyncio.timeout(remaining()):
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter("aside"))
+            return await anyio.to_thread.run_sync(_aside, work, abandon_on_cancel=True, limiter=_limiter("aside"))
     except TimeoutError as e:
         raise ServiceUnavailableError("Service unavailable: the data did not come within the operation's time") from e
+
+
+def _aside(work: Callable[[], T]) -> T:
+    with native_call("data in memory"):
+        return work()
 
 
 Kind = Literal["data", "writing", "waiting", "aside"]

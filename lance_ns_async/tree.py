@@ -11,7 +11,7 @@ from typing import Literal
 from lance_namespace.errors import NamespaceNotFoundError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.concurrency import each
+from lance_ns_async.concurrency import each, in_slices
 from lance_ns_async.listing import Lister
 from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.paging import check_limit, decode_token, encode_token, endless, foreign_token, keep_all, take
@@ -58,7 +58,11 @@ class Tree:
             await self._backend.describe_namespace(self._start)
         async with aclosing(self._rounds(first, with_tables=True, recursive=recursive)) as rounds:
             async for found in rounds:
-                yield [parent.table(name) for parent, kind, names in found if kind == "tables" for name in names]
+                ids: list[TableId] = []
+                for parent, kind, names in found:
+                    if kind == "tables":
+                        ids += await in_slices(parent.table, names)
+                yield ids
 
     async def namespaces(self, *, recursive: bool) -> AsyncGenerator[Sequence[NamespaceId], None]:
         """The namespaces, parents before their children; holds one round of pages at most."""
@@ -85,7 +89,7 @@ class Tree:
                 while names:
                     wanted = len(names) if limit is None else limit - len(found)
                     tried, names = names[:wanted], names[wanted:]
-                    found += map(parent.table, await keep(parent, tried))
+                    found += await in_slices(parent.table, await keep(parent, tried))
                     if len(found) == limit:
                         return Page(found, encode_token({"after": parent.table(tried[-1])}))
         return Page(found)

@@ -50,6 +50,7 @@ from lance_ns_async.dataset_operations import DatasetOperations, page_of
 from lance_ns_async.messages import Fields
 from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import columns, indexes, reading, refs
+from lance_ns_async.tables.filters import Texts
 
 
 class TableUpkeep(DatasetOperations):
@@ -166,6 +167,7 @@ class TableUpkeep(DatasetOperations):
         """Adds columns that SQL expressions fill. A catalog that keeps columns is not told."""
         request = messages.coerced(AlterTableAddColumnsRequest, request)
         new = columns.additions(request.new_columns)
+        await self._check(Texts(values={f"new_columns: {name}": sql for name, sql in new.items()}))
         snapshot = Snapshot(branch=request.branch)
         return AlterTableAddColumnsResponse(
             version=await self._change(request.id, lambda it, _: columns.add(it, new), snapshot)

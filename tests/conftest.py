@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes tells of the machine, not of the code. The same ones each time, so that a test that fails
@@ -15,3 +16,13 @@ settings.load_profile("steady")
 
 # A shell starts what it puts into the background deaf to interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows the figures that tests recorded, those of tests that passed too."""
+    reports = [it for outcome in ("passed", "failed") for it in terminalreporter.stats.get(outcome, [])]
+    figures = [value for report in reports for key, value in report.user_properties if key == "figures"]
+    if figures:
+        terminalreporter.section("figures")
+    for value in figures:
+        terminalreporter.line(str(value))

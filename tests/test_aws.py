@@ -227,7 +227,7 @@ async def test_an_answer_of_another_form_is_told(answer: Said, error: type[Lance
 
 
 async def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "lance_ns_async")
+    caplog.set_level(logging.DEBUG)
     message = f"No match.\n\nThe Canonical String was\nx-amz-security-token:{SECRETS[1]}"
     body = orjson.dumps({"__type": "InvalidSignatureException", "message": message})
     raised, script = await asked(http(400, body, {"Content-Type": "application/x-amz-json-1.1"}))

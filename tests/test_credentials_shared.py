@@ -11,6 +11,7 @@ import pytest
 from lance_namespace.errors import (
     LanceNamespaceError,
     PermissionDeniedError,
+    TableNotFoundError,
     ThrottlingError,
     UnsupportedOperationError,
 )
@@ -98,6 +99,18 @@ def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
             await shared.renewed(T)
 
     run(check())
+
+
+async def test_that_a_table_is_missing_is_never_told_again() -> None:
+    backend = Answering()
+    shared = SharedCredentials(backend)
+    backend.fail(TableNotFoundError("Table not found: t"))
+    for ask in (shared.renewed(T), shared.describe_table(T, vend=True)):
+        with pytest.raises(TableNotFoundError):
+            await ask
+    # Another process makes it.
+    backend.fail(None)
+    assert (await shared.describe_table(T, vend=True)).id == (await shared.renewed(T)).id == T
 
 
 async def test_so_many_tables_are_remembered_and_those_asked_for_last() -> None:

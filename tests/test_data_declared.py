@@ -6,13 +6,13 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import lance
 import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest
 from lance_namespace.errors import PermissionDeniedError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace
+from tests.fakes.s3 import FakeS3
 
 ROWS = pa.table({"id": [1]})
 
@@ -57,16 +57,14 @@ async def test_what_asks_for_rows_says_why_there_are_none(ns: AsyncNamespace) ->
         await ns.count_table_rows({"id": ["a", "declared"]})
 
 
-async def test_a_drop_that_the_storage_refuses_says_where_the_data_is(
-    ns: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError("LanceError(IO): Generic S3 error: AccessDenied")
-
-    location = str((await ns.describe_table({"id": ["a", "written"]})).location)
-    monkeypatch.setattr(lance.LanceDataset, "drop", refused)
-    with pytest.raises(
-        PermissionDeniedError, match=f"registered; what is left of its data is at {re.escape(location)}$"
-    ):
-        await ns.drop_table({"id": ["a", "written"]})
-    assert not await ns.exists(["a", "written"])
+async def test_a_drop_that_the_storage_refuses_says_where_the_data_is() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
+            await ns.create_namespace({"id": ["a"]})
+            location = (await ns.write(["a", "written"], ROWS)).uri
+            server.fail(403, times=None, match=r"POST /lake\?delete")
+            told = f"it is dropped, and the next drop or declaration deletes what is left at {re.escape(location)}\\)$"
+            with pytest.raises(PermissionDeniedError, match=told):
+                await ns.drop_table({"id": ["a", "written"]})
+            assert not await ns.exists(["a", "written"])

@@ -21,7 +21,6 @@ from lance_namespace import (
     UpdateTableRequest,
 )
 from lance_namespace.errors import (
-    InvalidInputError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
@@ -71,12 +70,12 @@ async def test_such_a_catalog_has_no_branches(managed: AsyncNamespace) -> None:
         await managed.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
 
 
-async def test_such_a_catalogs_tables_are_not_registered_anew(managed: AsyncNamespace) -> None:
+async def test_such_a_table_keeps_its_versions_with_other_properties(managed: AsyncNamespace) -> None:
     await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    with pytest.raises(InvalidInputError, match=r"^table n\$t: its catalog commits its versions, and would forget"):
-        request = CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
-        await managed.create_table(request, stream(ROWS))
-    assert (await managed.describe_table(DescribeTableRequest(id=ID))).version == 1
+    request = CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
+    await managed.create_table(request, stream(ROWS))
+    found = await managed.describe_table(DescribeTableRequest(id=ID))
+    assert found.version == 2 and found.managed_versioning and (found.properties or {})["k"] == "v"
 
 
 async def test_many_writers_of_such_a_table_are_all_served(managed: AsyncNamespace) -> None:

@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Id, Table, TableId
 from lance_ns_async.policy import Caller, Policy
 from tests.fakes.memory import MemoryBackend
 from tests.lake import ROWS, stream
@@ -35,6 +35,9 @@ class Keeping(MemoryBackend):
         super().__init__()
         self._root = root
         self.schemas: list[pa.Schema | None] = []
+
+    async def default_location(self, id: TableId) -> str | None:
+        return str(self._root / id.name)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Any, schema: pa.Schema | None = None
@@ -87,12 +90,28 @@ async def test_what_cannot_be_undone_is_told(tmp_path: Path) -> None:
     assert "of table t is left: its registration at" in note and "Permission denied: t" in note
 
 
-async def test_a_table_that_cannot_be_described_after_it_was_declared_is_not_left(tmp_path: Path) -> None:
+async def test_a_table_that_cannot_be_described_once_after_it_was_declared_is_not_left(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
+
+    def heal(operation: str, _: Id) -> None:
+        if catalog.backend.calls.count(("describe_table", catalog.id)) > 1:
+            catalog.backend.faults.clear()
+
+    catalog.backend.on_call = heal
     with pytest.raises(ServiceUnavailableError):
         await catalog.create()
     assert catalog.backend.tables == {} and not catalog.location.exists()
+
+
+async def test_a_declaration_stays_where_nobody_can_tell_whether_it_was_written_to(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
+    with pytest.raises(ServiceUnavailableError) as raised:
+        await catalog.create()
+    (note,) = raised.value.__notes__
+    assert "table t stays registered at" in note and "deregister_table removes it" in note
+    assert list(catalog.backend.tables) == [catalog.id]
 
 
 async def test_the_catalog_is_told_the_columns(tmp_path: Path) -> None:
@@ -119,6 +138,25 @@ async def test_an_overwrite_that_fails_leaves_the_registration_as_it_was(tmp_pat
         await catalog.create("overwrite", rows=pa.table({"a.b": [1]}), properties={"owner": "you"})
     assert catalog.backend.tables[catalog.id] == before
     assert lance.dataset(catalog.location).to_table() == ROWS
+
+
+class Panic(BaseException):
+    """What Lance's Rust side raises where it fails on itself."""
+
+
+@pytest.mark.parametrize("error", [AttributeError, MemoryError, Panic, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["write_fragments", "commit"])
+async def test_whatever_ends_a_create_neither_table_nor_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], where: str
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error("it ends here")
+
+    catalog = Catalog(tmp_path)
+    monkeypatch.setattr(lance.LanceDataset if where == "commit" else lance.fragment, where, fail)
+    with pytest.raises(error, match="it ends here"):
+        await catalog.create()
+    assert catalog.backend.tables == {} and not any(path.is_file() for path in catalog.location.rglob("*"))
 
 
 async def test_a_first_version_that_is_ours_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,7 @@ def test_the_token_may_come_by_the_environment_and_the_open_network_is_warned_of
 def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
     certificates = Certificates.made(tmp_path)
     (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "token").chmod(0o600)
     files = ("--token-file", str(tmp_path / "token"), "--tls-cert", certificates.client)
     with command(*files) as (server, url):
         assert url.startswith("https://")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import lance_namespace as spec
 import pytest
@@ -186,3 +187,39 @@ async def test_a_body_that_is_sent_wrong_is_refused(body: bytes, caplog: pytest.
         said = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
         assert said.status == 400
     assert [record for record in caplog.records if record.levelno >= logging.ERROR and record.exc_info] == []
+
+
+class Panic(BaseException):
+    """As pylance raises where Rust panics: no Exception."""
+
+
+@dataclass
+class Panicking:
+    """A namespace in which one change takes its time while others panic."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def drop_table(self, request: spec.DropTableRequest) -> spec.DropTableResponse:
+        self.begun.set()
+        await self.go.wait()
+        return spec.DropTableResponse(location="gone")
+
+    async def deregister_table(self, request: spec.DeregisterTableRequest) -> spec.DeregisterTableResponse:
+        raise Panic("secret")
+
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
+        raise Panic("secret")
+
+
+async def test_a_panic_ends_its_request_alone(caplog: pytest.LogCaptureFixture) -> None:
+    namespace = Panicking()
+    async with serving(namespace) as gateway:
+        other = asyncio.create_task(ask(gateway, "POST", "/v1/table/t/drop"))
+        await namespace.begun.wait()
+        for operation in ("deregister", "describe"):
+            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (said.status, said.code) == (500, 18)
+            assert "secret" not in said.json["error"] and said.json["instance"] in caplog.text
+        namespace.go.set()
+        assert (await other).status == 200

@@ -194,12 +194,12 @@ async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> N
 
 async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive) -> None:
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match="its location cannot be written as UTF-8"):
+        with pytest.raises(InvalidInputError, match=r"its location .* cannot be written as UTF-8"):
             await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
     assert server.calls == []
 
 
-@pytest.mark.parametrize("location", ["x/y", "./x", "file:x"])
+@pytest.mark.parametrize("location", ["x/y", "./x"])
 async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, location: str) -> None:
     async with connected(server) as ns:
         with pytest.raises(InvalidInputError, match="relative"):
@@ -208,15 +208,15 @@ async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, loc
 
 
 @pytest.mark.parametrize(
-    "location", ["s3://b//x", "s3://b/x/../y", "/x/./y", "file://host/x", "/x//y/", "file:///x/.", "//x/y"]
+    "location", ["s3://b//x", "s3://b/x/../y", "/x/./y", "file://host/x", "/x//y/", "file:///x/.", "//x/y", "file:x"]
 )
 async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: FakeHive, location: str) -> None:
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"kept as another one|relative"):
+        with pytest.raises(InvalidInputError, match=r"two slashes in a row|among the names|has the host|no whole URI"):
             await ns.declare_table(declare("lake", "d", "t", location=location))
-    async with connected(server, root="s3://b/x/../y") as ns:
-        with pytest.raises(InvalidInputError, match=r"table lake\$d\$t: its location .* kept as another one"):
-            await ns.declare_table(declare("lake", "d", "t"))
+    with pytest.raises(InvalidInputError, match=r"root: it has '\.\.' among the names of its path"):
+        async with connected(server, root="s3://b/x/../y"):
+            pass
     assert server.calls == []
 
 

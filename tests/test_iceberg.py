@@ -35,7 +35,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.observing import Call
-from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
 from tests.fakes.iceberg_catalog import Quirks
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
@@ -280,11 +280,71 @@ async def test_a_declared_table_is_a_lance_table_managed_by_the_storage(tmp_path
         kept = server.metadata(("a",), "t")
         assert declared.location == "s3://bucket/t.lance" and kept is not None
         assert kept["properties"] == {
+            "gc.enabled": "false",
             "k": "v",
             "managed_by": "storage",
             "table_type": "lance",
             "write.metadata.path": "s3://bucket/_meta/a/t",
         }
+
+
+async def gc_enabled(ns: AsyncNamespace, name: str) -> str | None:
+    return ((await ns.describe_table(describe("a", name))).properties or {}).get("gc.enabled")
+
+
+async def test_tables_are_protected_from_other_tools_unless_told_otherwise(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        server.add_namespace(("a",))
+        async with connected(server, root=tmp_path.as_uri()) as ns:
+            await ns.declare_table(DeclareTableRequest(id=["a", "declared"]))
+            await ns.register_table(RegisterTableRequest(id=["a", "registered"], location="s3://bucket/t"))
+            own = DeclareTableRequest(id=["a", "own"], properties={"gc.enabled": "true"})
+            await ns.declare_table(own)
+            names = ("declared", "registered", "own")
+            assert [await gc_enabled(ns, name) for name in names] == ["false", "false", "true"]
+        async with connected(server, root=tmp_path.as_uri(), gc_enabled="true") as ns:
+            await ns.declare_table(DeclareTableRequest(id=["a", "unprotected"]))
+            assert await gc_enabled(ns, "unprotected") is None
+
+
+async def test_a_version_that_the_catalog_commits_protects_its_table(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        server.add_namespace(("a",))
+        server.add_table(("a",), "t", properties=MANAGED, location=f"{tmp_path.as_uri()}/a/t")
+        async with connected(server, root=tmp_path.as_uri()) as ns:
+            assert await gc_enabled(ns, "t") is None
+            await ns.write(["a", "t"], pa.table({"x": [1]}), mode="append")
+            assert await gc_enabled(ns, "t") == "false"
+            await ns.write(["a", "t"], pa.table({"x": [1]}), mode="append")
+        commits = [it.json["updates"] for it in server.requests if it.method == "POST" and "tables/t" in it.path]
+        assert [sum(it["action"] == "set-properties" for it in updates) for updates in commits] == [1, 0]
+
+
+async def test_tables_that_were_registered_before_are_protected_by_a_call() -> None:
+    with FakeIceberg() as server:
+        names = server.add_lance_tables(("a",), 3)
+        server.add_lance_tables(("a", "b"), 1, stem="deep")
+        server.add_table(("a",), "other", properties={})
+        server.add_table(("a",), "own", properties={**LANCE, "gc.enabled": "true"})
+        async with connected(server) as ns:
+            changed = await ns.protect_tables(["a"], recursive=False)
+            assert [str(id) for id in changed] == [f"a${name}" for name in names]
+            assert [str(id) for id in await ns.protect_tables()] == ["a$b$deep0000"]
+            assert await ns.protect_tables() == []
+            assert await gc_enabled(ns, names[0]) == "false"
+            assert await gc_enabled(ns, "own") == "true"
+        other = server.metadata(("a",), "other")
+        assert other is not None and other["properties"] == {}
+
+
+async def test_protecting_goes_on_where_a_table_fails() -> None:
+    with FakeIceberg() as server:
+        names = server.add_lance_tables(("a",), 3)
+        async with connected(server, max_retries="0") as ns:
+            server.fail(403, match=f"POST .*{names[0]}", times=None)
+            with pytest.raises(PermissionDeniedError, match=names[0]):
+                await ns.protect_tables()
+            assert [await gc_enabled(ns, name) for name in names] == [None, "false", "false"]
 
 
 async def test_deregistering_never_purges() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import lance
 import pyarrow as pa
 import pytest
-from lance.namespace import DirectoryNamespace
 from lance_namespace.errors import (
     NamespaceNotEmptyError,
     PermissionDeniedError,
@@ -20,6 +21,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
+from lance_ns_async.backends.journal import Journalled
 from lance_ns_async.model import Id, Table
 from lance_ns_async.policy import Caller
 from tests.fakes.memory import MemoryBackend
@@ -58,6 +60,23 @@ class Stuck(MemoryBackend):
         return AsyncNamespace(self, Caller(Policy(**limits), {}), "memory")
 
 
+class Noting(Journalled, Stuck):
+    """The same for a catalog that changes no registration in place."""
+
+    capabilities = replace(Stuck.capabilities, replaces=False)
+
+    async def _described(self, id: TableId, *, vend: bool) -> Table:
+        return await Stuck.describe_table(self, id, vend=vend)
+
+    async def _declared(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    ) -> Table:
+        return await Stuck.declare_table(self, id, location, properties, schema)
+
+    async def _deregistered(self, id: TableId) -> None:
+        await Stuck.deregister_table(self, id)
+
+
 Replace = Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]
 REPLACED: dict[str, Replace] = {
     "table": lambda ns: ns.register_table(
@@ -76,11 +95,17 @@ def check(backend: Stuck, what: str) -> None:
         assert backend.namespaces[NAMESPACE] in (OLD, NEW)
 
 
-@pytest.mark.parametrize("what", REPLACED)
+CALLS = [
+    *((Stuck, "table", calls) for calls in (1, 2)),
+    *((Noting, "table", calls) for calls in range(1, 6)),
+    *((Stuck, "namespace", calls) for calls in (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("kind", "what", "calls"), CALLS)
 @pytest.mark.parametrize("done", [False, True])
-@pytest.mark.parametrize("calls", [1, 2, 3])
-async def test_whoever_is_cancelled_loses_nothing(what: str, done: bool, calls: int) -> None:
-    backend = Stuck(calls, done=done)
+async def test_whoever_is_cancelled_loses_nothing(kind: type[Stuck], what: str, done: bool, calls: int) -> None:
+    backend = kind(calls, done=done)
     task = asyncio.ensure_future(REPLACED[what](backend.namespace()))
     with anyio.fail_after(30):
         await backend.reached.wait()
@@ -90,31 +115,73 @@ async def test_whoever_is_cancelled_loses_nothing(what: str, done: bool, calls: 
     check(backend, what)
 
 
-@pytest.mark.parametrize(("what", "operation"), [("table", "deregister_table"), ("namespace", "drop_namespace")])
-async def test_whoever_may_not_remove_loses_nothing(what: str, operation: str) -> None:
-    backend = Stuck(-1, done=False)
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("calls", range(1, 6))
+async def test_after_a_kill_the_next_calls_find_the_old_or_the_new(calls: int, done: bool) -> None:
+    backend = Noting(calls, done=done)
+    task = asyncio.ensure_future(REPLACED["table"](backend.namespace()))
+    with anyio.fail_after(30):
+        await backend.reached.wait()
+    # As a process leaves it that is killed here: nothing is undone.
+    kept = dict(backend.tables)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    for end in ("declare", "replace", "deregister"):
+        backend.tables = dict(kept)
+        ns = backend.namespace()
+        found = await ns.describe_table({"id": list(TABLE)})
+        assert (found.location, found.properties) in [("mem://old", OLD), ("mem://new", NEW)]
+        if end == "declare":
+            with pytest.raises(TableAlreadyExistsError):
+                await ns.declare_table({"id": list(TABLE), "location": "mem://other"})
+            again = await ns.describe_table({"id": list(TABLE)})
+            assert (again.location, again.properties) == (found.location, found.properties)
+        elif end == "replace":
+            await REPLACED["table"](ns)
+            assert {id: table.location for id, table in backend.tables.items()} == {TABLE: "mem://new"}
+        else:
+            await ns.deregister_table({"id": list(TABLE)})
+            assert not await ns.exists(TABLE) and backend.tables == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "operation"),
+    [
+        (Stuck, "table", "replace_table"),
+        (Noting, "table", "deregister_table"),
+        (Stuck, "namespace", "drop_namespace"),
+    ],
+)
+async def test_whoever_may_not_remove_loses_nothing(kind: type[Stuck], what: str, operation: str) -> None:
+    backend = kind(-1, done=False)
     backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
     with pytest.raises(PermissionDeniedError):
         await REPLACED[what](backend.namespace())
     check(backend, what)
 
 
-@pytest.mark.parametrize(
-    ("what", "operation", "told"),
-    [
-        ("table", "declare_table", "table a$t was registered at mem://old with {'owner': 'old', 'key': '***'}"),
-        ("namespace", "create_namespace", "namespace a$n had the properties {'owner': 'old', 'key': '***'}"),
-    ],
-)
-async def test_what_can_be_put_back_no_more_is_told_but_for_secrets(what: str, operation: str, told: str) -> None:
+async def test_what_can_be_put_back_no_more_is_told_but_for_secrets() -> None:
     backend = Stuck(-1, done=False)
     backend.namespaces[NAMESPACE] = {**OLD, "key": "hush"}
-    backend.tables[TABLE] = Table(TABLE, "mem://old", {**OLD, "key": "hush"})
-    backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
+    backend.faults["create_namespace", NAMESPACE] = PermissionDeniedError("Permission denied")
     with pytest.raises(PermissionDeniedError) as raised:
-        await REPLACED[what](backend.namespace())
+        await REPLACED["namespace"](backend.namespace())
     (note,) = raised.value.__notes__
-    assert note == f"and what was before could not be put back (Permission denied): {told}"
+    assert note == (
+        "and what was before could not be put back (Permission denied): namespace a$n had the properties "
+        "{'owner': 'old', 'key': '***'}"
+    )
+
+
+async def test_a_table_that_can_be_put_back_no_more_is_found_by_its_note() -> None:
+    backend = Noting(-1, done=False)
+    backend.faults["declare_table", TABLE] = PermissionDeniedError("Permission denied")
+    with pytest.raises(PermissionDeniedError) as raised:
+        await REPLACED["table"](backend.namespace())
+    assert "table a$t was registered at mem://old" in raised.value.__notes__[0]
+    found = await backend.namespace().describe_table({"id": list(TABLE)})
+    assert (found.location, found.properties) == ("mem://new", NEW)
 
 
 @pytest.mark.parametrize("mode", ["register", "namespace"])
@@ -123,22 +190,19 @@ async def test_what_a_directory_does_after_it_was_given_up_is_waited_for(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def late(name: str) -> None:
-        real = getattr(DirectoryNamespace, name)
+    commit = lance.LanceDataset.commit
 
-        def slow(*given: Any) -> Any:
-            begun.set()
-            go_on.wait()
-            return real(*given)
-
-        monkeypatch.setattr(DirectoryNamespace, name, slow)
+    def slow(*given: Any, **how: Any) -> Any:
+        begun.set()
+        go_on.wait()
+        return commit(*given, **how)
 
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace({"id": ["a"], "properties": OLD})
         await ns.create_namespace({"id": ["b"]})
         await ns.write(["b", "t"], ROWS)
         location = (await ns.describe_table({"id": ["b", "t"]})).location
-        late("deregister_table" if mode == "register" else "drop_namespace")
+        monkeypatch.setattr(lance.LanceDataset, "commit", slow)
         if mode == "register":
             request = {"id": ["b", "t"], "location": location, "mode": "Overwrite", "properties": NEW}
             task: asyncio.Future[Any] = asyncio.ensure_future(ns.register_table(request))
@@ -167,24 +231,25 @@ async def test_a_namespace_that_is_not_empty_stays_as_it_is() -> None:
 
 
 async def test_what_somebody_else_has_put_there_meanwhile_stays() -> None:
-    backend, theirs = Stuck(-1, done=False), Table(TABLE, "mem://theirs", {})
+    backend, theirs = Noting(-1, done=False), Table(TABLE, "mem://theirs", {})
 
-    def meddle(operation: str, _: Id) -> None:
-        if operation == "declare_table" and not backend.tables:
-            backend.tables[TABLE] = theirs
+    def meddle(operation: str, id: Id) -> None:
+        if operation == "declare_table" and id == TABLE:
+            backend.tables.setdefault(TABLE, theirs)
 
     backend.on_call = meddle
     with pytest.raises(TableAlreadyExistsError):
         await REPLACED["table"](backend.namespace())
-    assert backend.tables[TABLE] == theirs
+    assert backend.tables == {TABLE: theirs}
 
 
-async def test_what_somebody_else_has_removed_meanwhile_is_not_put_back() -> None:
-    backend = Stuck(-1, done=False)
+@pytest.mark.parametrize(("kind", "operation"), [(Stuck, "replace_table"), (Noting, "deregister_table")])
+async def test_what_somebody_else_has_removed_meanwhile_is_not_put_back(kind: type[Stuck], operation: str) -> None:
+    backend = kind(-1, done=False)
 
-    def meddle(operation: str, _: Id) -> None:
-        if operation == "deregister_table":
-            backend.tables.clear()
+    def meddle(called: str, _: Id) -> None:
+        if called == operation:
+            backend.tables.pop(TABLE, None)
 
     backend.on_call = meddle
     with pytest.raises(TableNotFoundError):
@@ -192,13 +257,13 @@ async def test_what_somebody_else_has_removed_meanwhile_is_not_put_back() -> Non
     assert backend.tables == {}
 
 
+@pytest.mark.parametrize(("kind", "calls"), [*((Stuck, n) for n in (1, 2, 3)), *((Noting, n) for n in range(1, 7))])
 @pytest.mark.parametrize("done", [False, True])
-@pytest.mark.parametrize("calls", range(1, 5))
 async def test_an_overwrite_that_is_cancelled_leaves_the_table_registered(
-    tmp_path: Path, calls: int, done: bool
+    tmp_path: Path, kind: type[Stuck], calls: int, done: bool
 ) -> None:
     """With other columns than the catalog keeps: it is registered anew."""
-    backend = Stuck(calls, done=done)
+    backend = kind(calls, done=done)
     place = str(tmp_path / "t")
     backend.tables[TABLE] = Table(TABLE, place, OLD, schema=ROWS.schema)
     task = asyncio.ensure_future(backend.namespace().write(TABLE, pa.table({"other": [1]}), mode="overwrite"))

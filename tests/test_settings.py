@@ -128,7 +128,14 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     parts = name.split("_")
     seams = [data.draw(st.sampled_from("_-.")) for _ in parts[1:]]
     key = parts[0] + "".join(seam + part for seam, part in zip(seams, parts[1:], strict=True))
-    texts = {"endpoint": URL, "proxy": URL, "oauth2_server_uri": URL, "managed_by": "impl", "adaptive": "false"}
+    texts = {
+        "endpoint": URL,
+        "proxy": URL,
+        "oauth2_server_uri": URL,
+        "managed_by": "impl",
+        "adaptive": "false",
+        "gc_enabled": "true",
+    }
     text = texts.get(name, "1025")
     usual = {} if name == "endpoint" else {"endpoint": URL}
     settings = IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text})

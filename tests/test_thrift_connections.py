@@ -190,7 +190,7 @@ async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) ->
 
     connector = Connector(Route([Address("127.0.0.1", server.port)], 5.0, 1 << 20), silence)
     caller = Caller(QUICK, ERRORS)
-    thrift = ThriftTransport(Pool(connector, 3, stale_after=0.0), caller, lambda name, message: ())
+    thrift = ThriftTransport(Pool(connector, 3, keep_alive=0.0), caller, lambda name, message: ())
     asked = Client(thrift, caller)
     assert [await asked.ask(name) for name in NAMES] == NAMES
     assert server.connections == len(NAMES)

@@ -24,6 +24,7 @@ from lance_namespace.errors import (
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
@@ -44,7 +45,7 @@ async def test_a_declaration_is_an_external_table_of_format_text(dialect: Dialec
         server.add_schema("main", "a")
         async with connected(server) as ns:
             table = await declared(ns, "main", "a", "t", location="s3://bkt/t1.lance", properties={"k": "v"})
-        assert asked(server) == ["POST tables"]
+        assert asked(server) == ["POST tables", "GET tables/main.a.t"]
         assert server.requests[0].headers["Content-Type"] == "application/json"
         assert server.requests[0].json == {
             "name": "t",
@@ -208,7 +209,7 @@ async def test_the_catalog_is_described_and_neither_made_nor_dropped() -> None:
         assert set(asked(server)) == {"GET catalogs/main"}
 
 
-async def test_cascade_forces_and_touches_no_data(tmp_path: Path) -> None:
+async def test_cascade_removes_registrations_and_forces_nothing(tmp_path: Path) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with connected(server, root=str(tmp_path)) as ns:
@@ -218,7 +219,7 @@ async def test_cascade_forces_and_touches_no_data(tmp_path: Path) -> None:
             await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="CASCADE"))
             assert not await ns.exists(NamespaceId(["main", "a"]))
             assert lance.dataset(location).count_rows() == 1
-        assert "DELETE schemas/main.a?force=true" in asked(server)
+        assert asked(server)[-3:] == ["DELETE tables/main.a.t", "DELETE schemas/main.a", "GET schemas/main.a"]
 
 
 @pytest.mark.parametrize("kind", ["MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW"])
@@ -227,7 +228,9 @@ async def test_cascade_refuses_to_take_data_that_the_server_keeps(kind: str) -> 
         server.add_lance_tables("main", "a", 150)
         server.add_table("main", "a", "z", table_type=kind, properties={})
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="z in it is a table whose data the server keeps, and would"):
+            with pytest.raises(
+                InvalidInputError, match=f"it also holds the {kind} table z, whose data the server would delete"
+            ):
                 await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="Cascade"))
             assert await ns.exists(NamespaceId(["main", "a"]))
         assert not any(request.startswith("DELETE") for request in asked(server))
@@ -262,23 +265,121 @@ async def test_a_service_for_delta_tables_alone_says_so() -> None:
                 await described(ns, "main", "a", "t")
 
 
-@pytest.mark.parametrize("duplicate", ["main.a.t", "main.a"])
-async def test_what_was_made_twice_is_told_plainly_and_listed_once(duplicate: str) -> None:
+async def test_a_table_made_twice_is_told_plainly_and_listed_once() -> None:
     with FakeUnity() as server:
         server.add_table("main", "a", "t")
-        server.duplicate(duplicate)
+        server.duplicate("main.a.t")
         async with connected(server, root="s3://b/r") as ns:
-            if duplicate == "main.a.t":
-                assert (await ns.list_tables(ListTablesRequest(id=["main", "a"]))).tables == ["t"]
-                listed = await ns.list_many([["main", "a"]])
-                assert [id.name for tables in listed.tables.values() for id in tables] == ["t"]
-            else:
-                assert (await ns.list_namespaces(ListNamespacesRequest(id=["main"]))).namespaces == ["a"]
+            assert (await ns.list_tables(ListTablesRequest(id=["main", "a"]))).tables == ["t"]
+            listed = await ns.list_many([["main", "a"]])
+            assert [id.name for tables in listed.tables.values() for id in tables] == ["t"]
             for work in (
                 described(ns, "main", "a", "t"),
                 ns.deregister_table(DeregisterTableRequest(id=["main", "a", "t"])),
                 declared(ns, "main", "a", "t"),
                 ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="Cascade")),
             ):
-                with pytest.raises(InternalError, match="holds that name twice, made by two calls at once"):
+                with pytest.raises(InternalError, match="holds that name twice, as two calls of different"):
                     await work
+
+
+async def test_a_schema_made_twice_is_listed_once_and_dropped_twice() -> None:
+    """The server serves one of the two, as seen on Unity Catalog 0.6.0."""
+    with FakeUnity() as server:
+        server.add_schema("main", "a", {"k": "first"})
+        server.duplicate("main.a")
+        async with connected(server) as ns:
+            for properties in ({"k": "first"}, {}):
+                assert (await ns.list_namespaces(ListNamespacesRequest(id=["main"]))).namespaces == ["a"]
+                found = await ns.describe_namespace(DescribeNamespaceRequest(id=["main", "a"]))
+                assert found.properties == properties
+                await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"]))
+            assert not await ns.exists(NamespaceId(["main", "a"]))
+
+
+CASCADE = DropNamespaceRequest(id=["main", "a"], behavior="Cascade")
+
+
+async def test_cascade_keeps_the_files_of_a_managed_volume(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "file").write_text("kept")
+    with FakeUnity() as server:
+        server.add_lance_tables("main", "a", 2)
+        server.add_volume("main", "a", "v", managed=True, location=(tmp_path / "v").as_uri())
+        async with connected(server) as ns:
+            with pytest.raises(
+                InvalidInputError, match="the MANAGED volume v, whose data the server would delete; rem"
+            ):
+                await ns.drop_namespace(CASCADE)
+            assert (await ns.list_tables(ListTablesRequest(id=["main", "a"]))).tables == ["t0000", "t0001"]
+    assert (tmp_path / "v" / "file").read_text() == "kept"
+
+
+async def test_cascade_names_what_would_only_lose_its_registration() -> None:
+    with FakeUnity() as server:
+        server.add_table("main", "a", "t")
+        server.add_table("main", "a", "d", properties={"table_type": "delta"})
+        server.add_volume("main", "a", "v", managed=False)
+        server.add_function("main", "a", "f")
+        server.add_model("main", "a", "m")
+        async with connected(server) as ns:
+            told = "it also holds the EXTERNAL table d, the EXTERNAL volume v, the function f, the model m; remove them"
+            with pytest.raises(InvalidInputError, match=told):
+                await ns.drop_namespace(CASCADE)
+        assert not any(request.startswith("DELETE") for request in asked(server))
+
+
+async def test_a_long_list_of_what_else_there_is_is_cut() -> None:
+    with FakeUnity() as server:
+        for number in range(120):
+            server.add_function("main", "a", f"f{number:03}")
+        server.add_volume("main", "a", "v", managed=True)
+        async with connected(server) as ns:
+            told = "holds the MANAGED volume v, whose data the server would delete, the function f000, .* and 116 more;"
+            with pytest.raises(InvalidInputError, match=told):
+                await ns.drop_namespace(CASCADE)
+
+
+async def test_cascade_takes_nothing_that_it_was_not_shown() -> None:
+    """Servers list only what a caller may see; a drop that is forced would take the rest with it."""
+    with FakeUnity() as server:
+        server.add_table("main", "a", "t")
+        server.add_volume("main", "a", "v", managed=True)
+        server.reply('{"volumes": []}', match="GET .*/volumes")
+        async with connected(server) as ns:
+            with pytest.raises(NamespaceNotEmptyError, match="Cannot delete schema with volumes") as raised:
+                await ns.drop_namespace(CASCADE)
+            assert "and 1 tables of main$a are no longer registered" in raised.value.__notes__[0]
+            assert await ns.exists(NamespaceId(["main", "a"]))
+
+
+@pytest.mark.parametrize("status", [404, 501])
+async def test_cascade_does_without_lists_that_a_server_does_not_have(status: int) -> None:
+    with FakeUnity() as server:
+        server.add_table("main", "a", "t")
+        server.fail(status, match="GET .*/(volumes|functions|models)", body="Status: no such path", times=3)
+        async with connected(server) as ns:
+            await ns.drop_namespace(CASCADE)
+            assert not await ns.exists(NamespaceId(["main", "a"]))
+
+
+async def test_cascade_removes_nothing_where_a_list_fails() -> None:
+    with FakeUnity() as server:
+        server.add_table("main", "a", "t")
+        server.fail(403, match="GET .*/models")
+        async with connected(server) as ns:
+            with pytest.raises(PermissionDeniedError):
+                await ns.drop_namespace(CASCADE)
+            assert await ns.exists(["main", "a", "t"])
+
+
+async def test_a_cascade_that_stops_half_way_says_how_far_it_came() -> None:
+    with FakeUnity() as server:
+        server.add_lance_tables("main", "a", 3)
+        server.fail(403, match="DELETE .*t0001")
+        async with connected(server, max_in_flight="1") as ns:
+            with pytest.raises(PermissionDeniedError) as raised:
+                await ns.drop_namespace(CASCADE)
+            assert "and 1 of the 3 tables of main$a are no longer registered" in raised.value.__notes__[0]
+            await ns.drop_namespace(CASCADE)
+            assert not await ns.exists(NamespaceId(["main", "a"]))

@@ -135,7 +135,7 @@ async def test_a_path_that_is_not_served_is_no_missing_table() -> None:
 async def test_a_message_that_is_missing_or_huge_does_not_hide_the_code() -> None:
     with FakeUnity(dialect="0.4.0") as server:
         async with connected(server, **ROOT) as ns:
-            server.fail(404, body=body("TABLE_NOT_FOUND", None))
+            server.fail(404, body=body("TABLE_NOT_FOUND", None), times=3)
             with pytest.raises(TableNotFoundError):
                 await described(ns, *TABLE)
             with pytest.raises(NamespaceNotFoundError) as caught:
@@ -162,7 +162,7 @@ async def test_a_throttled_creation_did_nothing_and_is_sent_again(status: int) -
         server.fail(status, times=2, match="POST", body=told)
         async with connected(server, **ROOT) as ns:
             assert (await declared(ns, *TABLE)).location
-        assert asked(server) == ["POST tables"] * 3
+        assert asked(server) == ["POST tables"] * 3 + ["GET tables/main.a.t"]
 
 
 LOST: list[Callable[[FakeUnity, str], None]] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,19 +175,16 @@ async def test_a_table_is_not_declared_as_anything_else() -> None:
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        ("s3://b//a///c/", "s3://b/a/c"),
+        ("s3://b/a/c/", "s3://b/a/c"),
         ("s3a://b/a", "s3://b/a"),
         ("gs://b/a", "gs://b/a"),
         ("abfss://c@account.dfs.core.windows.net/a", "abfss://c@account.dfs.core.windows.net/a"),
         ("abfs://c@account.dfs.core.windows.net/a", "abfs://c@account.dfs.core.windows.net/a"),
-        ("s3://b/a/../c/./d", "s3://b/c/d"),
-        ("s3://b/a%20b?c#é", "s3://b/a%20b?c#é"),
+        ("s3://b/a%20bé", "s3://b/a%20bé"),
         ("/data/t", "file:///data/t"),
         ("/data/a b", "file:///data/a%20b"),
         ("file:/data/t", "file:///data/t"),
         ("file:///data/t/", "file:///data/t"),
-        ("file://host/data/t", "file:///data/t"),
-        ("data/t", f"{Path.cwd().as_uri()}/data/t"),
         ("s3://b/" + "x" * 2041, "s3://b/" + "x" * 2041),
     ],
 )
@@ -203,20 +199,25 @@ async def test_the_location_is_the_one_that_the_server_keeps(given: str, kept: s
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        *[(f"{scheme}://b/a", f"has the scheme '{scheme}'") for scheme in ("S3", "az", "hdfs", "https", "r2", "wasbs")],
+        *[(f"{scheme}://b/a", f"has the scheme '{scheme}'") for scheme in ("az", "hdfs", "https", "r2", "wasbs")],
+        ("S3://b/a", "has a scheme in upper case; write s3:"),
         ("s3+ddb://b/a", "Unity Catalog takes file, s3, gs, abfs, abfss alone"),
         ("memory:///a", "has the scheme 'memory'"),
         ("", "is empty"),
         ("s3://b/a b", "a space as %20"),
         ("s3://b/a\tb", "control character"),
-        ("s3://bkt", "names no bucket, or nothing in it"),
-        ("s3://bkt/", "nothing in it"),
-        ("s3://bkt/a/..", "nothing in it"),
+        ("s3://bkt", "is the root of its storage"),
+        ("s3://bkt/", "is the root of its storage"),
+        ("s3://bkt/a/..", "has '..' among the names"),
+        ("s3://bkt/a//b", "has two slashes in a row"),
+        ("s3://bkt/a?b", "has the character"),
+        ("file://host/data/t", "has the host 'host'"),
+        ("data/t", "is relative"),
         ("s3:///a", "names no bucket"),
-        ("s3a://bkt", "nothing in it"),
-        ("abfss://c@account.dfs.core.windows.net/", "nothing in it"),
-        ("file:///", "nothing in it"),
-        ("file:a/b", "is relative"),
+        ("s3a://bkt", "is the root of its storage"),
+        ("abfss://c@account.dfs.core.windows.net/", "is the root of its storage"),
+        ("file:///", "is the root of its storage"),
+        ("file:a/b", "is no whole URI"),
         ("s3://b/" + "x" * 2042, "has 2049 characters"),
     ],
 )
@@ -245,6 +246,5 @@ async def test_equal_and_nested_locations_are_the_callers_business() -> None:
                 ("t", "s3://b/a"),
                 ("same", "s3://b/a"),
                 ("inside", "s3://b/a/b"),
-                ("above", "s3://b/x/..//a"),
             ):
                 assert (await declared(ns, "main", "a", name, location=location)).location

@@ -33,8 +33,12 @@ async def declared(ns: AsyncNamespace, *id: str, **given: Any) -> DeclareTableRe
 
 
 def asked(server: FakeUnity) -> list[str]:
-    """The requests so far, without what all paths begin with."""
-    return [str(request).replace(f" {API}/", " ") for request in server.requests]
+    """The requests so far, without what all paths begin with, and without those for notes of replacements."""
+    return [
+        str(request).replace(f" {API}/", " ")
+        for request in server.requests
+        if "lance_ns_replacing_" not in request.path
+    ]
 
 
 @asynccontextmanager

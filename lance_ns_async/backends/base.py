@@ -46,6 +46,14 @@ class Capabilities:
     """Whether it is asked for them also where a request leaves that open."""
     renames: bool = False
     """Whether a table may get another name, while its data stays where it is."""
+    replaces: bool = False
+    """Whether `replace_table` changes a registration in one atomic call."""
+    relative_locations: bool = False
+    """Whether relative locations of tables are the catalog's own way, which it resolves against its root."""
+    location_properties: tuple[str, ...] = ()
+    """Properties of namespaces that say where their tables go."""
+    drops: bool = False
+    """Whether `drop_table` removes a registration and its data, in an order of the catalog's own."""
     commits_versions: bool = False
     """Whether the catalog can be the one that commits a table's versions, where the table asks for it."""
 
@@ -89,6 +97,8 @@ class Backend(ABC):
     errors: ClassVar[ErrorTable]
     capabilities: Capabilities
     """Of the class, or of an instance where settings or the server decide."""
+    configured_options: Mapping[str, str] | None = None
+    """Storage options of the settings, which hold for every table."""
 
     @classmethod
     @abstractmethod
@@ -138,6 +148,57 @@ class Backend(ABC):
     @abstractmethod
     async def rename_table(self, id: TableId, to: TableId) -> None:
         """Moves the registration to another id; UnsupportedOperationError says why a catalog cannot."""
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Changes location, properties and columns of a registration in one atomic call; only where `replaces`.
+
+        Args:
+            old: The registration as it was described. Where the catalog can compare, another one is not touched.
+            location: The new location; the data at the old one stays.
+            properties: All properties the registration has afterwards.
+            schema: The new columns, where the catalog keeps columns; None leaves them as they are.
+
+        Returns:
+            The table as it is registered afterwards.
+
+        Raises:
+            TableNotFoundError: The name is free by now.
+            ConcurrentModificationError: The registration is not the `old` one any more.
+            UnsupportedOperationError: This catalog changes properties in place, and locations it does not (Nessie).
+        """
+        raise AssertionError(f"{type(self).__name__} replaces no registration in place")
+
+    async def protect_table(self, table: Table) -> bool:
+        """Keeps other tools of the catalog from deleting a table's files; tells whether anything had to change for it.
+
+        Cost: no call where nothing has to.
+        """
+        return False
+
+    async def drop_table(self, table: Table) -> None:
+        """Removes a registration and its data; only where `drops`.
+
+        A call that is killed leaves the table as it was, or a name that is not found and is free for the next one.
+
+        Args:
+            table: The registration as it was described; another one is not touched.
+
+        Raises:
+            TableNotFoundError: Somebody else has removed it.
+            InvalidTableStateError: Files of other tables would be deleted, or files outside of the catalog.
+        """
+        raise AssertionError(f"{type(self).__name__} drops no data")
+
+    async def default_location(self, id: TableId) -> str | None:
+        """Returns where `declare_table` puts a table without a location; None where only declaring it tells.
+
+        To declare the table with this location is the same as to declare it without one.
+
+        Cost: no call, or one where the catalog keeps the default place of a namespace.
+        """
+        return None
 
     @abstractmethod
     async def aclose(self) -> None:

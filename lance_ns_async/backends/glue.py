@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
@@ -29,9 +30,9 @@ from lance_ns_async.backends.glue_namespaces import Namespaces
 from lance_ns_async.backends.glue_patterns import Patterns
 from lance_ns_async.backends.locations import Root, default_location, segment
 from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.backends.values import nothing
+from lance_ns_async.backends.values import done
 from lance_ns_async.concurrency import SingleFlights
-from lance_ns_async.errors import ErrorTable
+from lance_ns_async.errors import PHRASES, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import walk
 from lance_ns_async.policy import Caller
@@ -52,6 +53,7 @@ GLUE_ERRORS: ErrorTable = {
     ("AlreadyExistsException", "table"): TableAlreadyExistsError,
     ("FederatedResourceAlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
     ("FederatedResourceAlreadyExistsException", "table"): TableAlreadyExistsError,
+    ("ConcurrentModificationException", "replace_table"): ConcurrentModificationError,
 }
 
 
@@ -91,12 +93,14 @@ class GlueBackend(Backend):
         describe_batch=100,
         batch_from=8,
         folds_case=True,
+        replaces=True,
     )
 
     def __init__(self, aws: AwsTransport, settings: GlueSettings) -> None:
         self._aws = aws
         self._place = settings.root
         self._options = settings.storage_options()
+        self.configured_options = self._options
         self._catalogs = Catalogs(aws, settings.catalog_id, served=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)
         self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self._give_up_patterns)
@@ -160,6 +164,38 @@ class GlueBackend(Backend):
 
         return await settled(id, declare, find)
 
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Costs two calls: UpdateTable replaces everything, so what is to stay has to be read first."""
+        operation = "replace_table"
+        named = {**await self._within(old.id.parent), "Name": old.id.name.lower()}
+        decode = partial(wire.stored, old.id, self._options)
+        kept = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
+        if kept.table.registration != old.registration:
+            raise ConcurrentModificationError(
+                f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
+            )
+        body = wire.replaced_input(kept, location, properties)
+        wanted = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
+        wanted = replace(wanted, registration=old.registration)
+        arguments = {**await self._within(old.id.parent), "TableInput": body, "SkipArchive": True}
+        if kept.version is not None:
+            arguments["VersionId"] = kept.version
+
+        async def update() -> Table:
+            await self._change("update_table", arguments, old.id, operation)()
+            return wanted
+
+        async def find() -> Table | None:
+            found = await self._table(old.id)
+            return found if wire.is_made_of(found, wanted) else None
+
+        return await settled(old.id, update, find, ConcurrentModificationError)
+
+    async def default_location(self, id: TableId) -> str | None:
+        return await self._default_location(id)
+
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_name(id)
         wire.check_properties(id, properties)
@@ -185,7 +221,7 @@ class GlueBackend(Backend):
     def _change(
         self, action: str, arguments: Mapping[str, Any], id: TableId, operation: str
     ) -> Callable[[], Awaitable[None]]:
-        return partial(self._aws.call, action, arguments, subject=id, operation=operation, decode=nothing, safe=False)
+        return partial(self._aws.call, action, arguments, subject=id, operation=operation, decode=done, safe=False)
 
     def _give_up_patterns(self) -> None:
         self.capabilities = replace(self.capabilities, describe_batch=0)
@@ -214,13 +250,13 @@ class GlueBackend(Backend):
         """Where the database says its tables go, or nothing; raises NamespaceNotFoundError where there is none."""
         named = await self._namespaces.naming(id)
         return await self._aws.call(
-            "get_database", named, subject=id, operation="describe_table", decode=wire.location_uri
+            "get_database", named, subject=id, operation="describe_table", decode=partial(wire.location_uri, id)
         )
 
     async def _default_location(self, id: TableId) -> str:
         folded = TableId(name.lower() for name in id)
         if uri := await self._location_uri(id.parent):
-            return f"{uri.rstrip('/')}/{segment(folded.name)}.lance"
+            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(folded.name)}.lance")
         if self._place is not None:
             return default_location(self._place, folded)
         raise InvalidInputError(

@@ -17,6 +17,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends import glue_wire as wire
+from lance_ns_async.backends.values import check_name
 from lance_ns_async.concurrency import SingleFlight
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.paging import walk
@@ -185,7 +186,7 @@ class Catalogs:
         if kind == "database":
             named = {**await self.holding(id), "Name": id.name.lower()}
             return await self._aws.call(
-                "get_database", named, subject=id, operation=operation, decode=partial(_found, kind, "Database")
+                "get_database", named, subject=id, operation=operation, decode=partial(_found_database, id)
             )
         named = await self.naming(id)
 
@@ -195,7 +196,7 @@ class Catalogs:
                 named,
                 subject=id,
                 operation=operation,
-                decode=partial(_found, kind, "Catalog"),
+                decode=_found_catalog,
                 optional=self._served is None,
             )
 
@@ -217,8 +218,13 @@ class Catalogs:
         return answer
 
 
-def _found(kind: Kind, key: str, answer: Any) -> Found:
-    return Found(kind, {"Parameters": wire.parameters(answer[key])})
+def _found_database(id: NamespaceId, answer: Any) -> Found:
+    check_name(id.name, answer["Database"].get("Name"), "database")
+    return Found("database", {"Parameters": wire.parameters(answer["Database"])})
+
+
+def _found_catalog(answer: Any) -> Found:
+    return Found("catalog", {"Parameters": wire.parameters(answer["Catalog"])})
 
 
 def _preferred(database: Found | LanceNamespaceError, catalog: Found | LanceNamespaceError | None) -> Found:

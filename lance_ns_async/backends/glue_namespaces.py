@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import glue_wire as wire
 from lance_ns_async.backends.glue_catalogs import Catalogs, Found, Kind
 from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.backends.values import nothing
+from lance_ns_async.backends.values import done
 from lance_ns_async.concurrency import each
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.paging import walk
@@ -159,7 +159,7 @@ class Namespaces:
             arguments,
             subject=id,
             operation=operation,
-            decode=nothing,
+            decode=done,
             safe=False,
             optional=optional,
         )

@@ -9,6 +9,8 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.backends import locations, registrations
+from lance_ns_async.backends.values import check_name as check_answer
 from lance_ns_async.backends.values import text
 from lance_ns_async.errors import not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
@@ -34,10 +36,7 @@ _CATALOG = re.compile(r"(?!aws:)[^./\\:\x00-\x1f]{1,64}")
 _PLAIN = re.compile(r"[\w -]+")
 """Names that mean the same to every dialect of patterns, and to servers that take them for shell patterns."""
 
-_BOOKKEEPING = {
-    "table_type",
-    "managed_by",
-    "empty_table",
+_NOTES = {
     "external",
     "classification",
     "comment",
@@ -47,7 +46,27 @@ _BOOKKEEPING = {
     "totalsize",
     "transient_lastddltime",
 }
+"""Parameters, in lower case, that Glue and its tools write themselves."""
+
+_BOOKKEEPING = {"table_type", "managed_by", "empty_table", *_NOTES}
 """Parameters, in lower case, that say nothing about how to read a table."""
+
+_INPUT = {
+    "Name",
+    "Description",
+    "Owner",
+    "LastAccessTime",
+    "LastAnalyzedTime",
+    "Retention",
+    "StorageDescriptor",
+    "PartitionKeys",
+    "ViewOriginalText",
+    "ViewExpandedText",
+    "TableType",
+    "Parameters",
+    "TargetTable",
+}
+"""Parts of a table that its TableInput has, too; UpdateTable clears those that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +117,8 @@ def parameters(found: Mapping[str, Any]) -> dict[str, str]:
 def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
     """The Lance table of an answer to GetTable; `options` are the configured ones."""
     found = answer["Table"]
+    # Its DatabaseName may be another one: that which a resource link points to.
+    check_answer(id.name, found.get("Name"))
     if (why := _why_not_lance(found)) is not None:
         raise not_lance(id, why)
     return _table(id, options, found)
@@ -123,15 +144,17 @@ def names(answer: Any) -> Page[str]:
     return Page([text(found["Name"]) for found in answer["TableList"]], _token(answer))
 
 
-def location_uri(answer: Any) -> str:
+def location_uri(id: NamespaceId, answer: Any) -> str:
     """Where a database says its tables go; the empty string where it does not."""
+    check_answer(id.name, answer["Database"].get("Name"), "database")
     return text(answer["Database"].get("LocationUri") or "")
 
 
 def is_made_of(found: Table, wanted: Table) -> bool:
     """Whether a table is what a declaration wanted, whatever else Glue noted about it."""
     kept, asked = found.properties or {}, wanted.properties or {}
-    return found.location == wanted.location and asked.items() <= kept.items()
+    same = found.location == wanted.location and asked.items() <= kept.items()
+    return same and found.registration == wanted.registration
 
 
 def expressions(wanted: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
@@ -158,8 +181,42 @@ def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> di
     return {
         "Name": id.name.lower(),
         "TableType": "EXTERNAL_TABLE",
-        "Parameters": {"managed_by": "storage", **properties, "table_type": "lance"},
+        "Parameters": registrations.marked({"managed_by": "storage", **properties, "table_type": "lance"}),
         "StorageDescriptor": {"Location": location},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A Lance table with all that Glue keeps of it, which a replacement has to send again."""
+
+    table: Table
+    version: str | None
+    """Which UpdateTable can compare."""
+    input: Mapping[str, Any]
+    """The TableInput that would leave the table as it is."""
+
+
+def stored(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Stored:
+    """Returns the Lance table of an answer to GetTable, with what else is kept."""
+    kept = {key: value for key, value in answer["Table"].items() if key in _INPUT and value is not None}
+    version = answer["Table"].get("VersionId")
+    return Stored(table(id, options, answer), None if version is None else text(version), kept)
+
+
+def replaced_input(kept: Stored, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the TableInput that gives a table a location and properties, with all else as it is.
+
+    Glue's own parameters and the registration's identity stay.
+    """
+    before = kept.input.get("Parameters") or {}
+    own = {key: value for key, value in before.items() if key.lower() in _NOTES or key == registrations.KEY}
+    parameters = {**own, "managed_by": "storage", **properties, "table_type": "lance"}
+    return {
+        **kept.input,
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": parameters,
+        "StorageDescriptor": {**(kept.input.get("StorageDescriptor") or {}), "Location": location},
     }
 
 
@@ -191,6 +248,15 @@ def check_properties(id: Id, properties: Mapping[str, str]) -> None:
             )
 
 
+def location_inside(id: TableId, place: str) -> str:
+    """Returns the place that a table's database gives it; InvalidInputError where that is none for a table."""
+    try:
+        locations.check_location(f"table {id}", place)
+    except InvalidInputError as e:
+        raise InvalidInputError(f"{e}; it comes of its database's LocationUri, so give one for the table") from e
+    return place
+
+
 def check_location(id: TableId, location: str) -> None:
     """Raises InvalidInputError for a location that Glue would refuse."""
     if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
@@ -201,10 +267,17 @@ def check_location(id: TableId, location: str) -> None:
 
 
 def _table(id: TableId, options: Mapping[str, str] | None, found: Mapping[str, Any]) -> Table:
-    kept = parameters(found)
+    noted = parameters(found)
+    kept = registrations.unmarked(noted)
     own = {key: value for key, value in kept.items() if key.lower() not in _BOOKKEEPING}
-    # What the caller configured holds, whatever a table's owner wrote.
-    return Table(id, text(found["StorageDescriptor"]["Location"]), kept, {**own, **(options or {})} or None)
+    return Table(
+        id,
+        text(found["StorageDescriptor"]["Location"]),
+        kept,
+        # What the caller configured holds, whatever a table's owner wrote.
+        {**own, **(options or {})} or None,
+        registration=registrations.identity(noted, found.get("CreateTime")),
+    )
 
 
 def _why_not_lance(found: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InternalError,
     InvalidInputError,
     LanceNamespaceError,
@@ -25,6 +26,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.hive3_answers import catalog_properties, database_properties, explain, is_made_of
 from lance_ns_async.backends.hive3_calls import Metastore
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
 
 HIVE_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
-    "mismatch": ServiceUnavailableError,
     "unauthenticated": UnauthenticatedError,
     "UNKNOWN_METHOD": UnsupportedOperationError,
     "NoSuchDatabase": NamespaceNotFoundError,
@@ -87,13 +88,21 @@ class HiveBackend(Backend):
     settings = HiveSettings
     errors = HIVE_ERRORS
     capabilities = Capabilities(
-        min_depth=2, max_depth=2, describe_batch=100, batch_from=2, cascades=True, folds_case=True, renames=True
+        min_depth=2,
+        max_depth=2,
+        describe_batch=100,
+        batch_from=2,
+        cascades=True,
+        folds_case=True,
+        renames=True,
+        replaces=True,
     )
 
     def __init__(self, hive: Metastore, settings: HiveSettings) -> None:
         self._hive = hive
         self._root = settings.root
         self._storage_options = settings.storage_options()
+        self.configured_options = self._storage_options
         self._at_once = settings.client_pool_size
         self._filters = True
         self._databases = SingleFlights(partial(hive.database, operation="describe_table"))
@@ -106,6 +115,7 @@ class HiveBackend(Backend):
             settings.route(),
             caller,
             size=settings.client_pool_size,
+            keep_alive=settings.keep_alive,
             explain=explain,
             login=settings.login(),
             first=(SET_UGI, user_arguments(*user)) if user else None,
@@ -189,17 +199,42 @@ class HiveBackend(Backend):
         self.check_declaration(id, place, properties)
         place = sent(place)
         kept = {**properties, "table_type": "lance", "managed_by": "storage"}
-        wanted = Table(id, place, kept, self._storage_options)
+        sending = registrations.marked(kept)
+        wanted = Table(id, place, kept, self._storage_options, registration=registrations.identity(sending))
 
         async def declare() -> Table:
-            await self._hive.create_table(id, place, kept, operation)
+            await self._hive.create_table(id, place, sending, operation)
             return wanted if is_complete(place) else await self._table(id, operation)
 
         async def find() -> Table | None:
             found = await self._table(id, operation)
-            return found if is_at(found.location, place) and found.properties == kept else None
+            same = is_at(found.location, place) and found.properties == kept
+            return found if same and found.registration == wanted.registration else None
 
         return await settled(id, declare, find)
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Costs two calls: alter_table replaces everything, so what is to stay has to be read first."""
+        operation = "replace_table"
+        place = sent(location)
+        kept = {"managed_by": "storage", **properties, "table_type": "lance"}
+        wanted = Table(old.id, place, kept, self._storage_options, registration=old.registration)
+
+        async def alter() -> Table:
+            await self._hive.replace_table(old, place, kept, operation)
+            return wanted if is_complete(place) else await self._table(old.id, operation)
+
+        async def find() -> Table | None:
+            found = await self._table(old.id, operation)
+            same = is_at(found.location, place) and found.properties == kept
+            return found if same and found.registration == old.registration else None
+
+        return await settled(old.id, alter, find, ConcurrentModificationError)
+
+    async def default_location(self, id: TableId) -> str | None:
+        return sent(self._default_location(id))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         check_declaration(id, location, properties)

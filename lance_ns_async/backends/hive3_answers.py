@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lance_namespace.errors import UnsupportedOperationError
+from lance_namespace.errors import ConcurrentModificationError, UnsupportedOperationError
 
 from lance_ns_async.backends import hive3_locations as locations
-from lance_ns_async.backends import values
+from lance_ns_async.backends import registrations, values
 from lance_ns_async.backends.hive3_wire import OWNER_TYPES, Catalog, Database, table_parameters
-from lance_ns_async.errors import Code, not_lance
+from lance_ns_async.errors import PHRASES, Code, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.tbinary import nested, text, text_pairs
 from lance_ns_async.transports.tdecoder import Decoder, fields_of, struct_in
@@ -21,6 +21,7 @@ HIDDEN = frozenset(
         "COLUMN_STATS_ACCURATE",
         "DO_NOT_UPDATE_STATS",
         "EXTERNAL",
+        registrations.KEY,
         "numFiles",
         "numFilesErasureCoded",
         "numRows",
@@ -127,6 +128,7 @@ def names(found: Any) -> list[str]:
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
     """The Lance table of an answer."""
+    values.check_name(id.name, found[1].get(1))
     return _table(id, storage_options, found[1])
 
 
@@ -162,6 +164,32 @@ def renamed(id: TableId, to: TableId, answer: bytes) -> bytes:
     return nested(3, *fields.values())
 
 
+def replaced(old: Table, location: str, properties: Mapping[str, str], answer: bytes) -> bytes:
+    """Returns the table of an answer with another location and other parameters, as a field 3.
+
+    All else stays as it came, known to us or not. So do the parameters that the metastore keeps for itself.
+    """
+    kept = struct_in(fields_of(struct_in(fields_of(answer)[0]))[1])
+    decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 12: None, 25: None})
+    decoder.feed(kept)
+    if _table(old.id, None, decoder.found).registration != old.registration:
+        raise ConcurrentModificationError(
+            f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
+        )
+    if (kind := decoder.found.get(12)) != "EXTERNAL_TABLE":
+        raise UnsupportedOperationError(
+            f"Not supported: replacing {old.id}: the metastore keeps it as {kind} and may move or delete its data; "
+            "deregister the table and register it again"
+        )
+    fields = fields_of(kept)
+    storage = fields_of(struct_in(fields[7]))
+    storage[2] = text(2, location)
+    fields[7] = nested(7, *storage.values())
+    own = {key: value for key, value in values.texts(decoder.found.get(9)).items() if key in HIDDEN}
+    fields[9] = text_pairs(9, table_parameters({**own, **properties}))
+    return nested(3, *fields.values())
+
+
 def shown(parameters: Mapping[str, str]) -> dict[str, str]:
     """The parameters of a table without the metastore's own."""
     return {key: value for key, value in parameters.items() if key not in HIDDEN}
@@ -183,4 +211,11 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -
         kind = parameters.get("table_type")
         told = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
         raise not_lance(id, told)
-    return Table(id, locations.shown(values.text(found[7][2])), shown(parameters), storage_options)
+    return Table(
+        id,
+        locations.shown(values.text(found[7][2])),
+        shown(parameters),
+        storage_options,
+        # Since 4.0 a metastore numbers its tables; older ones have the second of the creation alone.
+        registration=registrations.identity(parameters, found.get(4), found.get(25)),
+    )

@@ -94,6 +94,12 @@ class Metastore:
         # The source was just seen: what can be there already, or lack its database, is the destination.
         await self._write(wire.ALTER_TABLE, wire.altered_table(id, table), to, operation)
 
+    async def replace_table(self, old: Table, location: str, parameters: Mapping[str, str], operation: str) -> None:
+        """Gives an external table another location and other parameters; its data stays. Costs two calls."""
+        decode = partial(answers.replaced, old, location, parameters)
+        table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
+        await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
+
     async def drop_table(self, id: TableId, operation: str) -> None:
         """Drops a table; its data stays."""
         await self._write(wire.DROP_TABLE, wire.dropped_table(id), id, operation)

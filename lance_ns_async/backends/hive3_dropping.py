@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,7 @@ from lance_ns_async.backends.hive3_wire import Catalog, Database
 from lance_ns_async.backends.settling import removed
 from lance_ns_async.concurrency import each
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.policy import undoing
+from lance_ns_async.policy import rollback
 
 _DEFAULT = "default"
 _OPERATION = "drop_namespace"
@@ -46,17 +45,22 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     await each(partial(drop_database, hive, cascade=True), others, max_in_flight=at_once)
     default = await hive.database(id.child(_DEFAULT), _OPERATION) if _DEFAULT in names else None
     before: Catalog | None = None
+    dropped = False
+
+    async def undo(error: BaseException) -> None:
+        nonlocal dropped
+        dropped = await _put_back(hive, id, before, default, error)
+
     try:
-        if default is not None:
-            await drop_database(hive, id.child(_DEFAULT), cascade=cascade)
-        before = kept
-        await _move_away(hive, id, kept)
-        await hive.drop_catalog(id, _OPERATION)
-    except (LanceNamespaceError, asyncio.CancelledError) as e:
-        dropped = await _put_back(hive, id, before, default, e)
-        if dropped and not isinstance(e, asyncio.CancelledError):
-            return
-        raise
+        async with rollback(undo):
+            if default is not None:
+                await drop_database(hive, id.child(_DEFAULT), cascade=cascade)
+            before = kept
+            await _move_away(hive, id, kept)
+            await hive.drop_catalog(id, _OPERATION)
+    except LanceNamespaceError:
+        if not dropped:
+            raise
 
 
 async def _move_away(hive: Metastore, id: NamespaceId, kept: Catalog) -> None:
@@ -78,7 +82,6 @@ async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool) -> N
     await removed(partial(hive.drop_database, id, _OPERATION, cascade=cascade), partial(hive.database, id, _OPERATION))
 
 
-@undoing
 async def _put_back(
     hive: Metastore, id: NamespaceId, before: Catalog | None, default: Database | None, error: BaseException
 ) -> bool:

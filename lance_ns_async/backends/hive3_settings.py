@@ -62,6 +62,8 @@ class HiveSettings(Settings):
     """For each address."""
     read_timeout: Seconds = Field(default=60.0, gt=0)
     """A server tries for 20 seconds by itself before it answers that its database fails."""
+    keep_alive: Seconds = Field(default=60.0, gt=0)
+    """How long an idle connection is used again."""
     framed: bool = False
     """Whether the server wants messages in frames, as with `metastore.thrift.framed.transport.enabled`."""
     use_ssl: bool = False

@@ -18,7 +18,7 @@ _OBJECT, _OPERATION, _META = "InvalidObjectException", "InvalidOperationExceptio
 
 _CATALOG: Shape = {1: None, 2: None, 3: None}
 _DATABASE: Shape = {2: None, 3: None, 4: None, 6: None, 7: None}
-_TABLE: Shape = {1: None, 7: {2: None}, 9: None}
+_TABLE: Shape = {1: None, 4: None, 7: {2: None}, 9: None, 25: None}
 _SIFTED: Shape = {1: None, 9: None}
 
 SET_UGI = Method("set_ugi", (_META,))

@@ -33,8 +33,10 @@ from lance_ns_async.backends.iceberg_wire import (
     declaration,
     explain,
     identifier,
+    is_registered_as,
     namespace_names,
     properties_kept,
+    replacement,
     routes,
     table,
     table_names,
@@ -42,9 +44,9 @@ from lance_ns_async.backends.iceberg_wire import (
 )
 from lance_ns_async.backends.locations import default_location
 from lance_ns_async.backends.settling import settled
-from lance_ns_async.backends.values import nothing
+from lance_ns_async.backends.values import done, nothing
 from lance_ns_async.concurrency import SingleFlight
-from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
+from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.transports.http import HttpTransport, open_http
@@ -59,6 +61,9 @@ ICEBERG_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     "NoSuchNamespaceException": NamespaceNotFoundError,
     "NoSuchTableException": TableNotFoundError,
+    # A file of the table's metadata is gone: its name is taken, and it can be neither loaded nor changed.
+    "NotFoundException": UnreadableRegistrationError,
+    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
     406: UnsupportedOperationError,
     (404, "declare_table"): NamespaceNotFoundError,
@@ -66,10 +71,14 @@ ICEBERG_ERRORS: ErrorTable = {
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
     (409, "rename_table"): TableAlreadyExistsError,
+    (409, "replace_table"): ConcurrentModificationError,
     (409, "create_table_version"): ConcurrentModificationError,
     (409, "batch_create_table_versions"): ConcurrentModificationError,
     (409, "batch_delete_table_versions"): ConcurrentModificationError,
 }
+
+PROTECTION = {"gc.enabled": "false"}
+"""Keeps Iceberg's own tools from deleting the files of Lance, which they take for files that no table needs."""
 
 _MANAGERS = ("storage", "impl")
 
@@ -80,7 +89,14 @@ class IcebergBackend(Backend):
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
     capabilities = Capabilities(
-        min_depth=1, max_depth=None, paginates=True, lists_only_lance=False, commits_versions=True, renames=True
+        min_depth=1,
+        max_depth=None,
+        paginates=True,
+        lists_only_lance=False,
+        commits_versions=True,
+        renames=True,
+        replaces=True,
+        location_properties=("location",),
     )
 
     def __init__(self, http: HttpTransport, settings: IcebergSettings, policy: Policy) -> None:
@@ -89,6 +105,8 @@ class IcebergBackend(Backend):
         self._settings = settings
         self._policy = policy
         self._storage_options = settings.storage_options()
+        self._protection = {} if settings.gc_enabled else PROTECTION
+        self.configured_options = self._storage_options
         self._routes: Routes | None = None
         self._configuration = SingleFlight(self._configure)
 
@@ -122,7 +140,11 @@ class IcebergBackend(Backend):
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
         routes = self._routes or await self._config()
         return await self._http.request(
-            "GET", routes.namespaces(id), subject=id, operation="describe_namespace", decode=properties_kept
+            "GET",
+            routes.namespaces(id),
+            subject=id,
+            operation="describe_namespace",
+            decode=partial(properties_kept, id),
         )
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -137,14 +159,12 @@ class IcebergBackend(Backend):
             body={"namespace": list(id), "properties": dict(properties)},
             subject=id,
             operation="create_namespace",
-            decode=properties_kept,
+            decode=partial(properties_kept, id),
         )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         routes = self._routes or await self._config()
-        await self._http.request(
-            "DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=nothing
-        )
+        await self._http.request("DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=done)
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -154,7 +174,7 @@ class IcebergBackend(Backend):
             query="&".join(routes.page(token, limit)),
             subject=parent,
             operation="list_tables",
-            decode=table_names,
+            decode=partial(table_names, parent),
         )
         return await self._checked(page, parent, "list_tables")
 
@@ -166,7 +186,7 @@ class IcebergBackend(Backend):
     ) -> Table:
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
-        wanted = (location or default_location(self._settings.root, id)).rstrip("/")
+        wanted = (default_location(self._settings.root, id) if location is None else location).rstrip("/")
         uuid = str(uuid4())
         body = declaration(id, uuid, wanted, self._declared_properties(id, properties))
         declared = await settled(
@@ -206,7 +226,7 @@ class IcebergBackend(Backend):
             query="purgeRequested=false",
             subject=id,
             operation="deregister_table",
-            decode=nothing,
+            decode=done,
         )
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
@@ -221,6 +241,52 @@ class IcebergBackend(Backend):
             operation="rename_table",
             decode=nothing,
         )
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        self.check_declaration(old.id, location, properties)
+        routes = self._routes or await self._config()
+        wanted = location.rstrip("/")
+        kept = self._declared_properties(old.id, properties)
+        body = replacement(old, wanted, kept)
+        if body is None:
+            return old
+        if wanted != old.location and not routes.changes_locations:
+            raise UnsupportedOperationError(
+                f"Not supported: {old.id} (this catalog gives a registered table no other location than "
+                f"{old.location}; deregister it and register it at {wanted})"
+            )
+
+        async def find() -> Table:
+            found = await self.describe_table(old.id)
+            if found.registration == old.registration and is_registered_as(found, wanted, kept):
+                return found
+            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (it is registered otherwise)")
+
+        return await settled(
+            old.id,
+            partial(
+                self._http.request,
+                "POST",
+                routes.table(old.id),
+                body=body,
+                subject=old.id,
+                operation="replace_table",
+                decode=partial(table, old.id, self._storage_options),
+            ),
+            find,
+        )
+
+    async def protect_table(self, table: Table) -> bool:
+        kept = table.properties or {}
+        if PROTECTION.keys() <= kept.keys():
+            return False
+        await self.replace_table(table, table.location, {**kept, **PROTECTION})
+        return True
+
+    async def default_location(self, id: TableId) -> str | None:
+        return default_location(self._settings.root, id)
 
     async def table_versions(self, id: TableId, *, all: bool) -> Versions:
         found = await self._held(id, all, operation="list_table_versions")
@@ -253,6 +319,7 @@ class IcebergBackend(Backend):
             send=send,
             prepare=prepare,
             policy=self._policy,
+            properties=self._protection,
         )
 
     async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:
@@ -306,7 +373,7 @@ class IcebergBackend(Backend):
 
     def _declared_properties(self, id: TableId, given: Mapping[str, str]) -> dict[str, str]:
         managed_by = given.get("managed_by", self._settings.managed_by).lower()
-        kept = {**given, "table_type": "lance", "managed_by": managed_by}
+        kept = {**self._protection, **given, "table_type": "lance", "managed_by": managed_by}
         if self._settings.metadata_path is not None:
             kept["write.metadata.path"] = default_location(self._settings.metadata_path, id)
         return kept

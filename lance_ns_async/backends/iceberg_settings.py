@@ -24,6 +24,11 @@ class IcebergSettings(OAuth2Settings):
     """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
     metadata_path: str | None = None
     """Where the server is to keep its own metadata files; None means inside each table's location."""
+    gc_enabled: bool = False
+    """Whether Iceberg's own tools may delete files of the tables; if not, they are given `gc.enabled=false`.
+
+    Orphan removal takes the files of Lance for files that no table needs.
+    """
     managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
     """Who commits the versions of tables declared without that property: Lance in the storage, or the catalog."""
 

@@ -100,9 +100,15 @@ def version(snapshot: Any) -> Version:
     )
 
 
-def change(held: Held, version: Version, schema: pa.Schema) -> Json:
-    """The commit that makes a version the current one, on condition that the one known to be current still is."""
+def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[str, str]) -> Json:
+    """The commit that makes a version the current one, on condition that the one known to be current still is.
+
+    The table is given those of the properties that it lacks.
+    """
     updates, schema_id = _shown(held, schema)
+    kept = held.table.properties or {}
+    if lacking := {key: value for key, value in properties.items() if key not in kept}:
+        updates.append({"action": "set-properties", "updates": lacking})
     requirements: list[Json] = [
         {"type": "assert-table-uuid", "uuid": held.uuid},
         {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": held.current},
@@ -171,7 +177,13 @@ Send = Callable[[Sequence[Json]], Awaitable[None]]
 
 
 async def commit(
-    wanted: Mapping[TableId, Version], *, load: Load, send: Send, prepare: Prepare, policy: Policy
+    wanted: Mapping[TableId, Version],
+    *,
+    load: Load,
+    send: Send,
+    prepare: Prepare,
+    policy: Policy,
+    properties: Mapping[str, str],
 ) -> Mapping[TableId, Versions]:
     """Commits a version of each table; looks before it believes a refusal, and before it sends again.
 
@@ -198,7 +210,7 @@ async def commit(
                 schemas[id] = await prepare(tables[id].table, wanted[id])
         stamped = {id: replace(wanted[id], timestamp_millis=_now(tables[id])) for id in missing}
         try:
-            await send([change(tables[id], stamped[id], schemas[id]) for id in missing])
+            await send([change(tables[id], stamped[id], schemas[id], properties) for id in missing])
             if len(wanted) == 1:
                 return {id: Versions(tables[id].table, [stamped[id]]) for id in wanted}
             # Where several race, some servers thank for a commit of several tables that they then drop.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.values import text, texts
+from lance_ns_async.backends.values import check_levels, text, texts
 from lance_ns_async.errors import Code, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
@@ -32,6 +32,8 @@ class Routes:
     """Whether several tables can be committed at once."""
     names_hold_references: bool = False
     """Whether a table's name may say which branch of the catalog is meant, as Nessie has it."""
+    changes_locations: bool = True
+    """Whether a table that exists can get another location; Nessie answers such a commit with 200 and ignores it."""
 
     def namespace(self, id: NamespaceId | TableId) -> str:
         """The levels of `id`, each encoded once, joined as this catalog wants them."""
@@ -82,6 +84,8 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     error = body["error"]
     kind = text(error.get("type") or "")
     message = text(error.get("message") or "")
+    if kind == "NotFoundException":
+        message += "; the catalog has lost its own metadata of the table: deregister_table frees the name"
     return ((kind,), f"{kind}: {message}") if kind else ((), message)
 
 
@@ -91,13 +95,15 @@ def routes(body: Any) -> Routes:
     prefix = _encoded(config.get("prefix") or "")
     page_size = config.get("rest-page-size")
     endpoints = body.get("endpoints")
+    is_nessie = config.get("nessie.is-nessie-catalog") == "true"
     return Routes(
         prefix=f"/{prefix}" if prefix else "",
         separator=_encoded(config.get("namespace-separator") or "%1F"),
         page_size=int(page_size) if page_size else None,
         # Where a server does not say what it offers, the API takes this for offered.
         commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
-        names_hold_references=config.get("nessie.is-nessie-catalog") == "true",
+        names_hold_references=is_nessie,
+        changes_locations=not is_nessie,
     )
 
 
@@ -106,13 +112,16 @@ def namespace_names(body: Any) -> Page[str]:
     return Page([text(levels[-1]) for levels in body["namespaces"]], _token(body))
 
 
-def table_names(body: Any) -> Page[str]:
-    """The names of the tables listed, of whatever format."""
+def table_names(levels: Sequence[str], body: Any) -> Page[str]:
+    """The names of the tables listed, of whatever format, which must be in the namespace of these levels."""
+    for found in body["identifiers"]:
+        check_levels(levels, found.get("namespace"))
     return Page([text(found["name"]) for found in body["identifiers"]], _token(body))
 
 
-def properties_kept(body: Any) -> Mapping[str, str]:
+def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """The properties of a namespace."""
+    check_levels(id, body.get("namespace"))
     return texts(body.get("properties"))
 
 
@@ -130,6 +139,7 @@ def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
         storage_options,
         managed_versioning=managed,
         version=current_snapshot(metadata) if managed else None,
+        registration=text(metadata["table-uuid"]),
     )
 
 
@@ -166,6 +176,39 @@ def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, 
             {"action": "set-properties", "updates": dict(properties)},
         ],
     }
+
+
+def replacement(old: Table, location: str, properties: Mapping[str, str]) -> dict[str, Any] | None:
+    """Returns the commit that gives a registration that location and exactly those properties; None if it has them.
+
+    It is refused where the name belongs to another registration by now. Snapshots are of the data at the old
+    location: where that changes, or who commits versions, none of them stays the current one.
+    """
+    kept = old.properties or {}
+    changed = {key: value for key, value in properties.items() if kept.get(key) != value}
+    removed = sorted(kept.keys() - properties.keys())
+    updates: list[dict[str, Any]] = []
+    if location != old.location:
+        updates.append({"action": "set-location", "location": location})
+    if changed:
+        updates.append({"action": "set-properties", "updates": changed})
+    if removed:
+        updates.append({"action": "remove-properties", "removals": removed})
+    if old.version is not None and (location != old.location or "managed_by" in changed):
+        updates.append({"action": "remove-snapshot-ref", "ref-name": "main"})
+    if not updates:
+        return None
+    return {
+        "identifier": identifier(old.id),
+        "requirements": [{"type": "assert-table-uuid", "uuid": old.registration}],
+        "updates": updates,
+    }
+
+
+def is_registered_as(table: Table, location: str, properties: Mapping[str, str]) -> bool:
+    """Returns whether a table is at that location with those properties, whatever the catalog adds to them."""
+    kept = table.properties or {}
+    return table.location == location and all(kept.get(key) == value for key, value in properties.items())
 
 
 def identifier(id: TableId) -> dict[str, Any]:

@@ -1,18 +1,21 @@
-"""Where tables go that are declared without a location: below a root, which is a property."""
+"""Locations of tables: which ones a catalog may keep and a drop may delete, and the default ones below a root."""
 
 from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, unquote
 
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pydantic import AfterValidator
 
-from lance_ns_async.model import TableId
+from lance_ns_async.errors import PHRASES, shortened, spelled
+from lance_ns_async.model import Table, TableId
 
 SCHEMES = (
     *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
@@ -21,6 +24,14 @@ SCHEMES = (
 """All that Lance knows."""
 
 _LOCAL = ("file", "file+uring", "file-object-store")
+_OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http", "https")
+"""Schemes of other tools, which a catalog may hold."""
+
+_LONGEST_SHOWN = 200
+_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
+"""Categories of Unicode: control characters, and separators of lines and paragraphs."""
+_RELATIVE = "is relative, so that it is another place from each working directory"
+
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 """A scheme has two letters or more: one is a drive."""
 
@@ -29,7 +40,12 @@ def checked_root(value: str, *, also: Collection[str] = ()) -> str:
     """The root as it was given; ValueError for one that cannot be meant. `also` are schemes beside those of Lance."""
     if not value.strip():
         raise ValueError("it is empty; give a path, or a URI such as s3://bucket/data")
-    if (path := _local_path(value, {*SCHEMES, *also})) is not None:
+    path = _local_path(value, {*SCHEMES, *also})
+    uri = _URI.fullmatch(value)
+    if "://" in value and uri is not None and (problem := _problem_of_root(uri)) is not None:
+        # A table below it could be declared, and never dropped.
+        raise ValueError(f"it {problem}")
+    if path is not None:
         found = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
         if found is not None and not os.path.isdir(found):
             raise ValueError(f"{found} is a file, not a directory")
@@ -57,6 +73,129 @@ def _local_path(root: str, schemes: Collection[str]) -> Path | None:
     return None
 
 
+def check_location(what: str, location: str, *, relative: bool = False, folder: bool = False) -> None:
+    """Raises InvalidInputError for a location that is not one place, and that of one table.
+
+    It is where a drop deletes everything. So it must be the same place for every reader, whatever its working directory
+    and its way of reading URIs, and no whole bucket or file system.
+
+    Args:
+        what: Whose location it is, for the message.
+        location: As a user gives it: an absolute path, or a URI.
+        relative: Whether the catalog resolves relative ones itself, against a root of its own.
+        folder: Whether it is for tables to lie in, so that it may be a whole bucket.
+
+    Raises:
+        InvalidInputError: It is not such a place; the message says why, and what to write instead.
+    """
+    if (problem := _problem(location, relative=relative, folder=folder)) is not None:
+        shown = shortened(location, _LONGEST_SHOWN)
+        raise InvalidInputError(f"{what}: its location {shown!r} {problem}")
+
+
+def check_deletable(table: Table) -> None:
+    """Raises InvalidTableStateError for a table at a location that another tool registered and that is no safe place.
+
+    Where it leads depends on who asks, so that a drop could delete what belongs to somebody else.
+    """
+    if (problem := _problem(table.location)) is not None:
+        shown = shortened(table.location, _LONGEST_SHOWN)
+        raise InvalidTableStateError(
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing is deleted, as its location {shown!r} "
+            f"{problem}; deregister the table, and register it where its data is)"
+        )
+
+
+def check_writable(table: Table) -> None:
+    """Raises InvalidTableStateError for a table at a relative location, which another tool registered.
+
+    It leads to another place from each working directory, where the data of somebody else may be.
+    """
+    if is_relative(table.location):
+        shown = shortened(table.location, _LONGEST_SHOWN)
+        raise InvalidTableStateError(
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing is changed, as its location {shown!r} "
+            f"{_RELATIVE}; register the table where its data is)"
+        )
+
+
+def is_relative(location: str) -> bool:
+    """Returns whether a location is a path that depends on the working directory of its reader."""
+    return _URI.fullmatch(location) is None and not os.path.isabs(location)
+
+
+def _problem(location: str, *, relative: bool = False, folder: bool = False) -> str | None:
+    """What is wrong with a location, and what to write instead; None where nothing is."""
+    if not location.strip():
+        return "is empty; leave it out for the default place"
+    if location != location.strip():
+        return "begins or ends with a blank; leave that out"
+    if not location.isascii() and any(unicodedata.category(character) == "Cs" for character in location):
+        return "cannot be written as UTF-8; give it without halves of surrogate pairs"
+    if any(unicodedata.category(character) in _CONTROLS for character in location):
+        return "has a control character or one that ends a line; leave it out"
+    uri = _URI.fullmatch(location)
+    if uri is not None:
+        return _problem_of_uri(uri, folder)
+    if is_relative(location):
+        if not relative:
+            return f"{_RELATIVE}; give a whole URI or path, such as s3://bucket/tables/t.lance"
+        return _problem_of_names(location, folder)
+    return _problem_of_names(os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/"), folder)
+
+
+def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
+    scheme, host, path = uri["scheme"], uri["host"] if uri["slashes"] else "", uri["path"]
+    if not uri["slashes"]:
+        # file:/x is another spelling of file:///x, and file:x of /x.
+        if scheme != "file" or uri["host"] or not path:
+            return "is no whole URI; two slashes follow the colon, as in file:///data/t or s3://bucket/t"
+    if scheme != scheme.lower():
+        return f"has a scheme in upper case; write {scheme.lower()}:"
+    if scheme not in (*SCHEMES, *_OTHERS):
+        # Lance opens nothing at other schemes, so that it deletes nothing there.
+        near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.75)
+        return f"has the unknown scheme {scheme!r}; did you mean {near[0]}?" if near else None
+    if scheme in _LOCAL and host:
+        return f"has the host {host!r}, which readers of files ignore or take for a folder; write file:///data/t"
+    if scheme not in _LOCAL and not host and not scheme.endswith("memory"):
+        return "names no bucket; write e.g. s3://bucket/tables/t.lance"
+    if found := next((mark for mark in "?#\\" if mark in host + path), None):
+        # Readers of URIs cut a location off at the first two, and take the last for a slash.
+        return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
+    if scheme.endswith("memory"):
+        # It has no buckets: what looks like one is the first folder.
+        path = host + path
+    return _problem_of_names(path.removeprefix("/"), folder, encoded=True)
+
+
+def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str | None:
+    """What is wrong with a path below the root of its storage, with or without a slash at its end."""
+    if folder and not path:
+        return None
+    if not path.strip("/"):
+        return "is the root of its storage; give the table a folder of its own in it"
+    names = path.removesuffix("/").split("/")
+    while True:
+        if "" in names:
+            return "has two slashes in a row, or three at its beginning; some catalogs and stores take them for one"
+        if found := next((name for name in names if name in (".", "..")), None):
+            return f"has {found!r} among the names of its path; write it without"
+        decoded = [unquote(name) for name in names] if encoded else names
+        if decoded == names:
+            return None
+        if any(unicodedata.category(character) in _CONTROLS or character in "/\\" for character in "".join(decoded)):
+            return "has a slash or a control character that is percent-encoded; leave it out"
+        # What is encoded twice is decoded twice by some.
+        names = decoded
+
+
+def _problem_of_root(uri: re.Match[str]) -> str | None:
+    if found := next((mark for mark in "?#\\" if mark in uri["host"] + uri["path"]), None):
+        return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
+    return _problem_of_names(uri["path"].removeprefix("/"), folder=True, encoded=True)
+
+
 Root = Annotated[str, AfterValidator(checked_root)]
 """A directory, which need not exist yet: a local path, or a URI of a storage that Lance knows."""
 
@@ -64,7 +203,12 @@ Root = Annotated[str, AfterValidator(checked_root)]
 def default_location(root: str | None, id: TableId) -> str:
     """`{root}/{namespace levels}/{table}` as a URI; a root without scheme is a local path, None the working one."""
     if root is not None and "://" in root:
-        base = root.rstrip("/")
+        # Spelled in the one way that locations are: readers differ over the others.
+        scheme, _, rest = root.partition("://")
+        scheme = scheme.lower()
+        if scheme in _LOCAL and rest.startswith("localhost/"):
+            rest = rest.removeprefix("localhost")
+        base = f"{scheme}://{rest.rstrip('/')}"
     else:
         base = Path(root or ".").expanduser().resolve().as_uri()
     return "/".join((base, *(segment(name) for name in id)))

@@ -27,13 +27,15 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends import journal
 from lance_ns_async.backends import polaris_wire as wire
-from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.iceberg_wire import namespace_names, table_names
+from lance_ns_async.backends.journal import Journalled
 from lance_ns_async.backends.locations import default_location
 from lance_ns_async.backends.polaris_settings import EVERY, PolarisSettings
 from lance_ns_async.backends.settling import settled
-from lance_ns_async.backends.values import nothing
+from lance_ns_async.backends.values import done
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import walk
@@ -78,18 +80,26 @@ TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
 
 
-class PolarisBackend(Backend):
+class PolarisBackend(Journalled):
     """Apache Polaris: ids begin with a catalog, and namespaces below it nest. Describing costs one load."""
 
     settings = PolarisSettings
     errors = POLARIS_ERRORS
     # A listing names generic tables of all formats: it tells no format, and the spec has them all listed.
-    capabilities = Capabilities(min_depth=2, max_depth=None, paginates=False, lists_only_lance=True, vends=True)
+    capabilities = Capabilities(
+        min_depth=2,
+        max_depth=None,
+        paginates=False,
+        lists_only_lance=True,
+        vends=True,
+        location_properties=("location",),
+    )
 
     def __init__(self, http: HttpTransport, settings: PolarisSettings) -> None:
         self._http = http
         self._settings = settings
         self._options = settings.storage_options() or {}
+        self.configured_options = self._options
         if settings.vend_credentials:
             self.capabilities = replace(self.capabilities, vends_unasked=True)
         if settings.filter_tables:
@@ -143,21 +153,22 @@ class PolarisBackend(Backend):
             body={"namespace": list(id[1:]), "properties": dict(properties)},
             subject=id,
             operation="create_namespace",
-            decode=wire.namespace_properties,
+            decode=partial(wire.namespace_properties, id),
         )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         _below_a_catalog(id, "dropped")
-        await self._http.request("DELETE", wire.namespace(id), subject=id, operation="drop_namespace", decode=nothing)
+        await self._http.request("DELETE", wire.namespace(id), subject=id, operation="drop_namespace", decode=done)
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        page = await self._whole(wire.tables(parent), "", parent, "list_tables", table_names)
+        page = await self._whole(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
+        page = Page(journal.shown(page.items))
         if self.capabilities.lists_only_lance:
             return page
         # Old servers let tables be made that nobody can load: what they are is not to be told.
         return Page([name for name in page.items if wire.is_addressable(name)])
 
-    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+    async def _described(self, id: TableId, *, vend: bool) -> Table:
         return await self._http.request(
             "GET",
             wire.table(id),
@@ -168,11 +179,12 @@ class PolarisBackend(Backend):
             decode=partial(wire.lance_table, id, self._options, vend),
         )
 
-    async def declare_table(
-        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    async def _declared(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
-        self.check_declaration(id, location, properties)
-        wanted = location or await self._default_location(id)
+        if (wanted := location) is None:
+            wanted = await self._default_location(id)
+            wire.check_location(id, wanted)
         body = wire.declaration(id.name, wanted, properties)
         request = partial(self._http.request, subject=id, operation="declare_table")
         declared: Table = await settled(
@@ -195,18 +207,21 @@ class PolarisBackend(Backend):
             raise error
         return declared
 
+    async def default_location(self, id: TableId) -> str | None:
+        return await self._default_location(id)
+
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         # What could not be asked for afterwards is not made.
         wire.table(id)
-        if location == "":
-            raise InvalidInputError(f"table {id}: its location '' is empty; leave it out for the default place")
+        if location is not None:
+            wire.check_location(id, location)
         if reserved := [key for key in properties if key.startswith("polaris.")]:
             raise InvalidInputError(
                 f"table {id}: property {reserved[0]!r}: the server keeps names that begin with polaris. to itself"
             )
 
-    async def deregister_table(self, id: TableId) -> None:
-        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=nothing)
+    async def _deregistered(self, id: TableId) -> None:
+        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=done)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
@@ -245,7 +260,7 @@ class PolarisBackend(Backend):
 
     async def _properties(self, id: NamespaceId, operation: str) -> Mapping[str, str]:
         return await self._http.request(
-            "GET", wire.namespace(id), subject=id, operation=operation, decode=wire.namespace_properties
+            "GET", wire.namespace(id), subject=id, operation=operation, decode=partial(wire.namespace_properties, id)
         )
 
     async def _whole(
@@ -270,7 +285,7 @@ class PolarisBackend(Backend):
     async def _undo(self, id: TableId, error: InternalError) -> None:
         """Removes what was just made; where that fails, the error says that it is still there."""
         try:
-            await self.deregister_table(id)
+            await self._deregistered(id)
         except LanceNamespaceError as e:
             error.add_note(f"and it is still registered there, for that could not be undone ({e})")
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends import iceberg_wire, vended
+from lance_ns_async.backends import iceberg_wire, locations, registrations, vended
 from lance_ns_async.backends.locations import segment
-from lance_ns_async.backends.values import text
-from lance_ns_async.errors import Code, not_lance
+from lance_ns_async.backends.values import check_levels, text
+from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.transports import oauth2
 
@@ -100,8 +101,9 @@ def children(parent: NamespaceId, body: Any) -> Page[str]:
     return page
 
 
-def namespace_properties(body: Any) -> Mapping[str, str]:
+def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """The properties of a namespace."""
+    check_levels(id[1:], body.get("namespace"))
     return _kept(body)
 
 
@@ -110,18 +112,19 @@ def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) 
     found = body["table"]
     if (name := text(found.get("name", id.name))) != id.name:
         # What rewrites paths on the way may have asked for another one.
-        raise ValueError(f"it is of the table {name!r}")
+        raise AnotherAnswerError(f"an answer about the table {name!r}")
     if (format := found.get("format") or "").lower() != "lance":
         raise not_lance(id, f"its format is {format!r}")
     if not (location := found.get("base-location")):
         raise not_lance(id, "it has no base-location")
-    properties = _kept(found)
+    kept = _kept(found)
+    properties = registrations.unmarked(kept)
     merged = {**options, **properties}
     merged.pop(_TYPE_KEY, None)
     if vend:
         entries = body.get("storage-access-configs") or ()
         merged = vended.over(merged, vended.storage_options(vended.nearest(entries, location), location))
-    return Table(id, text(location), properties, merged or None)
+    return Table(id, text(location), properties, merged or None, registration=registrations.identity(kept))
 
 
 def declared_table(id: TableId, options: Mapping[str, str], declared: Mapping[str, Any], body: Any) -> Table | None:
@@ -137,9 +140,26 @@ def declaration(name: str, location: str, properties: Mapping[str, str]) -> dict
         "name": name,
         "format": "lance",
         "base-location": location,
-        "properties": {**properties, _TYPE_KEY: "lance"},
+        "properties": registrations.marked({**properties, _TYPE_KEY: "lance"}),
     }
     return body | ({"doc": properties["doc"]} if "doc" in properties else {})
+
+
+_LOCAL = re.compile(r"(file:|/)", re.IGNORECASE)
+_NO_URI = re.compile(r"""[\s"<>\\^`{|}\[\]]|%(?![0-9A-Fa-f]{2})""")
+
+
+def check_location(id: TableId, location: str) -> None:
+    """Raises InvalidInputError for a local place that Polaris takes, and then fails over.
+
+    Once a table is at such a one, its namespace takes neither namespaces nor Iceberg tables: the server reads every
+    local place in it as a URI.
+    """
+    if _LOCAL.match(location) and (found := _NO_URI.search(location)):
+        raise InvalidInputError(
+            f"table {id}: its location {location!r} has {found[0]!r}, with which Polaris would refuse whatever else is "
+            "made in the namespace; give it as a file URI and percent-encoded, a blank as %20"
+        )
 
 
 def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
@@ -152,7 +172,14 @@ def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
                 f"table {id}: its namespace's location {base} may be another's too, for as a URI it does not tell "
                 f"{level!r} from other levels; give a location for the table, or set root"
             )
-    return f"{base.rstrip('/')}/{segment(id.name)}"
+    place = f"{base.rstrip('/')}/{segment(id.name)}"
+    try:
+        locations.check_location(f"table {id}", place)
+    except InvalidInputError as e:
+        raise InvalidInputError(
+            f"{e}; it comes of its namespace's location, so give one for the table, or set root"
+        ) from e
+    return place
 
 
 def _segment(id: NamespaceId | TableId, name: str) -> str:

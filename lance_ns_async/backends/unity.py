@@ -6,8 +6,9 @@ REST API of Unity Catalog 0.3 to 0.6. The other dialects, Databricks' included, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import aclosing
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import time
@@ -29,8 +30,10 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends import journal, unity_cascade
 from lance_ns_async.backends import unity_wire as wire
-from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.journal import Journalled
 from lance_ns_async.backends.locations import default_location
 from lance_ns_async.backends.settling import removed, settled
 from lance_ns_async.backends.unity_columns import columns
@@ -38,11 +41,11 @@ from lance_ns_async.backends.unity_creates import Creates
 from lance_ns_async.backends.unity_credentials import Credentials
 from lance_ns_async.backends.unity_locations import checked_location
 from lance_ns_async.backends.unity_settings import UnitySettings
-from lance_ns_async.backends.values import nothing
+from lance_ns_async.backends.values import done, nothing
 from lance_ns_async.backends.vended import over
-from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, error_for
+from lance_ns_async.concurrency import each
+from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.paging import walk
 from lance_ns_async.policy import Caller
 from lance_ns_async.transports.http import HttpTransport, open_http
 
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 UNITY_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
@@ -66,7 +70,7 @@ UNITY_ERRORS: ErrorTable = {
     "PERMISSION_DENIED": PermissionDeniedError,
     "RESOURCE_EXHAUSTED": ThrottlingError,
     "REQUEST_LIMIT_EXCEEDED": ThrottlingError,
-    "NOT_UNIQUE": InternalError,
+    wire.TWICE: InternalError,
     ("DELTA_ONLY", "declare_table"): UnsupportedOperationError,
     # No 404: one that names nothing comes of a wrong path, not of a missing table.
     400: InvalidInputError,
@@ -83,7 +87,7 @@ UNITY_ERRORS: ErrorTable = {
 }
 
 
-class UnityBackend(Backend):
+class UnityBackend(Journalled):
     """One catalog of a Unity Catalog server. Describing costs one call, and with credentials one or two more."""
 
     settings = UnitySettings
@@ -97,7 +101,9 @@ class UnityBackend(Backend):
         self._root = settings.root
         self._catalog = NamespaceId([settings.catalog])
         self._storage_options = settings.storage_options()
-        self._creates = Creates()
+        self.configured_options = self._storage_options
+        self._at_once = settings.max_in_flight
+        self._creates = Creates(settings.endpoint, settings.api_path)
         self._credentials = Credentials(http, settings.credentials_operation)
         self.capabilities = replace(
             self.capabilities,
@@ -123,7 +129,7 @@ class UnityBackend(Backend):
             query=wire.schemas_query(parent, token),
             subject=parent,
             operation="list_namespaces",
-            decode=wire.schema_names,
+            decode=partial(wire.schema_names, parent),
         )
 
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
@@ -133,7 +139,7 @@ class UnityBackend(Backend):
             wire.schema_path(id),
             subject=id,
             operation="describe_namespace",
-            decode=wire.properties_kept,
+            decode=partial(wire.properties_kept, id),
         )
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -149,25 +155,31 @@ class UnityBackend(Backend):
             wire.schema_path(id),
             operation="create_namespace",
             taken=NamespaceAlreadyExistsError,
-            decode=wire.properties_kept,
+            decode=partial(wire.properties_kept, id),
         )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         self._check(id, "drop_namespace", "SCHEMA_NOT_FOUND")
         self._must_be_schema(id)
-        if cascade:
-            await self._must_keep_no_data(id)
-        query = "force=true" if cascade else ""
-        await self._delete(wire.schema_path(id), query, id, "drop_namespace")
+        left = await self._emptied(id) if cascade else []
+        try:
+            # Never forced: the server would also take what it did not list, or what was made since.
+            await self._delete(wire.schema_path(id), id, "drop_namespace")
+        except LanceNamespaceError as e:
+            if left:
+                e.add_note(f"and {len(left)} tables of {spelled(id)} are no longer registered; their data is untouched")
+            raise
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        return await self._page(parent, token, "list_tables", wire.table_names)
+        page = await self._page(parent, token, "list_tables", partial(wire.table_names, parent))
+        return replace(page, items=[name for name in page.items if not name.startswith(journal.PREFIX)])
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         decode = partial(wire.tables, parent, self._storage_options)
-        return await self._page(parent, token, "scan_tables", decode)
+        page = await self._page(parent, token, "scan_tables", decode)
+        return replace(page, items=[table for table in page.items if not table.id.name.startswith(journal.PREFIX)])
 
-    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+    async def _described(self, id: TableId, *, vend: bool) -> Table:
         self._check(id, "describe_table", "TABLE_NOT_FOUND")
         found = await self._http.request(
             "GET",
@@ -181,10 +193,9 @@ class UnityBackend(Backend):
         vended = await self._credentials.given(id, found.uuid)
         return replace(found.table, storage_options=over(self._storage_options or {}, vended) or None)
 
-    async def declare_table(
-        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    async def _declared(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
-        self.check_declaration(id, location, properties)
         kept = [] if schema is None else columns(id, schema)
         declared = await self._create(
             id,
@@ -197,6 +208,9 @@ class UnityBackend(Backend):
         )
         return declared.table
 
+    async def default_location(self, id: TableId) -> str | None:
+        return self._location(id, None)
+
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         self._check(id.parent, "declare_table", "SCHEMA_NOT_FOUND")
         wire.check_name(id)
@@ -207,9 +221,9 @@ class UnityBackend(Backend):
             )
         self._location(id, location)
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def _deregistered(self, id: TableId) -> None:
         self._check(id, "deregister_table", "TABLE_NOT_FOUND")
-        await self._delete(wire.table_path(id), "", id, "deregister_table")
+        await self._delete(wire.table_path(id), id, "deregister_table")
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
@@ -242,34 +256,80 @@ class UnityBackend(Backend):
         taken: type[LanceNamespaceError],
         decode: Callable[[Any], T],
     ) -> T:
-        """What a POST to `path` makes and `own_path` then has; where its answer is lost, it is looked for there."""
+        """Creates by a POST to `path` what `own_path` then has; where the answer is lost, it is looked for there.
+
+        Costs two calls: the second finds out whether another process created the same name at the same time.
+        """
         began = time() * 1000
 
-        def ours(found: Any) -> T | None:
-            return decode(found) if wire.made_by(body, began, found) else None
+        looked_at = False
 
-        async def post() -> T:
-            return await self._http.request("POST", path, body=body, subject=id, operation=operation, decode=decode)
+        def ours(found: Any) -> tuple[T, str] | None:
+            nonlocal looked_at
+            looked_at = True
+            return created(found) if wire.made_by(body, began, found) else None
 
-        async def find() -> T | None:
+        def created(found: Any) -> tuple[T, str]:
+            return decode(found), wire.own_id(found)
+
+        async def post() -> tuple[T, str]:
+            return await self._http.request("POST", path, body=body, subject=id, operation=operation, decode=created)
+
+        async def find() -> tuple[T, str] | None:
             return await self._http.request("GET", own_path, subject=id, operation=operation, decode=ours)
 
-        return await self._creates.in_turn(id, lambda: settled(id, post, find, taken), taken)
+        made, uuid = await self._creates.in_turn(id, lambda: settled(id, post, find, taken), taken)
+        if not looked_at:
+            await self._must_be_alone(id, uuid, own_path, operation, taken)
+        return made
 
-    async def _delete(self, path: str, query: str, id: NamespaceId | TableId, operation: str) -> None:
-        request = partial(self._http.request, path=path, subject=id, operation=operation, decode=nothing)
-        await removed(partial(request, "DELETE", query=query), partial(request, "GET"))
+    async def _must_be_alone(
+        self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, taken: type[LanceNamespaceError]
+    ) -> None:
+        """Raises where the server now has the name twice, as this call and one of another process created it at once.
 
-    async def _must_keep_no_data(self, id: NamespaceId) -> None:
-        """Raises where the data of a table would go with it; costs a call a page of tables."""
-        fetch = partial(self._page, id, operation="drop_namespace", decode=wire.tables_with_data)
-        async with aclosing(walk(fetch)) as pages:
-            async for _, page in pages:
-                if page.items:
-                    raise InvalidInputError(
-                        f"namespace {id}: {page.items[0]} in it is a table whose data the server keeps, and would "
-                        "delete with it; drop such tables first"
-                    )
+        A table is then dead. Of schemas one is served and the other hidden behind it, so that one of the two calls
+        has lost.
+        """
+        try:
+            served = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
+        except LanceNamespaceError as e:
+            if isinstance(e.__cause__, Failure) and wire.TWICE in e.__cause__.codes:
+                raise
+            # Created it is; that somebody removed it since, or that the server is busy, tells nothing else of it.
+            log.debug("%s was created, and could not be looked at afterwards: %s", spelled(id), e)
+            return
+        if id.kind == "namespace" and served != uuid:
+            raise taken(
+                f"{PHRASES[taken]}: {id} ({operation}: another process created it at the same time, and the server "
+                "keeps both; use it as it is, and drop it twice to be rid of both)"
+            )
+
+    async def _delete(self, path: str, id: NamespaceId | TableId, operation: str) -> None:
+        request = partial(self._http.request, path=path, subject=id, operation=operation)
+        await removed(partial(request, "DELETE", decode=done), partial(request, "GET", decode=nothing))
+
+    async def _emptied(self, id: NamespaceId) -> Sequence[TableId]:
+        """Removes the registrations of all tables in a schema that holds nothing but Lance tables; gives their ids."""
+        found = await unity_cascade.contents(self._http, id)
+        unity_cascade.check(id, found.others)
+        gone: list[TableId] = []
+
+        async def remove(table: TableId) -> None:
+            # Somebody else may have removed it meanwhile.
+            with suppress(TableNotFoundError):
+                await self._delete(wire.table_path(table), table, "deregister_table")
+            gone.append(table)
+
+        try:
+            await each(remove, dict.fromkeys(found.tables), max_in_flight=self._at_once)
+        except LanceNamespaceError as e:
+            e.add_note(
+                f"and {len(gone)} of the {len(found.tables)} tables of {spelled(id)} are no longer registered; "
+                "their data is untouched, and the schema is there"
+            )
+            raise
+        return gone
 
     def _location(self, id: TableId, given: str | None) -> str:
         return checked_location(id, default_location(self._root, id) if given is None else given)

@@ -1,65 +1,60 @@
-"""Making what must not exist yet on a server that does not make sure of it: in turn."""
+"""Creating what must not exist yet on a server that may create it twice: in turn."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Id
 from lance_ns_async.policy import remaining
+from lance_ns_async.turns import shared
 
 T = TypeVar("T")
 
-
-@dataclass(slots=True)
-class _Line:
-    """Those who want to make the same thing."""
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    people: int = 0
-    made: int = 0
+_PORTS = {"http": 80, "https": 443}
 
 
 class Creates:
-    """Makes things of one catalog, those of one id one after another.
+    """Creates tables and schemas of one server, those of one id one after another in the whole process.
 
-    Asked for the same one twice at once, the server may make both, and serve neither ever after. Other processes
-    are beyond this.
+    Asked for one name twice at once, the server may create both. The turns are those of all namespaces with the same
+    endpoint, whoever they sign in as. Calls of other processes can only be found out afterwards.
     """
 
-    def __init__(self) -> None:
-        self._lines: dict[Id, _Line] = {}
+    def __init__(self, endpoint: str, api_path: str) -> None:
+        self._turns = shared(("unity", server_key(endpoint, api_path)))
 
     async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], taken: type[LanceNamespaceError]) -> T:
-        """What `create` gives; raises `taken` without a call where somebody else made it while we waited."""
-        line = self._lines.setdefault(id, _Line())
-        seen = line.made
-        line.people += 1
+        """Returns what `create` gives.
+
+        Raises:
+            LanceNamespaceError: `taken`, without a call, where another call created it while this one waited.
+            ServiceUnavailableError: The operation's time was over before this call's turn came.
+        """
+        began = False
+
+        async def work(created_meanwhile: bool) -> T:
+            nonlocal began
+            began = True
+            if created_meanwhile:
+                raise taken(f"{PHRASES[taken]}: {id} (made by another call while this one waited)")
+            return await create()
+
         try:
-            await _acquired(line.turn, id)
-            try:
-                if line.made != seen:
-                    raise taken(f"{PHRASES[taken]}: {id} (made by another call while this one waited)")
-                made = await create()
-                line.made += 1
-                return made
-            finally:
-                line.turn.release()
-        finally:
-            line.people -= 1
-            if not line.people:
-                del self._lines[id]
+            return await self._turns.run((id.kind, id), work, timeout=remaining())
+        except TimeoutError:
+            if began:
+                raise
+            message = "its time was over while another call was making it"
+            raise ServiceUnavailableError(f"Service unavailable: {id} ({message})") from None
 
 
-async def _acquired(turn: asyncio.Lock, id: Id) -> None:
-    try:
-        async with asyncio.timeout(remaining()):
-            await turn.acquire()
-    except TimeoutError:
-        message = "its time was over while another call was making it"
-        raise ServiceUnavailableError(f"Service unavailable: {id} ({message})") from None
+def server_key(endpoint: str, api_path: str) -> str:
+    """Returns one spelling for the addresses of one server that differ in letter case, usual port or slashes."""
+    parts = urlsplit(endpoint)
+    path = parts.path.rstrip("/").removesuffix(api_path)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}{path}{api_path}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from os.path import abspath
+from os.path import isabs
 from pathlib import Path
 
 from lance_namespace.errors import InvalidInputError
@@ -20,12 +20,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 def checked_location(id: TableId, given: str) -> str:
     """The location as the server is to be told it, always a URI; InvalidInputError for one it would not take.
 
-    A path without a scheme is a local one: left relative, the server would resolve it against its own directory.
+    A path without a scheme is a local one.
     """
     if not given:
         raise _refused(id, given, "is empty; leave it out for the default place")
     scheme = _SCHEME.match(given)
-    location = given if scheme else Path(abspath(given)).as_uri()
+    if not scheme and not isabs(given):
+        raise _refused(id, given, "is relative; give an absolute path or a URI")
+    location = given if scheme else Path(given).as_uri()
     if given.startswith("s3a://"):
         location = f"s3://{given.removeprefix('s3a://')}"
     elif scheme and scheme[1] not in SCHEMES:

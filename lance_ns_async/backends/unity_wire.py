@@ -12,8 +12,9 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.unity_columns import schema
 from lance_ns_async.backends.unity_locations import stored_location
-from lance_ns_async.backends.values import text, texts
-from lance_ns_async.errors import Code, not_lance
+from lance_ns_async.backends.values import check_levels, text, texts
+from lance_ns_async.backends.values import check_name as check_answer
+from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 
 PAGE_SIZE = 100
@@ -26,9 +27,13 @@ _NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
 _LONGEST_PROPERTY = 255
 _WITH_DATA = ("MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW")
 _MISSING = re.compile(r"(Catalog|Schema|Table) not found")
-_TWICE = (
-    "the server holds that name twice, made by two calls at once, and serves nothing about it any more; "
-    "only who keeps its database can remove one"
+TWICE = "NOT_UNIQUE"
+"""Our code for a name that the server holds twice: its own code says no more than that it failed."""
+
+_HELD_TWICE = (
+    "the server holds that name twice, as two calls of different processes created it at once, and answers nothing "
+    "about it any more; use another name, or have one of its two rows deleted in the server's database, from "
+    "uc_columns first and then from uc_tables"
 )
 _DELTA = re.compile(r"\bdelta\b", re.IGNORECASE)
 _ONLY = re.compile(r"\b(only|supported|format)\b", re.IGNORECASE)
@@ -126,7 +131,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     code, message = text(body["error_code"]), text(body.get("message") or "")
     told = f"{code}: {message}"
     if "did not return a unique result" in message:
-        return ("NOT_UNIQUE", code), f"{told} ({_TWICE})"
+        return (TWICE, code), f"{told} ({_HELD_TWICE})"
     if code in _REFUSALS and _DELTA.search(message) and _ONLY.search(message):
         return ("DELTA_ONLY", code), f"{told} ({_DELTA_ONLY})"
     if code == "NOT_FOUND" and (missing := _MISSING.match(message)) is not None:
@@ -135,34 +140,79 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), told
 
 
-def schema_names(body: Any) -> Page[str]:
+def schema_names(parent: NamespaceId, body: Any) -> Page[str]:
     """The names of the schemas listed, sorted."""
-    return Page(_sorted(body.get("schemas") or []), _token(body))
+    for one in _list(body, "schemas"):
+        check_answer(parent.name, one.get("catalog_name"), "catalog")
+    return Page(_sorted(_list(body, "schemas")), _token(body))
 
 
-def table_names(body: Any) -> Page[str]:
+def table_names(parent: NamespaceId, body: Any) -> Page[str]:
     """The names of the Lance tables listed, sorted; a page that is full of others is an empty one."""
-    return Page(_sorted([one for one in _listed(body) if is_lance(one)]), _token(body))
+    return Page(_sorted([one for one in _listed(parent, body) if is_lance(one)]), _token(body))
 
 
 def tables(parent: NamespaceId, storage_options: Mapping[str, str] | None, body: Any) -> Page[Table]:
     """The Lance tables listed; their columns are not."""
-    lance = {parent.table(text(one["name"])): one for one in _listed(body) if is_lance(one)}
+    lance = {parent.table(text(one["name"])): one for one in _listed(parent, body) if is_lance(one)}
     return Page([_table(id, storage_options, one) for id, one in lance.items()], _token(body))
 
 
-def tables_with_data(body: Any) -> Page[str]:
-    """The names of the tables listed whose data the server keeps, and would delete with them."""
-    return Page(_sorted([one for one in _listed(body) if one.get("table_type") in _WITH_DATA]), _token(body))
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a schema holds: a table, a volume, a function or a model."""
+
+    kind: str
+    name: str
+    is_lance: bool = False
+    has_data: bool = False
+    """Whether the server deletes its data with it."""
 
 
-def properties_kept(body: Any) -> Mapping[str, str]:
+HELD_KINDS = ("tables", "volumes", "functions", "models")
+"""The paths of the lists of what a schema holds."""
+
+
+def held_query(schema: NamespaceId, kind: str, token: str | None) -> str:
+    """Returns what asks for a page of what a schema holds of a kind."""
+    if kind == "tables":
+        return tables_query(schema, token)
+    catalog, name = schema
+    return urlencode({"catalog_name": catalog, "schema_name": name, **_page(token)})
+
+
+def held(kind: str, body: Any) -> Page[Held]:
+    """Returns what a page of the list of a kind holds."""
+    found = body.get("registered_models" if kind == "models" else kind) or []
+    return Page([_held(kind, one) for one in found], _token(body))
+
+
+def _held(kind: str, one: Any) -> Held:
+    name = text(one["name"])
+    if kind == "tables":
+        table_type = text(one.get("table_type") or "table of no type")
+        return Held(f"{table_type} table", name, is_lance=is_lance(one), has_data=table_type in _WITH_DATA)
+    if kind == "volumes":
+        volume_type = text(one.get("volume_type") or "volume of no type")
+        return Held(f"{volume_type} volume", name, has_data=volume_type != "EXTERNAL")
+    return Held(kind.removesuffix("s"), name)
+
+
+def own_id(body: Any) -> str:
+    """Returns what the server tells a table or schema by from another of the same name."""
+    return text(body.get("table_id") or body.get("schema_id") or "")
+
+
+def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """The properties of a catalog or of a schema."""
+    check_answer(id.name, body.get("name"), "namespace")
     return texts(body.get("properties"))
 
 
 def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Found:
     """The Lance table of an answer, columns included."""
+    check_answer(id.name, text(body["name"]))
+    _check_place(id.parent, body)
     if not is_lance(body):
         kind, told = (
             None if it is None else text(it)
@@ -208,7 +258,8 @@ def credentials(body: Any) -> dict[str, str]:
 
 def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
     location, kept = text(body["storage_location"]), texts(body.get("properties"))
-    return Table(id, location, kept, storage_options, schema=schema(body.get("columns")))
+    uuid = text(body.get("table_id") or "") or None
+    return Table(id, location, kept, storage_options, schema=schema(body.get("columns")), registration=uuid)
 
 
 def _millis(value: Any) -> int:
@@ -219,9 +270,24 @@ def _millis(value: Any) -> int:
         raise ValueError("expiration_time is no number") from None
 
 
-def _listed(body: Any) -> Sequence[Any]:
+def _listed(parent: NamespaceId, body: Any) -> Sequence[Any]:
+    listed = _list(body, "tables")
+    for one in listed:
+        _check_place(parent, one)
+    return listed
+
+
+def _list(body: Any, key: str) -> Sequence[Any]:
+    if key not in body and body.keys() - {"next_page_token"}:
+        raise AnotherAnswerError(f"an answer without {key}")
     # Some servers leave an empty list out.
-    return body.get("tables") or []
+    return body.get(key) or []
+
+
+def _check_place(parent: NamespaceId, body: Any) -> None:
+    """Raises AnotherAnswerError for a table of another schema than was asked for."""
+    levels = [body.get("catalog_name"), body.get("schema_name")]
+    check_levels(parent, levels)
 
 
 def _token(body: Any) -> str | None:

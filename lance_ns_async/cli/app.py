@@ -165,6 +165,18 @@ def serve(
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", help="Joins an id's names in paths.")] = "$",
     max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Bytes of rows a request may have.")] = 2**30,
+    max_answer_bytes: Annotated[
+        int, typer.Option("--max-answer-bytes", min=1, help="Bytes of rows an answer may have.")
+    ] = 2**28,
+    max_held_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-held-bytes", min=1, help="Bytes of all requests and answers at once; else 4 times the largest."
+        ),
+    ] = None,
+    function: Annotated[
+        list[str] | None, typer.Option("--function", help="An SQL function that clients may call besides the usual.")
+    ] = None,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that requests have when it ends.")] = 30,
     impl: Impl = None,
     properties: Properties = None,
@@ -184,6 +196,9 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         max_bytes=max_bytes,
+        max_answer_bytes=max_answer_bytes,
+        max_held_bytes=max_held_bytes,
+        functions=function or (),
         grace=grace,
     )
 

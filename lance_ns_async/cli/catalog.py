@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lance_ns_async.cli import profiles
+from lance_ns_async.cli import exposure, profiles
 from lance_ns_async.cli.errors import Misuse
 
 if TYPE_CHECKING:
@@ -116,11 +116,15 @@ def _assignment(text: str) -> tuple[str, str]:
         raise Misuse("-p wants KEY=VALUE, and one of them has no key or no '='")
     if not value.startswith("@"):
         return key, value
+    file = Path(value[1:]).expanduser()
     try:
-        return key, Path(value[1:]).expanduser().read_text(encoding="utf-8").removesuffix("\n")
+        content = file.read_text(encoding="utf-8").removesuffix("\n")
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise Misuse(f"-p {key}=@{value[1:]}: {reason}") from error
+    if exposure.secrets_among([key]):
+        exposure.warn_if_exposed(file, key)
+    return key, content
 
 
 def _assigned(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:

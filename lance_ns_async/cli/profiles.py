@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from lance_ns_async.cli import exposure
 from lance_ns_async.cli.errors import Misuse
 
 
@@ -31,7 +32,10 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
     for file in files:
         found = _profiles(file)
         if name in found:
-            return _read(found[name], f"{file}: profile {name!r}")
+            impl, properties = _read(found[name], f"{file}: profile {name!r}")
+            if secrets := exposure.secrets_among(properties):
+                exposure.warn_if_exposed(file, f"{', '.join(secrets)} of profile {name!r}")
+            return impl, properties
         known += found
     if not files:
         raise Misuse(f"profile {name!r}: there is no file of profiles; --config or LANCE_NS_CONFIG names one")

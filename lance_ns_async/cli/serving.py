@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lance_ns_async.cli.errors import Misuse, say
+from lance_ns_async.cli.exposure import warn_if_exposed
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace
@@ -34,9 +36,12 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     max_bytes: int,
+    max_answer_bytes: int,
+    max_held_bytes: int | None,
+    functions: Sequence[str],
     grace: float,
 ) -> None:
-    """Serves a catalog until SIGINT or SIGTERM; what is under way then is finished."""
+    """Serves a catalog until SIGINT or SIGTERM; what is under way then has `grace` seconds to finish."""
     from lance_ns_async.gateway import serving
     from lance_ns_async.gateway.access import is_loopback
 
@@ -56,17 +61,34 @@ def serve(
         tls=tls,
         hosts=hosts,
         max_bytes=max_bytes,
+        max_answer_bytes=max_answer_bytes,
+        max_held_bytes=max_held_bytes,
+        functions=functions,
         grace=grace,
     )
-    asyncio.run(_serve(catalog, server, show_token=token is None))
+    asyncio.run(_serve(catalog, server, grace, show_token=token is None))
 
 
 async def _serve(
-    catalog: Catalog, server: Callable[[AsyncNamespace], AbstractAsyncContextManager[Gateway]], *, show_token: bool
+    catalog: Catalog,
+    server: Callable[[AsyncNamespace], AbstractAsyncContextManager[Gateway]],
+    grace: float,
+    *,
+    show_token: bool,
 ) -> None:
     import anyio
 
+    from lance_ns_async import threads
+    from lance_ns_async.cli.ending import end_within
+
+    def under_way() -> str:
+        load = threads.load()
+        count = load.running + load.given_up
+        return f"{count} operations on data" if count else "work on a storage"
+
     async with catalog.open_async() as namespace, server(namespace) as gateway:
+        # What the imports made lives as long as the process: a full collection that looks at it stalls the event loop.
+        gc.freeze()
         # Only so far: a second signal, while requests are finished, ends them.
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             print(gateway.url, flush=True)
@@ -74,6 +96,7 @@ async def _serve(
                 for name, value in gateway.headers.items():
                     print(f"{name}: {value}", flush=True)
             async for _ in signals:
+                end_within(grace, under_way)
                 break
 
 
@@ -89,6 +112,7 @@ def _token(file: Path | None) -> str | None:
         raise Misuse(f"--token-file {file}: {reason}") from error
     if not token:
         raise Misuse(f"--token-file {file}: it is empty")
+    warn_if_exposed(file.expanduser(), "the gateway's token")
     return token
 
 
@@ -102,4 +126,7 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
         context.load_cert_chain(cert.expanduser(), key and key.expanduser())
     except OSError as error:
         raise Misuse(f"--tls-cert {cert}: {error.strerror or error}") from error
+    if key is not None:
+        # Certificates are public, and the key may also be in the file of the certificate.
+        warn_if_exposed(key.expanduser(), "the private key of --tls-cert")
     return context

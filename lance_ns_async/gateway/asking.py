@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Annotated, Any, cast, get_args, get_origin
 from urllib.parse import parse_qsl, unquote, unquote_plus
 
 import orjson
@@ -16,6 +16,10 @@ from lance_ns_async.gateway.routes import Route
 
 _HOP = ("header.", "headers.")
 """How entries of a context begin that a client has sent as headers: they are for this server, not for a catalog."""
+
+
+_MAX_PARTS = 50_000
+"""Lists and objects of a JSON body, and brackets in its texts."""
 
 
 class _Fields(dict[str, Any]):
@@ -45,6 +49,10 @@ def request(route: Route, names: Mapping[str, str], query: str, body: bytes, del
     for name, encoded in names.items():
         if given.get(name) is None:
             given[name] = _id(encoded, delimiter) if name == "id" else _decoded(encoded)
+    try:
+        given = _Fields(_with_integers(route.request, given))
+    except RecursionError:
+        raise InvalidInputError("body: it is nested too deeply; write it with fewer parts") from None
     asked = messages.coerced(route.request, given)
     for name, encoded in names.items():
         _check_same(name, encoded, getattr(asked, name), delimiter)
@@ -67,6 +75,9 @@ def _object(body: bytes) -> dict[str, Any]:
         raise InvalidInputError(f"body: it is not JSON ({e})") from e
     if not isinstance(found, dict):
         raise InvalidInputError("body: it is no JSON object")
+    if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
+        # To check one takes far longer than to read it.
+        raise InvalidInputError(f"body: it has over {_MAX_PARTS} lists and objects; ask in several requests")
     return found
 
 
@@ -109,6 +120,45 @@ def _types(model: type[BaseModel]) -> Mapping[str, str]:
         if forms and name not in ("context", "id", "identity"):
             found[name] = forms[0]
     return found
+
+
+def _with_integers(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields with integers where the model has integers and JSON had such as `1.0`, which is the same."""
+    found = dict(given)
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if found.get(key) is not None:
+            found[key] = _with_integer(field.annotation, found[key])
+    return found
+
+
+def _with_integer(annotation: Any, value: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _with_integers(annotation, value) if isinstance(value, dict) else value
+    kinds = _kinds(annotation)
+    if isinstance(value, float):
+        return int(value) if int in kinds and float not in kinds and value.is_integer() else value
+    if isinstance(value, list) and (_models(annotation) or (int in kinds and float not in kinds)):
+        return [_with_integer(annotation, it) for it in value]
+    if isinstance(value, dict) and (models := _models(annotation)):
+        return _with_integers(models[0], value)
+    return value
+
+
+@cache
+def _kinds(annotation: Any) -> frozenset[type]:
+    """The types that a field may have, those in lists and unions included."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return frozenset({annotation})
+    inner = get_args(annotation)
+    return frozenset(
+        kind for it in (inner[:1] if get_origin(annotation) is Annotated else inner) for kind in _kinds(it)
+    )
+
+
+@cache
+def _models(annotation: Any) -> Sequence[type[BaseModel]]:
+    return [kind for kind in _kinds(annotation) if issubclass(kind, BaseModel)]
 
 
 def _id(encoded: str, delimiter: str) -> list[str]:

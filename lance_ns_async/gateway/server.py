@@ -17,19 +17,25 @@ import anyio
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
-from lance_ns_async.gateway import answers, asking
+from lance_ns_async import threads
+from lance_ns_async.errors import one_line
+from lance_ns_async.gateway import answers, asking, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.bodies import body
+from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.metrics import Metrics, Seen
 from lance_ns_async.gateway.routes import Route, match
+from lance_ns_async.tables import bounds
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 1 << 30
-"""Bytes of an Arrow stream that is taken, where nothing else is said: it is held in memory."""
+_MAX_JSON = 4 << 20
+_PARSED_JSON = 16
+"""Bytes that a byte of JSON takes once it is read, at most: floats and short texts take that much."""
 
-_MAX_JSON = 16 << 20
+_LARGE_JSON = 64 << 10
+"""Bytes of JSON that are read in a thread, so that other requests go on."""
 _MAX_LINE = 64 << 10
 """Bytes of the request's first line: properties and storage options of a table to be made are in it."""
 
@@ -61,6 +67,9 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     hosts: Iterable[str] = (),
     max_bytes: int = MAX_BYTES,
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
+    max_held_bytes: int | None = None,
+    functions: Iterable[str] = (),
     grace: float = 30.0,
     idle: float = 120.0,
 ) -> AsyncIterator[Gateway]:
@@ -68,22 +77,35 @@ async def serving(
 
     `namespace` is an AsyncNamespace or anything with coroutine methods of the same names; one that it lacks is
     unsupported. Port 0 takes a free one, and without a `token` there is a random one. `hosts` are further names
-    under which a server on a loopback address is asked for; `max_bytes` bounds the bytes of an Arrow stream. A
-    connection may be without a whole request for `idle` seconds, and a body come no further for as long. At the end
-    what is under way has `grace` seconds to finish. Raises InvalidInputError where it cannot listen.
+    under which a server on a loopback address is asked for. A connection may be without a whole request for `idle`
+    seconds, and a body or an answer go no further for as long. At the end what is under way has `grace` seconds to
+    finish; threads that Lance does not come back to are left behind, and keep the process from ending.
+
+    `max_bytes` bounds the rows that a request sends, as they come and decompressed; `max_answer_bytes` those of an
+    answer; `max_held_bytes` both for all requests at once, and is four times the larger one, but at least 512 MiB,
+    unless it is given. `functions` are SQL functions that clients may call besides `tables.filters.FUNCTIONS`. Raises
+    InvalidInputError where it cannot listen.
     """
+    limits = Limits(
+        max_bytes=max_bytes,
+        max_answer_bytes=max_answer_bytes,
+        max_held_bytes=max_held_bytes,
+        functions=frozenset(functions),
+    )
     access = Access.to(host, token, hosts)
-    _check_limits(delimiter, max_bytes, grace, idle)
+    _check_limits(delimiter, grace, idle)
     metrics = Metrics()
     changes = asyncio.TaskGroup()
-    server = web.Server(
-        _Handler(namespace, access, metrics, changes, delimiter, max_bytes, idle),
+    server = wire.Server(
+        _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.held), idle),
         handler_cancellation=True,
         access_log=None,
         logger=_wire_log,
         keepalive_timeout=idle,
         lingering_time=min(_LINGER, idle),
         max_line_size=_MAX_LINE,
+        # What is refused is still read to its end, and shall not be decompressed for that.
+        auto_decompress=False,
     )
     observe = getattr(namespace, "observe", None)
     with nullcontext() if observe is None else observe(metrics.called):
@@ -123,20 +145,21 @@ class _Handler:
     changes: asyncio.TaskGroup
     """Holds what must not stop half-way, though nobody waits for its outcome any more."""
     delimiter: str
-    max_bytes: int
+    limits: Limits
+    memory: Memory
     idle: float
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self.metrics.request() as seen:
-            response = await _told(self._answer(request, seen))
+        with self.metrics.request() as seen, self.memory.share() as share:
+            response = await _told(self._answer(request, seen, share))
             seen.code = str(response.status)
-            return response
+            return await wire.send(request, response, self.idle)
 
-    async def _answer(self, request: web.BaseRequest, seen: Seen) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, seen: Seen, share: Share) -> web.Response:
         self.access.check_sender(request.headers)
         path, _, query = request.raw_path.partition("?")
         if (request.method, path) == ("GET", "/health"):
-            return answers.json_response({"status": "ok"})
+            return _health()
         self.access.check_token(request.headers)
         if (request.method, path) == ("GET", "/metrics"):
             return answers.text_response(self.metrics.text())
@@ -144,36 +167,43 @@ class _Handler:
         seen.operation = route.operation
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
-        work = self._done(route, await self._asked(request, route, names, query))
+        work = self._done(route, await self._asked(request, route, names, query, share), share)
         # Told of within: what a change raised would end the server.
         return await (asyncio.shield(self.changes.create_task(_told(work))) if route.changes else work)
 
     async def _asked(
-        self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str
+        self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str, share: Share
     ) -> tuple[Any, ...]:
         """What the namespace's method is called with."""
         if route.body == "rows":
             # First what can be refused without them.
             asked = asking.request(route, names, query, b"", self.delimiter)
-            return asked, await body(request, self.max_bytes, self.idle, "rows")
-        content = await body(request, _MAX_JSON, self.idle, "JSON") if route.method == "POST" else b""
+            return asked, await body(request, self.limits.max_bytes, self.idle, "rows", share)
+        content = await body(request, _MAX_JSON, self.idle, "JSON", share) if route.method == "POST" else b""
+        share.take(_PARSED_JSON * len(content))
+        if len(content) > _LARGE_JSON:
+            return (await asyncio.to_thread(asking.request, route, names, query, content, self.delimiter),)
         return (asking.request(route, names, query, content, self.delimiter),)
 
-    async def _done(self, route: Route, asked: tuple[Any, ...]) -> web.Response:
-        return answers.response(route, await getattr(self.namespace, route.operation)(*asked))
+    async def _done(self, route: Route, asked: tuple[Any, ...], share: Share) -> web.Response:
+        # A change may outlast its request.
+        with share.kept(), bounds.applied(self.limits.bounds(share)):
+            return answers.response(route, await getattr(self.namespace, route.operation)(*asked))
 
 
 async def _told(work: Awaitable[web.Response]) -> web.Response:
-    """The answer that comes of the work, or the one that tells why there is none; raises no Exception."""
+    """Returns the answer of the work, or the one that tells its error; raises only what ends tasks or the process."""
     try:
         try:
             return await work
         except (LanceNamespaceError, Refused) as error:
             return answers.error(error)
-    except Exception as e:  # the outermost place: whatever nobody foresaw is told to the log, and never to a client
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:  # the outermost place: errors nobody foresaw, panics of Rust among them, go to the log
         instance = uuid4().hex
-        # As a log can hold it, which a name that is no UTF-8 could otherwise prevent.
-        trace = "".join(format_exception(e)).encode("utf-8", "backslashreplace").decode()
+        # As a log can hold it: without control characters, and without what is no UTF-8.
+        trace = "\n".join(map(one_line, "".join(format_exception(e)).splitlines()))
         log.error("gateway: %s\n%s", instance, trace)
         return answers.internal(instance)
 
@@ -187,11 +217,18 @@ def _found(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
     return matched
 
 
-def _check_limits(delimiter: str, max_bytes: int, grace: float, idle: float) -> None:
+def _health() -> web.Response:
+    """Whether operations on data would be begun now: 200 and `ok`, or else 503 and `busy`."""
+    load = threads.load()
+    if not load.is_full:
+        return answers.json_response({"status": "ok"})
+    told = {"status": "busy", "threads": threads.THREADS, "running": load.running, "given_up": load.given_up}
+    return answers.json_response(told, status=503, headers={"Retry-After": "10"})
+
+
+def _check_limits(delimiter: str, grace: float, idle: float) -> None:
     if not delimiter:
         raise InvalidInputError("delimiter: it is empty; ids are joined by it in paths, usually by '$'")
-    if max_bytes < 0:
-        raise InvalidInputError(f"max_bytes {max_bytes}: it is a number of bytes; 0 to take no rows")
     if not grace >= 0:
         raise InvalidInputError(f"grace {grace}: it is a number of seconds; 0 not to wait")
     if not idle > 0:

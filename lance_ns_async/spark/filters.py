@@ -67,10 +67,32 @@ def keeps(filter: Filter, value: str) -> bool | None:
             return None
 
 
+LONGEST = 1 << 20
+"""Characters of conditions that Lance is given; it takes a second to read them, in each task."""
+
+MOST = 1_000
+"""Conditions that Lance is given."""
+
+_MOST_VALUES = 100_000
+_MOST_NOT = 8
+"""NOT within each other: Lance's parser takes twice as long for each."""
+
+
 def sql(filter: Filter, filterable: Collection[str]) -> str | None:
     """The filter as a condition that is true, false and null for the same rows; None where there is none."""
     name = column(filter)
-    return None if name is None or name not in filterable else _condition(filter, f"`{name}`")
+    if name is None or name not in filterable or not _is_bearable(filter):
+        return None
+    condition = _condition(filter, f"`{name}`")
+    return None if condition is None or len(condition) > LONGEST else condition
+
+
+def _is_bearable(filter: Filter) -> bool:
+    """Whether Lance's parser and planner read it in good time; Spark applies it itself where they would not."""
+    depth = 0
+    while isinstance(filter, Not):
+        filter, depth = filter.child, depth + 1
+    return depth <= _MOST_NOT and not (isinstance(filter, In) and len(filter.value) > _MOST_VALUES)
 
 
 def _condition(filter: Filter, name: str) -> str | None:

@@ -83,17 +83,23 @@ class FilteringReader(TablesReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Takes the filters it can apply exactly, and leaves the others to Spark."""
-        from lance_ns_async.spark.filters import column, keeps, sql
+        from lance_ns_async.spark.filters import LONGEST, MOST, column, keeps, sql
 
         assert self._plan is not None
         entries = self._plan.entries
         conditions: list[str] = []
+        length = 0
         for filter in filters:
             name = column(filter)
             if name is not None and name == self._table_column and keeps(filter, "") is not None:
                 entries = [entry for entry in entries if keeps(filter, entry.table)]
-            elif (condition := sql(filter, self._plan.filterable)) is not None:
+            elif (
+                len(conditions) < MOST
+                and (condition := sql(filter, self._plan.filterable)) is not None
+                and length + len(condition) <= LONGEST
+            ):
                 conditions.append(condition)
+                length += len(condition)
             else:
                 yield filter
         self._plan = replace(self._plan, entries=entries)

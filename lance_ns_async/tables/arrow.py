@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.tables import bounds, ipc
 from lance_ns_async.tables.alignment import aligned, aligned_reader
 from lance_ns_async.threads import under_way
 
@@ -29,20 +30,40 @@ def rows(request_data: object) -> pa.Table:
     data = pa.py_buffer(request_data)
     if data.slice(0, min(len(_FILE_MAGIC), data.size)).to_pybytes() == _FILE_MAGIC:
         raise InvalidInputError("request_data: it is an Arrow IPC file, not a stream; use pyarrow.ipc.new_stream")
+    limit, hold = bounds.current().decoded_bytes, bounds.current().hold
     try:
+        if limit is not None:
+            decoded = ipc.check(data, limit)
+            if hold is not None:
+                # What is not compressed is not copied.
+                hold(max(0, decoded - data.size))
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
         table.validate(full=True)
+        if limit is not None:
+            ipc.check_views(table, limit)
     except (pa.ArrowException, OSError, ValueError) as e:
         raise InvalidInputError(f"request_data: it is no Arrow IPC stream ({e})") from e
     return aligned(table)
 
 
-def file(table: pa.Table) -> bytes:
-    """The rows as an IPC file."""
+def file(reader: pa.RecordBatchReader) -> bytes:
+    """Returns the rows as an IPC file; ends once nobody waits for it, or it becomes longer than the bounds allow."""
+    limit, hold, work = bounds.current().answer_bytes, bounds.current().hold, under_way()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_file(sink, reader.schema) as writer:
+        for batch in reader:
+            work.check()
+            # Columns that are one and the same in memory are written out for each.
+            if limit is not None and sink.tell() + batch.nbytes > limit:
+                raise InvalidInputError(
+                    f"k: the answer has over {limit} bytes; ask for fewer rows by k and go on with offset, or for "
+                    "fewer columns, or open the table and read it from its storage"
+                )
+            if hold is not None:
+                # The file, and its copy as bytes.
+                hold(2 * batch.nbytes)
+            writer.write_batch(batch)
     found: bytes = sink.getvalue().to_pybytes()
     return found
 

@@ -6,15 +6,15 @@ another has written to it meanwhile, and one that is registered is there, even i
 
 from __future__ import annotations
 
-import os
-from asyncio import CancelledError
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
     TableAlreadyExistsError,
@@ -23,10 +23,11 @@ from lance_namespace.errors import (
 
 from lance_ns_async import marks, replacing, storage
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import PHRASES
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import undoing
-from lance_ns_async.tables import first, names
+from lance_ns_async.policy import rollback, undoing
+from lance_ns_async.tables import dropping, first, meanwhile, names, writing
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.threads import in_thread, under_way
 
@@ -78,11 +79,14 @@ class Made:
 
 
 async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
-    """Declares a table that must not exist yet, and writes its first version; if that fails neither stays."""
-    table = await declared(backend, id, content)
+    """Declares a table that must not exist yet, and writes its first version; if that fails neither stays.
+
+    Cost: the default place's call where there is one, an open, a declaration, and a describe before and after.
+    """
+    table = await declare(backend, id, content)
     place = content.place(table)
 
-    def work() -> LanceDataset:
+    def work() -> first.First:
         try:
             return first.create(opener, place, content.data)
         finally:
@@ -90,79 +94,89 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
                 # The declaration was taken back before the last file was gone.
                 marks.remove(place.location, place.storage_options)
 
-    try:
-        dataset = await in_thread(place, work, changes=True, reads=True)
-    except TableAlreadyExistsError:
-        # Somebody else has written to it.
-        raise
-    except (LanceNamespaceError, CancelledError) as e:
-        await undo(backend, place, e, written=True)
-        raise
-    return Made(table, dataset)
+    async with rollback(partial(take_back, backend, place)):
+        async with meanwhile.explained(backend, place, makes=True):
+            made = await in_thread(place, work, changes=True, reads=True)
+        await confirm(backend, place, made.transaction)
+    return Made(table, made.dataset)
 
 
-async def declared(backend: Backend, id: TableId, content: Content) -> Table:
-    """A table that is registered just now, at a place where nothing is, with what it takes to write there."""
+async def declare(backend: Backend, id: TableId, content: Content) -> Table:
+    """Returns a table that is registered just now, at a place where nothing is, with what it takes to write there.
+
+    Raises:
+        DataThereError: There is data at its default place; nothing was declared.
+        TableAlreadyExistsError: It is registered, or somebody has written to it since it was declared here.
+    """
+    backend.check_declaration(id, None, content.properties or {})
+    location, looked = await look_before(backend, id, content.options)
     try:
-        table = await backend.declare_table(id, None, content.properties or {}, content.schema)
+        mine = await backend.declare_table(id, location, content.properties or {}, content.schema)
     except TableAlreadyExistsError as e:
         raise TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
-    async with undone_if_it_fails(backend, table):
+    place = content.place(mine)
+    async with rollback(partial(take_back, backend, place)):
         # Described, it comes with credentials.
         table = await located(backend, id)
-        await check_empty(content.place(table))
+        if not replacing.is_same(mine, table):
+            raise TableAlreadyExistsError(
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (somebody has dropped it since it was declared here, and "
+                "declared it again; append to it, overwrite it, or drop it first)"
+            )
+        place = content.place(table)
+        async with meanwhile.explained(backend, place, makes=True):
+            free = looked or await storage.is_only_declared(place) or await dropping.finish(backend, place)
+        if not free:
+            # At a place that nobody could know before the declaration, nothing was there before.
+            kind = TableAlreadyExistsError if location is None else DataThereError
+            raise kind(
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which somebody else has "
+                "written since it was declared here, or which was there before; append to it, overwrite it, or drop it "
+                "first)"
+            )
     return table
 
 
-@asynccontextmanager
-async def undone_if_it_fails(backend: Backend, table: Table) -> AsyncIterator[None]:
-    """Takes a declaration back, to which nothing was written, where what is done with it fails."""
-    try:
-        yield
-    except (LanceNamespaceError, CancelledError) as e:
-        await undo(backend, table, e, written=False)
-        raise
+async def look_before(
+    backend: Backend, id: TableId, options: Mapping[str, str] | None = None
+) -> tuple[str | None, bool]:
+    """Looks at the default place of a table that is to be declared.
 
+    Args:
+        options: Storage options that go before those of the catalog.
 
-CREDENTIALS = {
-    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME",),
-    "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
-    "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
-    "s3": (
-        "AWS_ACCESS_KEY_ID",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-    ),
-}
-"""By scheme, the variables of the environment by one of which Lance reaches a storage without being told more."""
+    Returns:
+        The place, None where only declaring tells it; and whether it was looked at and is empty. It is not where the
+        storage is not at hand, as where only a table that is declared has credentials.
 
+    Raises:
+        DataThereError: There is data.
 
-def is_at_hand(table: Table) -> bool:
-    """Whether its storage can be looked at: it is local, or it was told how to reach it, or the environment tells.
-
-    Else Lance would ask the machine it runs on, which takes seconds where there is no answer.
+    Cost: an open, and the call of `Backend.default_location`.
     """
-    scheme, remote, _ = table.location.partition("://")
-    if table.storage_options or not remote or scheme == "file":
-        return True
-    return any(os.environ.get(name) for name in CREDENTIALS.get(scheme, ()))
+    location = await backend.default_location(id)
+    if location is None:
+        return None, False
+    table = Table(id, location, storage_options={**(backend.configured_options or {}), **(options or {})} or None)
+    if not storage.is_at_hand(table):
+        return location, False
+    if not await storage.is_only_declared(table):
+        try:
+            await backend.describe_table(id)
+        except TableNotFoundError:
+            if await dropping.finish(backend, table):
+                return location, True
+            raise DataThereError(
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but at {location} there is data; "
+                "register it there, give another location, or remove it; where a drop of it is under way, try again "
+                "later, and where one was cut off, drop_table goes on with it)"
+            ) from None
+        # It is that of the table itself, which is there: declaring it tells so.
+    return location, True
 
 
 class DataThereError(TableAlreadyExistsError):
     """There is data where a table would go, of which the catalog knows nothing."""
-
-
-async def check_empty(table: Table) -> None:
-    """Raises TableAlreadyExistsError where there is data, and what the storage says where it cannot be looked at.
-
-    That may be of a table that was renamed, whose name is free again. Costs an open.
-    """
-    if not await storage.is_only_declared(table):
-        raise DataThereError(
-            f"Table already exists: {table.id} (not in the catalog, but at {table.location} there is data; register it "
-            "there, give another location, or remove it)"
-        )
 
 
 async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
@@ -175,7 +189,8 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
         except TableNotFoundError:
             raise e from None
     try:
-        return Made(table, await in_thread(table, lambda: opener.open(table)))
+        async with meanwhile.explained(backend, table, makes=True):
+            return Made(table, await in_thread(table, lambda: opener.open(table)))
     except TableNotFoundError:
         return Made(table, None)
 
@@ -201,50 +216,170 @@ async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: C
         old = await located(backend, id)
     except TableNotFoundError:
         return await create(backend, opener, id, content)
-    table = await registered_anew(backend, old, content)
+    wanted = what_to_register(backend, old, content)
+    if wanted is None:
+        return await _written_over(backend, opener, old, content)
+    async with rollback(partial(replacing.restore, backend, old, wanted)):
+        table = await register_anew(backend, old, wanted, content.schema)
+        return await _written_over(backend, opener, table, content)
+
+
+async def _written_over(backend: Backend, opener: Opener, table: Table, content: Content) -> Made:
     place = content.place(table)
-    try:
-        dataset = await in_thread(place, lambda: opener.overwrite(place, content.data), changes=True, reads=True)
-    except (LanceNamespaceError, CancelledError) as e:
-        if table is not old:
-            await replacing.put_back(backend, old, e, instead=(table.location, table.properties or {}))
-        raise
+    work = partial(writing.insert, opener, place, None, content.data, "overwrite")
+    async with meanwhile.explained(backend, place, makes=True):
+        dataset, made = await in_thread(place, work, changes=True, reads=True)
+    if made is not None:
+        await confirm(backend, place, made)
     return Made(table, dataset)
 
 
-@undoing
-async def undo(backend: Backend, table: Table, error: BaseException, *, written: bool) -> None:
-    """Takes a declaration back; where that fails, or a `written` one has a version by now, the error says so."""
+async def confirm(backend: Backend, table: Table, transaction: str) -> None:
+    """Makes sure that a first version, which was just committed, can be found by the table's name.
+
+    Where the table was dropped or deregistered meanwhile, the version is removed again, unless others use it by now:
+    else nobody would find its rows, and they would be in the way of the next table of that name. The catalog does not
+    tell a drop from a deregister afterwards.
+
+    Args:
+        transaction: The id of the transaction that made the version.
+
+    Raises:
+        ConcurrentModificationError: The name was taken from the place meanwhile; it says what became of the rows.
+
+    Cost: a describe.
+    """
+    if table.managed_versioning:
+        # The catalog itself has committed the version.
+        return
+    why, delete = "it was dropped or deregistered while its first rows were written", True
     try:
-        if written and not await storage.is_only_declared(table):
-            error.add_note(f"and table {table.id} is there, for all that: a version of it was written")
+        there = await backend.describe_table(table.id)
+        if replacing.is_same(table, there):
             return
+        why = "it was dropped or deregistered, and registered again, while its first rows were written"
+        # What is registered there by now is somebody else's, with these rows.
+        delete = _path(there.location) != _path(table.location)
+    except TableNotFoundError:
+        pass
+    except LanceNamespaceError as e:
+        e.add_note(f"and the rows are written to {table.location}; whether table {table.id} is still there is unknown")
+        raise
+    told = await _withdraw(table, transaction, delete)
+    raise ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {told})")
+
+
+def _path(location: str) -> str:
+    """The location as it can be compared: who registers a local one may spell it with or without its scheme."""
+    return unquote(location.removeprefix("file://")).rstrip("/")
+
+
+@undoing
+async def _withdraw(table: Table, transaction: str, delete: bool) -> str:
+    """Takes back a first version, and returns what the error says of its rows."""
+    unknown = f"whether they stay at {table.location} is unknown: look there before you write them again"
+    try:
+        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
+    except LanceNamespaceError as e:
+        return f"{unknown}; {e}"
+    if became == "gone":
+        return "they are gone again: write them again"
+    if became == "there":
+        return f"they stay at {table.location}, in data that others use by now: look there, do not write them again"
+    return unknown
+
+
+async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
+    """Takes back a declaration that is still this one and that nobody has written to.
+
+    Where that cannot be known the registration stays, and the error says so.
+
+    Args:
+        table: As it was declared here, with the storage options that are known.
+        error: What was in the way of going on.
+        clear: Whether the data files at the place go, too, which are of writers that were cut off. Others' may be
+            among them that no version holds yet: they find the table gone when they have committed it.
+    """
+    files: Sequence[str] = ()
+    left = (
+        f"and table {table.id} stays registered at {table.location}, for whether somebody has written to it is unknown "
+        "({why}); if nobody has, deregister_table removes it"
+    )
+    try:
+        there = await backend.describe_table(table.id)
+        if not replacing.is_same(table, there):
+            return
+        if backend.capabilities.vends and not table.storage_options:
+            there = await located(backend, table.id)
+        place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
+        if not storage.is_at_hand(place):
+            error.add_note(left.format(why="its storage cannot be looked at from here"))
+            return
+        if not await storage.is_only_declared(place):
+            error.add_note(f"and table {table.id} stays registered, for a version of it is at {table.location}")
+            return
+        if clear:
+            # While the name is taken: later ones may be of the next table of that name.
+            files = await storage.data_files(place)
+    except TableNotFoundError:
+        return
+    except LanceNamespaceError as e:
+        error.add_note(left.format(why=e))
+        return
+    try:
         await backend.deregister_table(table.id)
-        if written and await storage.is_only_declared(table):
-            await storage.tidy(table)
-        elif written:
-            # Somebody has written to it just now.
-            await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
+    except TableNotFoundError:
+        return
     except LanceNamespaceError as e:
         error.add_note(f"and of table {table.id} is left: its registration at {table.location} ({e})")
+        return
+    await _look_once_more(backend, place, files, error)
 
 
-async def registered_anew(backend: Backend, old: Table, content: Content) -> Table:
-    """The table, with the properties and columns it is to have; itself where it has them already."""
+async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], error: BaseException) -> None:
+    """Declares a table again that somebody has written to while it was deregistered; else removes what is left of it.
+
+    Args:
+        files: Data files to remove.
+    """
+    try:
+        if await storage.is_only_declared(table):
+            await storage.remove_files(table, files)
+            await storage.tidy(table)
+            return
+        await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
+        error.add_note(f"and table {table.id} stays registered, for somebody has just written to it")
+    except TableAlreadyExistsError:
+        return
+    except LanceNamespaceError as e:
+        error.add_note(
+            f"and whether somebody has written to table {table.id} at {table.location} is unknown ({e}); it is not "
+            "registered any more: if there is data, register_table makes it a table again"
+        )
+
+
+def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[str, Mapping[str, str]] | None:
+    """Returns location and properties of the registration that an overwrite wants; None where it is there already."""
     kept, wanted = old.properties or {}, content.properties or {}
     same = all(kept.get(key) == value for key, value in wanted.items())
     if same and (old.schema is None or old.schema.equals(content.schema)):
-        return old
-    if old.managed_versioning:
+        return None
+    if old.managed_versioning and not backend.capabilities.replaces:
         raise InvalidInputError(
             f"table {old.id}: its catalog commits its versions, and would forget them with other properties; "
             "leave the properties out, or drop the table first"
         )
-    properties = wanted if content.properties is not None else kept
+    properties = dict(wanted if content.properties is not None else kept)
+    if old.managed_versioning:
+        # Who commits the versions does not change with the other properties.
+        properties.setdefault("managed_by", kept.get("managed_by", "impl"))
     backend.check_declaration(old.id, old.location, properties)
-    await replacing.registered(backend, old, old.location, properties, content.schema)
-    try:
-        return await located(backend, old.id)
-    except (LanceNamespaceError, CancelledError) as e:
-        await replacing.put_back(backend, old, e, instead=(old.location, properties))
-        raise
+    return old.location, properties
+
+
+async def register_anew(
+    backend: Backend, old: Table, wanted: tuple[str, Mapping[str, str]], schema: pa.Schema
+) -> Table:
+    """Returns the table with the registration that is wanted, and with what it takes to write there."""
+    await replacing.replace(backend, old, *wanted, schema)
+    return await located(backend, old.id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from lance_namespace.errors import (
     LanceNamespaceError,
@@ -24,7 +26,16 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first version of a dataset, which was just written."""
+
+    dataset: LanceDataset
+    transaction: str
+    """The id of the transaction that made it: another table at the same place may have a first version, too."""
+
+
+def create(opener: Opener, table: Table, data: Any) -> First:
     """The dataset with its first version; TableAlreadyExistsError where it has one. Blocks: for worker threads.
 
     `lance.write_dataset` lets each of several that create a dataset at once write a version over the others', and
@@ -37,18 +48,20 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
     except GivenUp as e:
         discard(opener, table, rows, e)
         raise
-    except LanceNamespaceError as e:
+    except BaseException as e:  # a panic of Lance or an interrupt leaves as many files behind
         first = _first(opener, table, e)
         committed = None if first is None else first.read_transaction(1)
         if first is not None and committed is not None and committed.uuid == rows.uuid:
+            if not isinstance(e, LanceNamespaceError):
+                raise
             # Only the answer was lost.
-            return first
+            return First(first, rows.uuid)
         discard(opener, table, rows, e)
-        if first is None:
+        if first is None or not isinstance(e, LanceNamespaceError):
             raise
         phrase = PHRASES[TableAlreadyExistsError]
         raise TableAlreadyExistsError(f"{phrase}: {table.id} (at {table.location}: somebody has written it)") from e
-    return opener.open(table, Snapshot(1))
+    return First(opener.open(table, Snapshot(1)), rows.uuid)
 
 
 def _staged(opener: Opener, table: Table, data: Any) -> Any:
@@ -85,7 +98,7 @@ def commit(opener: Opener, table: Table, rows: Any) -> None:
         )
 
 
-def _first(opener: Opener, table: Table, error: LanceNamespaceError) -> LanceDataset | None:
+def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset | None:
     """The first version; None where there is none. Raises the error it is asked for where nobody can tell."""
     try:
         return opener.open(table, Snapshot(1))
@@ -93,6 +106,57 @@ def _first(opener: Opener, table: Table, error: LanceNamespaceError) -> LanceDat
         return None
     except LanceNamespaceError:
         raise error from None
+
+
+Fate = Literal["gone", "there", "unknown"]
+"""What became of rows that were to be taken back."""
+
+
+def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
+    """Takes back the first version of a dataset, unless somebody uses it by now. Blocks: for worker threads.
+
+    Only its manifest is deleted. Its data files stay: a version that others are committing just now may refer to
+    them, and without any manifest they are in nobody's way. A drop of a table at that place deletes them.
+
+    Args:
+        transaction: The id of the transaction that made the version.
+        delete: Whether it may be deleted; else it is only looked at.
+
+    Returns:
+        Whether its rows are at the place now. Unknown is that of rows whose version is gone, and not all others.
+    """
+    from lance.file import LanceFileSession
+
+    session = LanceFileSession(table.location, storage_options=storage.options(table))
+    before, used = _manifests(session.list())
+    if not before:
+        return "gone"
+    try:
+        with translated(table):
+            # Without the caches, which may hold the version of a table that was at this place before.
+            made = storage.opened(table, Snapshot(1)).read_transaction(1)
+    except (TableNotFoundError, TableVersionNotFoundError):
+        return "unknown" if _manifests(session.list())[0] else "gone"
+    if made is None:
+        return "unknown"
+    if made.uuid != transaction:
+        return "gone"
+    if used or len(before) > 1 or not delete:
+        return "there"
+    try:
+        session.delete_file(before[0])
+    except (OSError, ValueError):
+        if before[0] in session.list():
+            raise
+    after, used = _manifests(session.list())
+    # Where there is a first version again, it is that of another table.
+    return "there" if used or (after and before[0] not in after) else "gone"
+
+
+def _manifests(files: Sequence[str]) -> tuple[Sequence[str], bool]:
+    """The manifests of the main branch, and whether other branches or tags may refer to one of them."""
+    manifests = [path for path in files if path.startswith("_versions/") and path.endswith(".manifest")]
+    return manifests, any(path.startswith(("tree/", "_refs/")) for path in files)
 
 
 def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> None:

@@ -58,6 +58,20 @@ SCALAR_TYPES: Mapping[str, tuple[str, ...]] = {
 
 _SETTINGS = (*_PARTITIONS, *_PRODUCT, *_GRAPH, *_TEXT)
 
+_MOST: Mapping[str, int] = {
+    "num_partitions": 1_000_000,
+    "sample_rate": 65_536,
+    "max_iterations": 10_000,
+    "num_bits": 16,
+    "m": 512,
+    "ef_construction": 10_000,
+    "max_token_length": 1 << 20,
+}
+"""Far more than helps. Lance reserves memory for what it is told, and where it gets none the process ends."""
+
+_TOKENIZER = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)?")
+"""Names of tokenizers; what is after the slash is a folder of a language model, and must be no other."""
+
 _PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max_iters"}
 """What pylance calls fields otherwise than the spec."""
 
@@ -149,6 +163,13 @@ def _check(request: CreateTableIndexRequest, known: Mapping[str, tuple[str, ...]
     for field in _SETTINGS:
         if field not in known[kind] and getattr(request, field) is not None:
             raise InvalidInputError(f"{field}: an index of type {kind} has no such setting")
+    for field, most in _MOST.items():
+        if (value := getattr(request, field)) is not None and value > most:
+            raise InvalidInputError(f"{field} {value}: it is at most {most}; leave it out for the usual")
+    if request.base_tokenizer is not None and not _TOKENIZER.fullmatch(request.base_tokenizer):
+        raise InvalidInputError(
+            f"base_tokenizer {request.base_tokenizer!r}: it is a name, such as simple, ngram or lindera/ipadic"
+        )
     if request.distance_type is not None and request.distance_type.lower() not in DISTANCES:
         raise InvalidInputError(
             f"distance_type {request.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}"

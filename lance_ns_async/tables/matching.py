@@ -5,16 +5,60 @@ Where no column is named, all are searched that have an index of their text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
+from lance_ns_async.tables.bounds import current
 from lance_ns_async.tables.given import given
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+
+_WORD = re.compile(r"\w+")
+
+_DEEPEST = 32
+"""Queries within each other."""
+
+
+def check(asked: QueryTableRequestFullTextQuery) -> None:
+    """Raises InvalidInputError for a query that is nested too deeply, or for more than the request's bounds allow."""
+    bounds = current()
+    words = [] if asked.string_query is None else [asked.string_query.query]
+    queries = 0 if asked.string_query is None else len(asked.string_query.columns or ())
+    level = [] if asked.structured_query is None else [asked.structured_query.query]
+    depth = 0
+    while level:
+        depth += 1
+        queries += len(level)
+        if depth > _DEEPEST:
+            raise InvalidInputError(f"full_text_query: over {_DEEPEST} queries within each other; write it with fewer")
+        below: list[Any] = []
+        for query in level:
+            for name, it in query:
+                match name:
+                    case _ if it is None:
+                        pass
+                    case "multi_match":
+                        queries += len(it.match_queries)
+                        words += [one.terms for one in it.match_queries]
+                    case "boost":
+                        below += [it.positive, it.negative]
+                    case "boolean":
+                        below += [*it.must, *it.must_not, *it.should]
+                    case _:
+                        words.append(it.terms)
+        level = below
+    if bounds.searches is not None and queries > bounds.searches:
+        raise InvalidInputError(f"full_text_query: {queries} queries in one; at most {bounds.searches} may be")
+    if bounds.words_bytes is not None and sum(len(it.encode("utf-8", "replace")) for it in words) > bounds.words_bytes:
+        raise InvalidInputError(f"full_text_query: its words have over {bounds.words_bytes} bytes; search for fewer")
+    if bounds.words is not None and sum(len(_WORD.findall(it)) for it in words) > bounds.words:
+        raise InvalidInputError(f"full_text_query: it has over {bounds.words} words; search for fewer")
 
 
 def text_query(dataset: LanceDataset, asked: QueryTableRequestFullTextQuery) -> Any:

@@ -14,6 +14,7 @@ from lance_ns_async.concurrency import each
 from lance_ns_async.errors import raise_first
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.tables import meanwhile
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.threads import in_thread
 
@@ -58,7 +59,8 @@ async def open_many(
     async def open_one(id: TableId) -> None:
         try:
             table = tables.get(id) or await located(backend, id)
-            datasets[id] = await in_thread(table, lambda: opener.open(table))
+            async with meanwhile.explained(backend, table):
+                datasets[id] = await in_thread(table, lambda: opener.open(table))
         except LanceNamespaceError as e:
             errors[id] = e
         if progress is not None:

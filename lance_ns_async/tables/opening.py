@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace import DescribeTableResponse
+import lance_namespace as spec
 from lance_namespace.errors import UnsupportedOperationError
 
 from lance_ns_async import storage
 from lance_ns_async.faults import translated
 from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.responses import DescribeTableResponse
 from lance_ns_async.storage import LATEST, Snapshot
-from lance_ns_async.tables import arrow
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -49,14 +49,6 @@ class Opener:
         """The dataset in that state; what is missing is told apart: version, tag, branch, or all data."""
         with translated(table):
             return storage.opened(table, snapshot, session=self.caches(), **self._where(table))
-
-    def overwrite(self, table: Table, data: Any) -> LanceDataset:
-        """The dataset with a version that is the data and nothing else."""
-        import lance
-
-        with translated(table):
-            rows = arrow.stoppable(data)
-            return lance.write_dataset(rows, mode="overwrite", session=self.caches(), **self._where(table))
 
     def asking(self, table: Table) -> dict[str, Any]:
         """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""
@@ -107,7 +99,7 @@ class FirstAnswerKnown:
             "managed_versioning": table.managed_versioning,
         }
 
-    def describe_table(self, request: Any) -> DescribeTableResponse:
+    def describe_table(self, request: Any) -> spec.DescribeTableResponse:
         """What is known, once; then what the catalog says, fresh credentials above all."""
         known, self._known = self._known, None
         return DescribeTableResponse(**known) if known else self._namespace.describe_table(request)

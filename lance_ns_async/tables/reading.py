@@ -22,7 +22,7 @@ def count(dataset: LanceDataset, predicate: str | None) -> int:
 
 def query(dataset: LanceDataset, asked: searching.Query) -> bytes:
     """The rows a query finds, as an Arrow IPC file."""
-    return arrow.file(searching.scan(dataset, asked).to_table())
+    return arrow.file(searching.scan(dataset, asked).to_reader())
 
 
 def explain(dataset: LanceDataset, asked: searching.Query, *, verbose: bool) -> str:

@@ -10,6 +10,8 @@ from lance_namespace import AnalyzeTableQueryPlanRequest, QueryTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.tables import matching
+from lance_ns_async.tables.bounds import current
+from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.given import given
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def check(query: Query) -> None:
     searched = _vectors(query)
     if searched and query.ef is not None and query.ef < query.k + (query.offset or 0):
         raise InvalidInputError(f"ef {query.ef}: it is below k {query.k}; a graph is searched for at least so many")
+    _check_effort(query, searched)
     if searched and query.full_text_query:
         raise InvalidInputError("vector and full_text_query: a query searches by one of them; leave the vector empty")
     if len(searched) > 1 and query.offset:
@@ -61,6 +64,29 @@ def check(query: Query) -> None:
         raise InvalidInputError("multi_vector: one of them is empty; leave it out")
     if not searched and (asked := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
         raise InvalidInputError(f"{asked[0]}: it is about a search by a vector, and there is none; leave it out")
+
+
+def _check_effort(query: Query, searched: Sequence[Sequence[float]]) -> None:
+    """Raises InvalidInputError where the bounds of the request do not allow such a search."""
+    bounds = current()
+    if bounds.searches is not None and len(searched) > bounds.searches:
+        raise InvalidInputError(
+            f"multi_vector: {len(searched)} vectors; a query searches for at most {bounds.searches}, so make several"
+        )
+    wanted = max(1, len(searched)) * (query.k + (query.offset or 0))
+    if bounds.searched_rows is not None and (searched or query.full_text_query) and wanted > bounds.searched_rows:
+        raise InvalidInputError(
+            f"k {query.k}: a search finds at most {bounds.searched_rows} rows, those of all its vectors and those it "
+            "skips counted; ask for fewer"
+        )
+    if query.full_text_query:
+        matching.check(query.full_text_query)
+
+
+def texts(query: Query) -> Texts:
+    """Returns the SQL texts of a query. Column names are none: Lance takes them as they are."""
+    aliases = (query.columns and query.columns.column_aliases) or {}
+    return Texts({"filter": query.filter}, {f"columns: {name}": sql for name, sql in aliases.items()})
 
 
 def scan(dataset: LanceDataset, query: Query) -> Any:

@@ -5,10 +5,9 @@ Whoever writes the files needs the location and the storage options, and nothing
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +20,14 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import history, messages, replacing, storage
+from lance_ns_async import history, messages, replacing
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.faults import translated
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import undoing
+from lance_ns_async.policy import rollback, undoing
 from lance_ns_async.storage import Snapshot
-from lance_ns_async.tables import creating, first
+from lance_ns_async.tables import creating, first, meanwhile
 from lance_ns_async.tables.creating import Content
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.threads import in_thread
@@ -97,12 +96,14 @@ class Staging:
         with self.operation():
             return await self._commit(staged, fragments)
 
-    @undoing
     async def abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
         """Removes files that are in no version, and the table if it was declared for them.
 
         The error is told what is left. Where somebody else has written to the table meanwhile, it stays.
         """
+        await undoing(self._abandon)(staged, fragments, error)
+
+    async def _abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
         gone = False
         try:
             # By now those it had may have expired.
@@ -112,45 +113,62 @@ class Staging:
         except LanceNamespaceError as e:
             error.add_note(f"and what was written to {staged.table.location} is left ({e})")
             return
+        # At another place it is another table, whose credentials are of no use for this one's.
+        table = table if table.location == staged.table.location else staged.table
         if fragments:
             await _discard(self.opener, table, staged, fragments, error)
-        if staged.declared and not gone and await _cleared(table, error):
-            await creating.undo(self.backend, table, error, written=True)
+        if staged.declared and not gone:
+            mine = replace(staged.table, storage_options=table.storage_options)
+            await creating.take_back(self.backend, mine, error, clear=True)
 
     async def _declared(self, id: TableId, fit: Fit) -> Staged:
         schema = await anyio.to_thread.run_sync(fit, None)
-        table = await creating.declared(self.backend, id, Content(schema.empty_table()))
+        table = await creating.declare(self.backend, id, Content(schema.empty_table()))
         return Staged(table, schema, replaces=True, dataset=None, declared=True)
 
     async def _found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         table = await located(self.backend, id)
-        return table, await in_thread(table, lambda: _opened(self.opener, table))
+        async with meanwhile.explained(self.backend, table):
+            return table, await in_thread(table, lambda: _opened(self.opener, table))
 
     async def _commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
         if staged.dataset is not None and not staged.replaces and not fragments:
             return staged.dataset
-        try:
-            table = old = await self._found_again(staged)
+        replaced: tuple[Table, tuple[str, Mapping[str, str]]] | None = None
+        in_doubt = False
+
+        async def undo(error: BaseException) -> None:
+            if in_doubt:
+                error.add_note(
+                    f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing "
+                    f"was removed from {table.location}: look at its versions before you write again"
+                )
+                return
+            if replaced is not None:
+                await replacing.restore(self.backend, *replaced, error)
+            await self._abandon(staged, fragments, error)
+
+        async with rollback(undo):
+            table = await self._found_again(staged)
+            content = Content(staged.schema.empty_table())
             if staged.replaces and not staged.declared:
-                table = await creating.registered_anew(self.backend, old, Content(staged.schema.empty_table()))
-        except (LanceNamespaceError, CancelledError) as e:
-            await self.abandon(staged, fragments, e)
-            raise
-        work = partial(_committed, self.opener, table, staged, fragments)
-        try:
-            return await in_thread(table, work, changes=True)
-        except _NotCommitted as refused:
-            error = refused.error
-            if table is not old:
-                await replacing.put_back(self.backend, old, error, instead=(table.location, table.properties or {}))
-            await self.abandon(staged, fragments, error)
-            raise error from error.__cause__
-        except (LanceNamespaceError, CancelledError) as e:
-            e.add_note(
-                f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing was "
-                f"removed from {table.location}: look at its versions before you write again"
-            )
-            raise
+                wanted = creating.what_to_register(self.backend, table, content)
+                if wanted is not None:
+                    replaced = table, wanted
+                    table = await creating.register_anew(self.backend, table, wanted, content.schema)
+            in_doubt = True
+            try:
+                transaction = _transaction(staged, fragments)
+                work = partial(_committed, self.opener, table, staged, transaction)
+                async with meanwhile.explained(self.backend, table):
+                    dataset = await in_thread(table, work, changes=True)
+            except _NotCommitted as refused:
+                in_doubt = False
+                async with meanwhile.explained(self.backend, table):
+                    raise refused.error from refused.error.__cause__
+        if staged.dataset is None:
+            await creating.confirm(self.backend, table, transaction.uuid)
+        return dataset
 
     async def _found_again(self, staged: Staged) -> Table:
         """The table, with credentials that are good by now."""
@@ -171,8 +189,7 @@ class _NotCommitted(Exception):
         self.error = error
 
 
-def _committed(opener: Opener, table: Table, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
-    transaction = _transaction(staged, fragments)
+def _committed(opener: Opener, table: Table, staged: Staged, transaction: Any) -> LanceDataset:
     try:
         if staged.dataset is None:
             first.commit(opener, table, transaction)
@@ -235,17 +252,6 @@ async def _discard(
         await in_thread(table, work)
     except LanceNamespaceError as e:
         error.add_note(f"and files that are of no use are left at {table.location} ({e})")
-
-
-async def _cleared(table: Table, error: BaseException) -> bool:
-    """Removes what tasks that were cut off have left, while the name is taken; False where others have written."""
-    try:
-        if not await storage.is_only_declared(table):
-            return False
-        await storage.clear(table)
-    except LanceNamespaceError as e:
-        error.add_note(f"and files that are of no use may be left at {table.location} ({e})")
-    return True
 
 
 def _opened(opener: Opener, table: Table) -> LanceDataset | None:

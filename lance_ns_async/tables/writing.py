@@ -24,6 +24,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage import MAIN, Snapshot
 from lance_ns_async.tables import arrow, first, names, paths
+from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 _SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
 
-def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> LanceDataset:
+def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> tuple[LanceDataset, str | None]:
     """The dataset with the rows added, or in place of all others; a declared table gets its first version.
 
-    `mode` is append or overwrite.
+    With the id of the first version's transaction where this was the first. `mode` is append or overwrite.
     """
     snapshot = Snapshot(branch=branch)
     try:
@@ -44,22 +45,21 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
         if branch not in (None, MAIN):
             raise
         names.check(data.schema.names, "columns")
-        if mode == "overwrite":
-            return opener.overwrite(table, data)
         try:
-            return first.create(opener, table, data)
+            made = first.create(opener, table, data)
+            return made.dataset, made.transaction
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # What can be read once was.
                 raise ConcurrentModificationError(
-                    f"Concurrent modification: {table.id} (somebody else wrote its first version; append again)"
+                    f"Concurrent modification: {table.id} (somebody else wrote its first version; {mode} again)"
                 ) from e
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
         names.check(data.schema.names, "columns")
     with translated(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
-    return dataset
+    return dataset, None
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
@@ -90,12 +90,22 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         raise InvalidInputError(f"timeout {request.timeout!r}: nobody lives so long") from None
 
 
+def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
+    """Returns the SQL texts of a merge."""
+    return Texts(
+        {
+            "when_matched_update_all_filt": request.when_matched_update_all_filt,
+            "when_not_matched_by_source_delete_filt": request.when_not_matched_by_source_delete_filt,
+        }
+    )
+
+
 def merge(
     opener: Opener, table: Table, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
-) -> tuple[Mapping[str, int], int]:
+) -> tuple[Mapping[str, int], int, str | None]:
     """Merges rows into the table as asked by a checked request; gives pylance's three counts and the version.
 
-    Where rows are inserted, a declared table gets its first version.
+    Where rows are inserted, a declared table gets its first version; then with the id of its transaction.
     """
     snapshot = Snapshot(branch=request.branch)
     try:
@@ -105,11 +115,12 @@ def merge(
             raise
         _check_keys(table, request.on or [], rows)
         try:
-            version = first.create(opener, table, rows).version
-            return {"num_updated_rows": 0, "num_inserted_rows": rows.num_rows, "num_deleted_rows": 0}, version
+            made = first.create(opener, table, rows)
+            counts = {"num_updated_rows": 0, "num_inserted_rows": rows.num_rows, "num_deleted_rows": 0}
+            return counts, made.dataset.version, made.transaction
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
-    return _merged(dataset, request, rows, timeout), dataset.version
+    return _merged(dataset, request, rows, timeout), dataset.version, None
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:

@@ -21,7 +21,7 @@ from botocore.parsers import ResponseParserError
 from lance_namespace.errors import InvalidInputError, UnauthenticatedError
 
 from lance_ns_async.concurrency import SingleFlight
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import AnotherAnswerError, Failure
 from lance_ns_async.model import Id, NamespaceId, Page
 from lance_ns_async.policy import Caller
 from lance_ns_async.transports.aws_credentials import (
@@ -34,9 +34,11 @@ from lance_ns_async.transports.aws_credentials import (
     assumed_session,
 )
 from lance_ns_async.transports.aws_failures import AWS_ERRORS, SIGNATURES, failure
+from lance_ns_async.transports.aws_logs import unlogged
 from lance_ns_async.transports.aws_parser import PlainJsonParsers
 from lance_ns_async.transports.aws_settings import AwsSettings
 from lance_ns_async.transports.aws_wire import DirectSession
+from lance_ns_async.transports.reuse import Trust
 from lance_ns_async.transports.unsaid import unsaid
 from lance_ns_async.transports.wire import ResponseTooLargeError
 
@@ -56,6 +58,8 @@ class Service:
     max_bytes: int
     """The longest answer that is read."""
     ca_bundle: str | None = None
+    keep_alive: float = 12.0
+    """Seconds for which an idle connection is used again."""
 
     @property
     def is_aws(self) -> bool:
@@ -81,6 +85,7 @@ class AwsTransport:
         self._caller = caller
         self._opening = SingleFlight(self._open)
         self._signing = AioCredentials("", "")
+        self._trust = Trust()
         self._client: Any = None
         self._stack = AsyncExitStack()
         self._closed = False
@@ -110,7 +115,12 @@ class AwsTransport:
         async def call(keys: Keys) -> T:
             async def send() -> T:
                 self._sign_with(keys)
-                return _decoded(await self._answer(getattr(client, action), arguments, perhaps), decode)
+                answer = await self._answer(getattr(client, action), arguments, perhaps)
+                try:
+                    return _decoded(answer, decode)
+                except AnotherAnswerError as e:
+                    self._trust.withdraw()
+                    raise Failure("mismatch", message=str(e)) from e
 
             return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
 
@@ -150,7 +160,7 @@ class AwsTransport:
     async def _open(self) -> Any:
         self._check_open()
         client = await anyio.to_thread.run_sync(
-            lambda: asyncio.run(_build(self._service, self._signing)), abandon_on_cancel=True
+            lambda: asyncio.run(_build(self._service, self._signing, self._trust)), abandon_on_cancel=True
         )
         # Nothing is awaited from here on, so a client is either closed with the transport or never used.
         self._check_open()
@@ -161,7 +171,7 @@ class AwsTransport:
     async def _answer(self, method: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], optional: bool) -> Any:
         self._check_open()
         try:
-            return await method(**arguments)
+            return await unlogged(method(**arguments))
         except ResponseTooLargeError as e:
             raise Failure("unreadable", message=str(e)) from e
         except (BotoCoreError, ClientError, ResponseParserError) as e:
@@ -240,10 +250,11 @@ def _service(name: str, settings: AwsSettings, caller: Caller, region: str | Non
         connections=caller.policy.max_in_flight,
         ca_bundle=settings.ca_bundle,
         max_bytes=settings.max_response_bytes,
+        keep_alive=settings.keep_alive,
     )
 
 
-async def _build(service: Service, signing: AioCredentials) -> Any:
+async def _build(service: Service, signing: AioCredentials, trust: Trust) -> Any:
     """A client that signs with `signing`.
 
     It is bound to no event loop before its first call, so a thread can build it: reading the descriptions of
@@ -256,7 +267,8 @@ async def _build(service: Service, signing: AioCredentials) -> Any:
         retries={"total_max_attempts": 1, "mode": "standard"},
         # Otherwise it is put together anew for every call.
         user_agent="lance-ns-async",
-        http_session_cls=partial(DirectSession, max_bytes=service.max_bytes),
+        connector_args={"keepalive_timeout": service.keep_alive},
+        http_session_cls=partial(DirectSession, max_bytes=service.max_bytes, trust=trust),
     )
     try:
         session = AioSession()

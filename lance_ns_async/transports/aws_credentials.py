@@ -21,6 +21,7 @@ from lance_ns_async.errors import Failure
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.policy import Caller, deadline
 from lance_ns_async.transports.aws_failures import failure
+from lance_ns_async.transports.aws_logs import unlogged
 
 _EARLY, _LATE = (900.0, 0.25), (600.0, 0.1)
 """Seconds before their end, and share of their life, at which keys are renewed while in use, and no longer used."""
@@ -110,7 +111,7 @@ class ChainCredentials:
             before, self._found = self._found, None
             try:
                 self._found, keys = await anyio.to_thread.run_sync(
-                    lambda: asyncio.run(self._search(before)), abandon_on_cancel=True
+                    lambda: asyncio.run(unlogged(self._search(before))), abandon_on_cancel=True
                 )
             except (BotoCoreError, ClientError) as e:
                 raise failure(e) from e

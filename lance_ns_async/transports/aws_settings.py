@@ -36,6 +36,8 @@ class AwsSettings(Settings):
     """Where STS is; None means AWS's own."""
     connect_timeout: Seconds = Field(default=3.0, gt=0)
     read_timeout: Seconds = Field(default=15.0, gt=0)
+    keep_alive: Seconds = Field(default=12.0, gt=0)
+    """How long an idle connection is used again."""
     ca_bundle: str | None = None
     """A PEM file of certificate authorities to trust instead of the usual ones."""
     max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)

@@ -7,6 +7,7 @@ from typing import Any
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import HTTPClientError
 
+from lance_ns_async.transports.reuse import Trust
 from lance_ns_async.transports.wire import ResponseTooLargeError
 
 
@@ -16,9 +17,10 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships 
     Raises ResponseTooLargeError for an answer of over `max_bytes`. Keeps no cookie.
     """
 
-    def __init__(self, *, max_bytes: int, **how: Any) -> None:
+    def __init__(self, *, max_bytes: int, trust: Trust, **how: Any) -> None:
         super().__init__(**how)
         self._max_bytes = max_bytes
+        self._trust = trust
 
     async def send(self, request: Any) -> Any:
         """The answer, read to its end."""
@@ -30,7 +32,9 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships 
             raise
 
     async def _get_session(self, proxy_url: str | None) -> _Direct:
-        return _Direct(await super()._get_session(proxy_url), self._max_bytes)
+        session = await super()._get_session(proxy_url)
+        self._trust.watch(session.connector)
+        return _Direct(session, self._max_bytes)
 
 
 class _Direct:

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from lance_ns_async.errors import Failure
 from lance_ns_async.transports.tdecoder import MalformedError
 from lance_ns_async.transports.tls import UNTRUSTED
+from lance_ns_async.transports.unread import unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ class Connection(asyncio.Protocol):
         """Whether it is open, as far as anybody knows."""
         return not self._transport.is_closing()
 
+    @property
+    def clean(self) -> bool:
+        """Whether it is open, and nothing waits on it, its end included, that nobody asked for."""
+        return self.usable and not self._unread()
+
     async def exchange(self, request: bytes, incoming: Incoming) -> None:
         """Sends the request and returns when `incoming` is whole; whatever else happens ends the connection.
 
@@ -93,6 +99,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._unread = unread(transport)
         self._lost = asyncio.get_running_loop().create_future()
         wire: socket.socket | None = transport.get_extra_info("socket")
         if wire is not None:

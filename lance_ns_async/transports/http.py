@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+import anyio.to_thread
 import httpx
 import orjson
 from lance_namespace.errors import InvalidInputError, UnauthenticatedError
 
-from lance_ns_async.errors import Code, Failure
+from lance_ns_async.errors import AnotherAnswerError, Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
 from lance_ns_async.settings import HttpSettings, is_url
@@ -22,6 +23,7 @@ from lance_ns_async.transports.auth import Tokens
 from lance_ns_async.transports.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.unsaid import unsaid
 from lance_ns_async.transports.wire import (
+    WITHDRAW,
     AiohttpWire,
     EncodedRequest,
     ResponseTooLargeError,
@@ -37,6 +39,10 @@ Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
 
 _NOT_HERE = (404, 405, 501)
 """Statuses with which a server that is no catalog answers."""
+
+_MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
+_LARGE = 2**18
+"""Bytes from which on an answer is decoded in a worker thread: it takes long enough to be felt in the event loop."""
 
 _SHOWN = 200
 """How many characters of an answer nobody understands are shown."""
@@ -104,7 +110,10 @@ class HttpTransport:
 
             async def send() -> T:
                 request = EncodedRequest(method, url, sent, content)
-                return self._decoded(await self._answer(request), request, decode)
+                response = await self._answer(request)
+                if len(response.content) < _LARGE:
+                    return self._decoded(response, request, decode)
+                return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
 
             return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
 
@@ -160,6 +169,10 @@ class HttpTransport:
             raise Failure("unreadable", message=message) from e
         try:
             return decode(body)
+        except AnotherAnswerError as e:
+            if (withdraw := response.extensions.get(WITHDRAW)) is not None:
+                withdraw()
+            raise Failure("mismatch", message=f"{e}; {_MIXED_UP}") from e
         except (ValueError, LookupError, TypeError, AttributeError) as e:
             message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
             raise Failure("unreadable", message=message) from e
@@ -251,6 +264,7 @@ def _wire(settings: HttpSettings) -> AiohttpWire:
         tls=tls,
         proxy=partial(_proxy, settings),
         max_bytes=settings.max_response_bytes,
+        keep_alive=settings.keep_alive,
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -17,17 +16,27 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     ErrorCode,
     InternalError,
+    InvalidTableStateError,
     LanceNamespaceError,
+    PermissionDeniedError,
     ServiceUnavailableError,
     from_error_code,
 )
 
-from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, without_source
+from lance_ns_async.ending import native_call
+from lance_ns_async.errors import (
+    COMMON_ERRORS,
+    PHRASES,
+    BadLocationError,
+    ErrorTable,
+    Failure,
+    error_for,
+    spelled,
+    without_source,
+    without_user,
+)
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller, remaining
-
-if TYPE_CHECKING:
-    from lance import LanceDataset
 
 T = TypeVar("T")
 
@@ -38,9 +47,10 @@ LANCE_ERRORS: ErrorTable = {
 """pylance names its failures as the spec does; whatever else it raises is an InternalError."""
 
 
-_CONFLICT = re.compile("Incompatible transaction|[Cc]ommit conflict|Too many concurrent writers")
-_COMMITS = 20
-"""How often a commit to the manifest is tried, of which pylance writes the whole each time."""
+_DENIED = re.compile(
+    r"\[Errno 13\]|(Permission denied|Operation not permitted) \(os error|status code: 403|AccessDenied"
+)
+"""What pylance says, in whatever error, where the storage refuses the caller."""
 
 
 class LanceTransport:
@@ -59,7 +69,7 @@ class LanceTransport:
         begun: list[_Begun] = []
 
         async def send() -> T:
-            begun.append(thread := _Begun())
+            begun.append(thread := _Begun(f"{operation} {subject}".rstrip()))
             try:
                 return await anyio.to_thread.run_sync(
                     partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
@@ -68,14 +78,18 @@ class LanceTransport:
                 # Somebody else committed to the manifest first, and nothing of ours is in it.
                 name = type(e).__name__
                 raise Failure(name, message=_first_line(e), delivered=False, transient=True) from e
+            except BadLocationError as e:
+                # What it is matters to those who deregister; the table has its base alone.
+                phrase = PHRASES[InvalidTableStateError]
+                raise BadLocationError(f"{phrase}: {spelled(subject)} ({operation}: {e})") from e
             except LanceNamespaceError as e:
                 # An error of the spec is an answer: nothing was done, unless it says that nobody knows.
                 done = None if isinstance(e, InternalError | ServiceUnavailableError) else False
-                raise Failure(_code(e), message=_first_line(e), delivered=done) from e
+                raise Failure(code_of(e), message=_first_line(e), delivered=done) from e
             except NotImplementedError as e:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
             except (OSError, ValueError, RuntimeError) as e:
-                raise Failure(_code(e), message=_first_line(e)) from e
+                raise Failure(code_of(e), message=_first_line(e)) from e
 
         if safe:
             if self._late:
@@ -114,7 +128,8 @@ class LanceTransport:
 class _Begun:
     """Work in a thread that may be given up, and of which it can be known when it is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
         self._loop = asyncio.get_running_loop()
         self._lock = Lock()
         self._state = "waiting"
@@ -126,7 +141,8 @@ class _Begun:
                 raise RuntimeError("it was given up before it began")
             self._state = "running"
         try:
-            return work()
+            with native_call(self._subject):
+                return work()
         finally:
             with self._lock:
                 self._state = "over"
@@ -146,72 +162,20 @@ class _Begun:
             return True
 
 
-def _code(e: BaseException) -> str:
+def code_of(e: BaseException) -> str:
+    """Returns what an error of pylance or of the file system is called in `LANCE_ERRORS`."""
+    text = str(e)
     # The object store's own client has already tried again by the time it says this.
-    return "disconnected" if "error sending request" in str(e) else type(e).__name__
+    if "error sending request" in text:
+        return "disconnected"
+    if isinstance(e, PermissionError) or (
+        isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _DENIED.search(text)
+    ):
+        return PermissionDeniedError.__name__
+    return type(e).__name__
 
 
 def _first_line(e: BaseException) -> str:
-    line = without_source(str(e)).split("\n", 1)[0]
+    line = without_user(without_source(str(e))).split("\n", 1)[0]
     # pylance begins with the words that ours begins with.
     return line.removeprefix(f"{PHRASES.get(type(e))}: ") if isinstance(e, LanceNamespaceError) else line
-
-
-class Directory:
-    """pylance's directory namespace and the table it keeps its entries in. All of it blocks: call it in threads."""
-
-    def __init__(self, root: str, storage_options: Mapping[str, str] | None) -> None:
-        self._root = root
-        self._storage_options = dict(storage_options or {})
-
-    @cached_property
-    def namespace(self) -> Any:
-        """The whole of it: nested namespaces by the manifest, tables at the root by their directories."""
-        return self._open(manifest_enabled="true")
-
-    @cached_property
-    def flat(self) -> Any:
-        """The tables at the root alone, which the manifest does not know."""
-        return self._open(manifest_enabled="false")
-
-    def entries(self, predicate: str) -> Sequence[Mapping[str, Any]]:
-        """The manifest's rows that fit; none where there is no manifest yet. Costs one open and one scan."""
-        try:
-            manifest = self._manifest()
-        except ValueError as e:
-            if "was not found" in str(e):
-                return []
-            raise
-        columns = ["object_id", "location", "metadata"]
-        rows: list[Mapping[str, Any]] = manifest.to_table(columns=columns, filter=predicate).to_pylist()
-        return rows
-
-    def keep(self, object_id: str, properties: Mapping[str, str]) -> None:
-        """Writes an entry's properties, as pylance writes those of tables that it places itself. Costs one commit."""
-        told = _quoted(json.dumps(dict(properties)))
-        for left in reversed(range(_COMMITS)):
-            try:
-                self._manifest().update({"metadata": told}, where=f"object_id = {_quoted(object_id)}")
-                return
-            except OSError as e:
-                if not _CONFLICT.search(str(e)):
-                    raise
-                if not left:
-                    raise ConcurrentModificationError(str(e)) from e
-
-    def _manifest(self) -> LanceDataset:
-        import lance
-
-        return lance.dataset(f"{self._root}/__manifest", storage_options=self._storage_options or None)
-
-    def _open(self, *, manifest_enabled: str) -> Any:
-        from lance.namespace import DirectoryNamespace
-
-        storage = {f"storage.{key}": value for key, value in self._storage_options.items()}
-        make: Callable[..., Any] = DirectoryNamespace
-        return make(root=self._root, manifest_enabled=manifest_enabled, **storage)
-
-
-def _quoted(text: str) -> str:
-    """The text as SQL has it."""
-    return "'" + text.replace("'", "''") + "'"

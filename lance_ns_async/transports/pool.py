@@ -12,19 +12,16 @@ from lance_ns_async.transports.connection import Connection, Connector, Disconne
 
 T = TypeVar("T")
 
-STALE = 60.0
+KEEP_ALIVE = 60.0
 """Seconds after which an idle connection is not lent again: balancers and firewalls forget such ones."""
-
-_TURNS = 3
-"""Of the event loop, until it knows that a server has ended a connection: the first looks, TLS takes one more."""
 
 
 class Pool:
     """Lends connections, the one used last before all others; belongs to the event loop of the first loan."""
 
-    def __init__(self, connector: Connector, size: int, *, stale_after: float = STALE) -> None:
+    def __init__(self, connector: Connector, size: int, *, keep_alive: float = KEEP_ALIVE) -> None:
         self._connector = connector
-        self._stale_after = stale_after
+        self._keep_alive = keep_alive
         self._slots = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
@@ -36,9 +33,6 @@ class Pool:
         Work that is `safe` is done once more, on a new connection, where one that was kept turns out to be dead.
         """
         async with self._slots:
-            if not safe and self._idle:
-                for _ in range(_TURNS):
-                    await asyncio.sleep(0)
             if (kept := self._kept()) is not None:
                 try:
                     return await self._lent(kept, work)
@@ -87,7 +81,7 @@ class Pool:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable and now - connection.used < self._stale_after:
+            if connection.clean and now - connection.used < self._keep_alive:
                 return connection
             connection.abort()
         return None

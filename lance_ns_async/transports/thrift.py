@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from lance_ns_async.errors import Code, Failure
+from lance_ns_async.errors import AnotherAnswerError, Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.policy import Caller
 from lance_ns_async.transports.connection import Address, Connection, Connector, DisconnectedError, Route
-from lance_ns_async.transports.pool import Pool
+from lance_ns_async.transports.pool import KEEP_ALIVE, Pool
 from lance_ns_async.transports.sasl import Mechanism, negotiate
 from lance_ns_async.transports.tbinary import MESSAGE, MismatchError, Reply, call, on_one_line
 from lance_ns_async.transports.tdecoder import MalformedError, Shape
@@ -120,11 +120,12 @@ def open_thrift(
     caller: Caller,
     *,
     size: int,
+    keep_alive: float = KEEP_ALIVE,
     explain: Explain,
     login: Callable[[Address], Mechanism] | None = None,
     first: tuple[Method, bytes] | None = None,
 ) -> ThriftTransport:
-    """A transport over at most `size` connections; opens none yet.
+    """A transport over at most `size` connections, idle ones used again for `keep_alive` seconds; opens none yet.
 
     Each new connection begins with the SASL `login` for its address, if any, and the `first` call, if any.
     """
@@ -136,7 +137,7 @@ def open_thrift(
             method, arguments = first
             result(method, await exchanged(connection, method, 0, arguments), explain, _unread)
 
-    return ThriftTransport(Pool(Connector(route, greet), size), caller, explain)
+    return ThriftTransport(Pool(Connector(route, greet), size, keep_alive=keep_alive), caller, explain)
 
 
 async def exchanged(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
@@ -150,6 +151,8 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
     """What `decode` makes of what the method gives; raises a Failure for what it throws and what is not understood."""
     try:
         return decode(_given(method, reply, explain))
+    except AnotherAnswerError as e:
+        raise Failure("mismatch", message=f"{method.name}: {e}") from e
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
         raise Failure("unreadable", message=message) from e

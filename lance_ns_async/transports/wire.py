@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -12,14 +13,17 @@ import aiohttp
 import httpx
 from yarl import URL
 
+from lance_ns_async.transports.reuse import Trust
+from lance_ns_async.transports.unpacking import TooLongError, UnpackError, unpack
+
 ProxyOf = Callable[[str], str | None]
 """Gives the proxy for an origin such as `https://host:443`; None for none."""
 
+WITHDRAW = "lance_ns_async.withdraw"
+"""The extension of an answer that has no connection used again which is open now, because the answer was wrong."""
+
 _WANTS_CREDENTIALS = 407
 """The status by which a proxy asks who one is."""
-
-_STEP = 4096
-"""Compressed bytes that are unpacked at once; they become at most some thousand times as many."""
 
 
 class ResponseTooLargeError(httpx.TransportError):
@@ -57,8 +61,10 @@ class EncodedRequest(httpx.Request):
 class WholeResponse(httpx.Response):
     """An answer whose body is here already, which httpx itself takes a while to find out."""
 
-    def __init__(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        super().__init__(status, headers=headers, stream=httpx.ByteStream(body))
+    def __init__(
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, extensions: dict[str, Any]
+    ) -> None:
+        super().__init__(status, headers=headers, stream=httpx.ByteStream(body), extensions=extensions)
         self._content = body
         self.is_closed = self.is_stream_consumed = True
 
@@ -71,12 +77,22 @@ class AiohttpWire(httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, *, connect_timeout: float, tls: ssl.SSLContext | None, proxy: ProxyOf | None, max_bytes: int
+        self,
+        *,
+        connect_timeout: float,
+        tls: ssl.SSLContext | None,
+        proxy: ProxyOf | None,
+        max_bytes: int,
+        keep_alive: float = 15.0,
     ) -> None:
+        """Takes times in seconds; an idle connection is used again for `keep_alive`."""
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._tls = tls
         self._proxy = cache(proxy or _direct)
         self._max_bytes = max_bytes
+        self._keep_alive = keep_alive
+        self._trust = Trust()
+        self._extensions = {WITHDRAW: self._trust.withdraw}
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -99,9 +115,9 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             ) as answer:
                 body = await self._read(answer)
                 if "Content-Encoding" in answer.headers:
-                    body = self._unpacked(body, answer.headers["Content-Encoding"])
+                    body = await self._unpacked(body, ", ".join(answer.headers.getall("Content-Encoding")))
                 headers = [pair for pair in answer.raw_headers if pair[0].lower() != b"content-encoding"]
-                return WholeResponse(answer.status, headers, body)
+                return WholeResponse(answer.status, headers, body, self._extensions)
         except aiohttp.ClientConnectorCertificateError as e:
             raise UntrustedError(_connect_message(e)) from e
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
@@ -127,7 +143,8 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         if self._closed:
             raise WireClosedError("the namespace was closed while it was asked; connect anew")
         # The caller's slots bound the connections; a second limit here would only queue unseen.
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
+        self._trust.watch(connector)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -159,15 +176,14 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         answer.close()
         raise self._too_large()
 
-    def _unpacked(self, packed: bytes, encoding: str) -> bytes:
-        """What was compressed although nobody asked for it, a step at a time: a little can become a lot."""
-        steps = (packed[i : i + _STEP] for i in range(0, len(packed), _STEP))
-        unpacked = bytearray()
-        for piece in httpx.Response(200, headers={"content-encoding": encoding}, content=steps).iter_bytes():
-            unpacked += piece
-            if len(unpacked) > self._max_bytes:
-                raise self._too_large()
-        return bytes(unpacked)
+    async def _unpacked(self, packed: bytes, encoding: str) -> bytes:
+        """Returns what was compressed although nobody asked for it: a little can become a lot."""
+        try:
+            return await unpack(packed, encoding, self._max_bytes)
+        except UnpackError as e:
+            raise httpx.DecodingError(str(e)) from e
+        except TooLongError:
+            raise self._too_large() from None
 
     def _too_large(self) -> ResponseTooLargeError:
         return ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")

@@ -24,6 +24,8 @@ class Site:
     """Whether those hold namespaces, too."""
     served: bool = False
     """Whether it is reached through a gateway that serves it by REST, instead of directly."""
+    real: bool = False
+    """Whether a real server serves it, which writes into its own working directory what is told it relative."""
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
 

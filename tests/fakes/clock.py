@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -51,6 +51,19 @@ async def pass_time(seconds: float) -> None:
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
-    now = loop.time
-    setattr(loop, "time", lambda: now() + seconds)  # noqa: B010 - a method of another's class
+    if not isinstance(loop.time, _Ahead):
+        setattr(loop, "time", _Ahead(loop.time))  # noqa: B010 - a method of another's class
+    assert isinstance(loop.time, _Ahead)
+    loop.time.seconds += seconds
     await asyncio.sleep(0)
+
+
+class _Ahead:
+    """A clock that is so many seconds ahead of another."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self._now() + self.seconds

@@ -25,6 +25,8 @@ class Received:
     """Path and query, undecoded."""
     headers: CIMultiDictProxy[str]
     body: bytes
+    arrived: int = field(default=0, compare=False)
+    """How many requests the server had carried out when this one came."""
 
     @property
     def json(self) -> Any:
@@ -32,7 +34,9 @@ class Received:
         return json.loads(self.body) if self.body else None
 
     def __str__(self) -> str:
-        return f"{self.method} {self.path}"
+        # S3 deletes many objects by one request, whose body names them.
+        keys = re.findall("<Key>(.*?)</Key>", self.body.decode()) if self.path.endswith("?delete") else []
+        return " ".join([self.method, self.path, *keys])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +118,9 @@ class Hold:
             if not self._changed.wait_for(lambda: self.waiting >= count, within):
                 raise TimeoutError(f"{self.waiting} of {count} requests came to wait at {self._match!r}")
 
-    async def reached(self, count: int = 1) -> None:
+    async def reached(self, count: int = 1, within: float = 10.0) -> None:
         """The same as `wait_for`, from a coroutine."""
-        await asyncio.to_thread(self.wait_for, count)
+        await asyncio.to_thread(self.wait_for, count, within)
 
     def release(self) -> None:
         """Lets the waiting requests go on, and later ones pass."""

@@ -32,6 +32,7 @@ class FakeServer(ABC):
         self.most_in_flight = 0
         """How many requests were under way at once at most. Answers are quick: `hold` or `delay` lets them gather."""
         self._in_flight = 0
+        self._carried_out = 0
         self._lock = threading.RLock()
         self._faults: list[Fault] = []
         self._delays: list[Delay] = []
@@ -173,7 +174,7 @@ class FakeServer(ABC):
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
-            request = Received(wire.method, wire.raw_path, wire.headers, await wire.content.read())
+            request = Received(wire.method, wire.raw_path, wire.headers, await wire.content.read(), self._carried_out)
             self.requests.append(request)
             await self._wait(request)
             answer = self._answer(request)
@@ -199,10 +200,16 @@ class FakeServer(ABC):
         with self._lock:
             fault = next((fault for fault in self._faults if fault.takes(request)), None)
             if fault is None:
-                return self.handle(request)
+                return self._carried(request)
             if fault.when == "after":
-                self.handle(request)
+                self._carried(request)
             return fault.answer
+
+    def _carried(self, request: Received) -> Answer:
+        try:
+            return self.handle(request)
+        finally:
+            self._carried_out += 1
 
 
 async def _turns() -> None:

@@ -50,6 +50,8 @@ def lax(
     given = [
         {**it, "snapshot": {**it["snapshot"], "sequence-number": last + 1}} if "snapshot" in it else it
         for it in updates
+        # What it does not know how to change it ignores.
+        if it["action"] not in ("set-location", "remove-snapshot-ref")
     ]
     return table, kept, given
 
@@ -155,7 +157,7 @@ class Draft:
                 "metadata-file": self._before["metadata-location"],
             }
             metadata["metadata-log"].append(file)
-        if current not in (current_before, None):
+        if current not in (current_before, None, -1):
             at = next(s["timestamp-ms"] for s in metadata["snapshots"] if s["snapshot-id"] == current)
             metadata["snapshot-log"].append({"timestamp-ms": at, "snapshot-id": current})
         metadata["last-updated-ms"] = now
@@ -243,6 +245,13 @@ def _remove_snapshots(draft: Draft, update: Json) -> None:
     draft.metadata["snapshots"] = kept
 
 
+def _remove_snapshot_ref(draft: Draft, update: Json) -> None:
+    name = update["ref-name"]
+    draft.metadata["refs"].pop(name, None)
+    if name == "main":
+        draft.metadata["current-snapshot-id"] = -1
+
+
 def _set_snapshot_ref(draft: Draft, update: Json) -> None:
     name, id = update["ref-name"], update["snapshot-id"]
     if all(old["snapshot-id"] != id for old in draft.metadata["snapshots"]):
@@ -274,6 +283,7 @@ UPDATES: Mapping[str, Callable[[Draft, Json], None]] = {
     "add-snapshot": _add_snapshot,
     "set-snapshot-ref": _set_snapshot_ref,
     "remove-snapshots": _remove_snapshots,
+    "remove-snapshot-ref": _remove_snapshot_ref,
 }
 
 

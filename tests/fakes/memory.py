@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
@@ -49,7 +51,7 @@ class MemoryBackend(Backend):
 
     settings = Settings
     errors = COMMON_ERRORS
-    capabilities = Capabilities(min_depth=0, max_depth=None)
+    capabilities = Capabilities(min_depth=0, max_depth=None, replaces=True)
 
     def __init__(self, size: Size = as_asked) -> None:
         self.size = size
@@ -173,6 +175,19 @@ class MemoryBackend(Backend):
 
     async def deregister_table(self, id: TableId) -> None:
         await self._call("deregister_table", id, lambda: self.tables.pop(self._table(id).id))
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        def work() -> Table:
+            kept = self._table(old.id)
+            if kept.registration != old.registration:
+                raise ConcurrentModificationError(f"Concurrent modification: {old.id}")
+            columns = kept.schema if schema is None else schema
+            self.tables[old.id] = replace(kept, location=location, properties=dict(properties), schema=columns)
+            return self.tables[old.id]
+
+        return await self._call("replace_table", old.id, work)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(f"Not supported: rename_table of {id}")

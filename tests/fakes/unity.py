@@ -10,6 +10,7 @@ from uuid import uuid4
 from .faults import Answer, Received
 from .http import FakeServer
 from .unity_access import Access, User
+from .unity_assets import AssetRow, function, model, volume
 from .unity_calls import Call
 from .unity_catalog import CatalogRow, Json, SchemaRow, TableRow
 from .unity_errors import CODES, Dialect, UnityError, Unserved
@@ -133,6 +134,23 @@ class FakeUnity(FakeServer):
             self.add_table(catalog, schema, name)
         return names
 
+    def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
+        """Plants a volume and its schema."""
+        self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
+
+    def add_function(self, catalog: str, schema: str, name: str) -> None:
+        """Plants a function and its schema."""
+        self._plant("functions", function(catalog, schema, name))
+
+    def add_model(self, catalog: str, schema: str, name: str, *, location: str = "s3://b/m") -> None:
+        """Plants a registered model and its schema."""
+        self._plant("models", model(catalog, schema, name, location))
+
+    def _plant(self, kind: str, row: AssetRow) -> None:
+        with self._lock:
+            schema = self._planted(row.info["catalog_name"], row.info["schema_name"])
+            schema.assets[kind].put(row.info["name"], row)
+
     def duplicate(self, full_name: str) -> None:
         """Makes a table or schema be there twice, as two creations at once leave it; only lists still work."""
         catalog, schema, *table = full_name.split(".")
@@ -162,6 +180,7 @@ class FakeUnity(FakeServer):
             if not path.startswith(API + "/"):
                 raise Unserved(404)
             steps = [unquote(step) for step in path[len(API) + 1 :].split("/")]
+            self._ways.now = self._carried_out
             params = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
             return self._routes.answer(Call(request, params, self._access.user(request)), steps)
         except UnityError as error:

@@ -25,7 +25,8 @@ def compact(value: Any) -> bytes:
 class Shelf(Generic[T]):
     """Things by name, listed in the byte order of their names or in none that can be told.
 
-    A name may be taken twice, as by two requests at once; then it can be listed and nothing else.
+    A name may be taken twice, by two requests at once. A table can then be listed and nothing else; of schemas the
+    server takes the first it finds.
     """
 
     def __init__(self, kind: str, *, shuffled: bool = False) -> None:
@@ -48,16 +49,22 @@ class Shelf(Generic[T]):
         return list(self._entries)
 
     def find(self, name: str) -> T | None:
-        """What is under a name; raises where two things are."""
+        """What is under a name; raises where two tables are."""
         entries = self._entries.get(name)
         if entries is None:
             return None
-        if len(entries) > 1:
+        if len(entries) > 1 and self.kind != "Schema":
             raise internal(
                 f"org.hibernate.NonUniqueResultException: Query did not return a unique result: {len(entries)} "
                 "results were returned"
             )
         return entries[0]
+
+    def one(self, name: str) -> T:
+        """What is under a name, which must be there."""
+        found = self.find(name)
+        assert found is not None
+        return found
 
     def put(self, name: str, entry: T) -> None:
         """Adds an entry, beside one that is there already."""
@@ -65,8 +72,12 @@ class Shelf(Generic[T]):
         insort(self._keys, self._key(name))
 
     def remove(self, name: str) -> None:
+        """Removes what `find` gives."""
         self._keys.remove(self._key(name))
-        del self._entries[name]
+        entries = self._entries[name]
+        del entries[0]
+        if not entries:
+            del self._entries[name]
 
     def after(self, name: str | None, count: int) -> list[tuple[str, T]]:
         """The next entries after a name, which need not be there."""
@@ -105,6 +116,8 @@ class SchemaRow:
 
     info: Json
     tables: Shelf[TableRow]
+    assets: dict[str, Shelf[Any]]
+    """Volumes, functions and models by the paths of their lists."""
 
     def text(self) -> bytes:
         return compact(self.info)
@@ -123,7 +136,7 @@ class CatalogRow:
 
 def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
     """A new catalog."""
-    return {"name": name, "comment": comment, "properties": properties, **_made(), "id": str(uuid4())}
+    return {"name": name, "comment": comment, "properties": properties, **made(), "id": str(uuid4())}
 
 
 def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) -> Json:
@@ -134,7 +147,7 @@ def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) 
         "comment": comment,
         "properties": properties,
         "full_name": f"{catalog}.{name}",
-        **_made(),
+        **made(),
         "schema_id": str(uuid4()),
         "storage_root": None,
         "storage_location": None,
@@ -153,13 +166,14 @@ def table_info(given: Json, location: str, properties: Json | None, columns: lis
         "storage_location": location,
         "comment": given.get("comment"),
         "properties": properties,
-        **_made(),
+        **made(),
         "table_id": str(uuid4()),
         "view_definition": None,
         "view_dependencies": None,
     }
 
 
-def _made() -> Json:
+def made() -> Json:
+    """Who made something and when."""
     now = int(time.time() * 1000)
     return {"owner": None, "created_at": now, "created_by": None, "updated_at": now, "updated_by": None}

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import unity_columns as columns
 from .faults import Answer
+from .unity_assets import KINDS, AssetRow, delete_directory
 from .unity_calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, three_parts
 from .unity_catalog import (
     CatalogRow,
@@ -42,6 +43,8 @@ class Ways:
     """Where schemas have places of their own; None: they have none."""
     races: set[str] = field(default_factory=set)
     """Full names of which one more may be created, as by two requests at once."""
+    now: int = 0
+    """How many requests were carried out before the one that is being carried out."""
 
 
 Handler = Callable[[Call], Answer]
@@ -55,6 +58,8 @@ class UnityRoutes:
         self._ways = ways
         self._pages = pages
         self._by_id: dict[str, TableRow] = {}
+        self._created: dict[str, int] = {}
+        """When tables and schemas were created by requests, by their full names."""
 
     def answer(self, call: Call, steps: Sequence[str]) -> Answer:
         """Carries out a request whose path, below the API's root, has these decoded segments."""
@@ -86,6 +91,8 @@ class UnityRoutes:
                     "HEAD": lambda call: self._get_table(call, name),
                     "DELETE": lambda call: self._drop_table(call, name),
                 }
+            case [("volumes" | "functions" | "models") as kind]:
+                return {"GET": lambda call: self._list_assets(call, kind)}
             case ["temporary-table-credentials"]:
                 return {"POST": self._vend}
         raise Unserved(404)
@@ -144,9 +151,11 @@ class UnityRoutes:
         properties, name = properties_read(body.get("properties")), checked_name(body.get("name"))
         owner = self.catalog(str(body.get("catalog_name")))
         call.user.check_owner()
-        if owner.schemas.find(name) is not None and not self._races(f"{owner.info['name']}.{name}"):
+        full_name = f"{owner.info['name']}.{name}"
+        if owner.schemas.find(name) is not None and not self._races(call, full_name):
             raise exists("Schema", name)
         check_properties(properties)
+        self._created[full_name] = self._ways.now
         return json_answer(self.plant_schema(owner, name, properties, body.get("comment")).info)
 
     def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
@@ -154,7 +163,8 @@ class UnityRoutes:
         info = schema_info(owner.info["name"], name, properties, comment)
         if (root := self._ways.storage_root) is not None:
             info = {**info, "storage_root": root, "storage_location": f"{root}/{name}"}
-        row = SchemaRow(info, self.catalogs.like("Table"))
+        assets = {path: self.catalogs.like(kind) for path, kind in KINDS.items()}
+        row = SchemaRow(info, self.catalogs.like("Table"), assets)
         owner.schemas.put(name, row)
         return row
 
@@ -173,10 +183,15 @@ class UnityRoutes:
     def _drop_schema(self, call: Call, full_name: str) -> Answer:
         row = self._found_schema(call, full_name)
         call.user.check_owner()
-        if row.tables and call.params.get("force", "").lower() != "true":
-            raise UnityError(400, "FAILED_PRECONDITION", "Cannot delete schema with tables")
-        for name in row.tables.names():
-            row.tables.remove(name)
+        forced = call.params.get("force", "").lower() == "true"
+        for kind, shelf in {"tables": row.tables, **row.assets}.items():
+            if shelf and not forced:
+                raise UnityError(400, "FAILED_PRECONDITION", f"Cannot delete schema with {kind}")
+            for name in shelf.names():
+                info = shelf.one(name).info
+                if "MANAGED" in (info.get("table_type"), info.get("volume_type")):
+                    delete_directory(info["storage_location"])
+                shelf.remove(name)
         self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
         return plain("200 OK")
 
@@ -192,6 +207,14 @@ class UnityRoutes:
             return call.user.sees(f"{catalog}.{schema}.{name}")
 
         return self._pages.answer(self.schema(catalog, schema).tables, params, sees, text)
+
+    def _list_assets(self, call: Call, kind: str) -> Answer:
+        catalog, schema = needed(call.params, "catalog_name"), needed(call.params, "schema_name")
+
+        def sees(name: str) -> bool:
+            return call.user.sees(f"{catalog}.{schema}.{name}")
+
+        return self._pages.answer(self.schema(catalog, schema).assets[kind], call.params, sees, AssetRow.text)
 
     def _create_table(self, call: Call) -> Answer:
         body = call.body()
@@ -209,7 +232,7 @@ class UnityRoutes:
         schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
-        if schema.tables.find(name) is not None and not self._races(full_name):
+        if schema.tables.find(name) is not None and not self._races(call, full_name):
             raise exists("Table", full_name)
         if kind != "EXTERNAL":
             raise invalid(f"Cannot create a table of type {kind} here")
@@ -218,6 +241,7 @@ class UnityRoutes:
             raise internal("Cannot invoke DataSourceFormat.toString() because data_source_format is null")
         check_properties(properties)
         columns.check_storable(given)
+        self._created[full_name] = self._ways.now
         row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in given])
         return Answer(200, row.text(), JSON)
 
@@ -279,7 +303,10 @@ class UnityRoutes:
         call.user.check(full_name)
         return row
 
-    def _races(self, full_name: str) -> bool:
+    def _races(self, call: Call, full_name: str) -> bool:
+        """Whether one that is there is created once more: it was not there yet when the request came."""
+        if self._created.get(full_name, -1) >= call.request.arrived:
+            return True
         if full_name not in self._ways.races:
             return False
         self._ways.races.remove(full_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from lance_namespace.errors import TableNotFoundError
 
 from tests.faults.answers import answer
 from tests.faults.asking import ANY, ATTEMPTS, cells, check, connected, described, listed
@@ -26,7 +27,9 @@ async def test_a_read_says_what_is_wrong(fault: Fault, impl: str) -> None:
     async with Misbehaving(catalog, deed) as server:
         async with connected(catalog, server.url, repeats=repeats) as ns:
             check(await described(ns, catalog.id("t0")), expected)
-            assert len(server.asked) == 1
+            # A table that Polaris misses might be in replacement: its note is looked for, and then the table again.
+            misses = impl == "polaris" and expected.error is TableNotFoundError
+            assert len(server.asked) == (3 if misses else 1)
             if fault.lists:
                 found = await listed(ns, catalog.id("t0"))
                 assert type(found) is expected.error, repr(found)

@@ -40,7 +40,7 @@ async def test_another_host_that_a_redirect_points_to_hears_nothing(impl: str, s
 async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
     impl: str, form: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "lance_ns_async")
+    caplog.set_level(logging.DEBUG)
     catalog = CATALOGS[impl]()
     told = " ".join(value for value in catalog.properties("").values() if SECRET in value and "storage" not in value)
     assert told

@@ -167,7 +167,7 @@ class Operations(RuleBasedStateMachine):
     @rule(what=WHAT, overwrite=st.booleans(), of=st.integers(0, 3))
     def register_table(self, what: What, overwrite: bool, of: int) -> None:
         id = self.table(what)
-        location = f"{self.root()}/{self.home.name}/registered-{of}"
+        location = f"{self.root().rstrip('/')}/{self.home.name}/registered-{of}"
         request = {"id": list(id), "location": location, "mode": "overwrite" if overwrite else "create"}
         found = self.ns("register_table", request)
         if overwrite and id in self.model:

@@ -1,0 +1,66 @@
+"""The HTTP server's own answers, and how long ones are sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+from lance_namespace.errors import ErrorCode
+
+from lance_ns_async.gateway import answers
+from lance_ns_async.gateway.answers import Refused
+
+_PIECE = 1 << 20
+"""Bytes of a long answer that are handed to the connection at once."""
+
+
+class Server(web.Server):
+    """aiohttp's server, with errors in the spec's form that tell nothing of the libraries it is made of."""
+
+    def __call__(self) -> web.RequestHandler:
+        """Returns the handler of one connection."""
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Returns the answer to what is no HTTP, and ends the connection."""
+        # It logs, and raises where an answer was begun.
+        super().handle_error(request, status, exc, message)
+        if status < 500:
+            text = "Invalid input: this is no HTTP request that this server reads; its form or its length is wrong"
+            code = ErrorCode.INVALID_INPUT
+        else:
+            text, code = "Internal error: the gateway failed; its log has more", ErrorCode.INTERNAL
+        answer = answers.error(Refused(status, code, text))
+        answer.force_close()
+        return answer
+
+
+async def send(request: web.BaseRequest, answer: web.Response, idle: float) -> web.StreamResponse:
+    """Sends an answer; ends the connection of a client that takes none of it for `idle` seconds."""
+    data = answer.body
+    if not isinstance(data, bytes) or len(data) <= _PIECE:
+        return answer
+    sent = web.StreamResponse(status=answer.status, headers=answer.headers)
+    sent.content_length = len(data)
+    await sent.prepare(request)
+    view = memoryview(data)
+    try:
+        for start in range(0, len(data), _PIECE):
+            async with asyncio.timeout(idle):
+                await sent.write(view[start : start + _PIECE])
+        async with asyncio.timeout(idle):
+            await sent.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    return sent

@@ -1,0 +1,440 @@
+"""Bounds of SQL texts, checked before Lance parses them.
+
+Lance's parser goes back and forth where words stand before brackets: `NOT (NOT (...` takes twice as long with each
+pair, for ever at 40 of them. Its planner does so for nested BETWEEN and COALESCE, and overflows the stack, which ends
+the process, for some thousand operators in a row. Neither can be stopped from outside. The check here knows tokens
+alone and no grammar: strings, quoted names, numbers, words, operators, brackets and commas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.tables.bounds import Bounds, current
+
+MAX_DEPTH: Final = 40
+"""Brackets within brackets; Lance's own parser refuses some more."""
+
+MAX_CALLS: Final = 10
+"""Words before brackets, such as functions and NOT, within each other. Each doubles the time that errors take."""
+
+MAX_BETWEEN: Final = 2
+"""BETWEEN within each other; the planner doubles what each is about."""
+
+MAX_OPERATORS: Final = 100
+"""Operators but AND and OR in one term, brackets included. The planner takes cubic time, and calls itself for each."""
+
+MAX_PARSING: Final = 1_000_000
+"""Tokens, each counted as often as the parser may come by: twice for each word before a bracket around it."""
+
+MAX_PLANNING: Final = 20_000
+"""Tokens in COALESCE and the like, each counted as often as the planner may copy it. It takes 50 µs for each."""
+
+MAX_PATTERN: Final = 16_384
+"""Bytes of one literal beside LIKE or a regular expression where functions are bounded; it takes 700 times as many."""
+
+MAX_BUILT: Final = 4096
+"""Bytes of literals in texts that build new values of rows: each is written out for each row."""
+
+MAX_BUILDING: Final = 256
+"""Tokens in texts that build new values: as often may each row be repeated."""
+
+MAX_MULTIPLIED: Final = 256
+"""Bytes of literals beside a function that may put them in for each character of each row."""
+
+MAX_FUNCTIONS: Final = 256
+"""Calls of functions where those are bounded."""
+
+MAX_PATTERNS: Final = 16
+"""Regular expressions where functions are bounded; each may take 10 MB once it is compiled."""
+
+SMALL: Final = 16_384
+"""Characters that are checked in about 5 ms: what is longer is better checked in a thread."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+  | (?P<comment>--[^\n]*|/\*.*?\*/)
+  | (?P<string>'[^']*(?:''[^']*)*')
+  | (?P<quoted>`[^`]*(?:``[^`]*)*`|"[^"]*(?:""[^"]*)*")
+  | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?)
+  | (?P<word>[^\W\d]\w*)
+  | (?P<open>[(\[])
+  | (?P<close>[)\]])
+  | (?P<comma>,)
+  | (?P<unclosed>['"`]|/\*)
+  | (?P<operator>::|\|\||->>?|<=>|<>|[<>=!]=|<<|>>|[-+*/%<>=!&|^~.])
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_BEFORE_BRACKETS = frozenset({"and", "or", "in"})
+"""Words that may stand before a bracket and are never taken for something else, so that nothing is parsed twice."""
+
+_OPERATORS = frozenset({"is", "in", "like", "ilike", "similar", "between", "not", "collate", "at", "escape", "div"})
+_ESCAPING = frozenset({"e", "n", "b", "r", "u", "q", "nq", "br", "rb"})
+_SYNTAX = frozenset({"and", "or", "in", "not", "like", "ilike", "between", "is", "any", "all", "interval"})
+"""Words before brackets that are no functions."""
+
+READING: Final = frozenset(
+    """
+    abs acos acosh array_any_value array_contains array_dims array_distance array_distinct array_element array_empty
+    array_except array_extract array_has array_has_all array_has_any array_indexof array_intersect array_length
+    array_max array_min array_ndims array_overlap array_pop_back array_pop_front array_position array_positions
+    array_remove array_remove_all array_remove_n array_reverse array_slice array_sort arrow_typeof ascii asin asinh
+    atan atan2 atanh bit_length btrim cardinality cast cbrt ceil ceiling char_length character_length chr contains
+    contains_tokens cos cosh cot current_date current_time current_timestamp date date_bin date_part date_trunc
+    datepart datetrunc degrees digest element_at empty ends_with exp extract find_in_set flatten floor from_unixtime
+    gcd get_field initcap instr isnan iszero json_array_contains json_array_length json_exists json_extract json_get
+    json_get_bool json_get_float json_get_int json_get_string lcm left length list_any_value list_contains list_dims
+    list_distance list_distinct list_element list_empty list_except list_extract list_has list_has_all list_has_any
+    list_indexof list_intersect list_length list_max list_ndims list_pop_back list_pop_front list_position
+    list_positions list_remove list_remove_all list_remove_n list_reverse list_slice list_sort ln log log10 log2 lower
+    ltrim make_date make_time map_extract map_keys map_values md5 mod nanvl now nullif octet_length pi position pow
+    power radians random regexp_count regexp_instr regexp_like regexp_match reverse right round rtrim sha224 sha256
+    sha384 sha512 signum sin sinh split_part sqrt st_area st_contains st_covers st_crosses st_disjoint st_distance
+    st_equals st_intersects st_length st_overlaps st_touches st_within st_x st_y starts_with strpos substr
+    substr_index substring substring_index tan tanh time timestamp to_date to_hex to_local_time to_timestamp
+    to_timestamp_micros to_timestamp_millis to_timestamp_nanos to_timestamp_seconds to_unixtime today translate trim
+    trunc try_cast upper uuid
+    decimal numeric varchar char float double
+    """.split()
+)
+"""Functions (and types with a length) whose values are no longer than what they are given, and soon found."""
+
+BUILDING: Final = frozenset(
+    """
+    array array_append array_cat array_concat array_prepend array_push_back array_push_front array_union coalesce
+    concat concat_ws greatest ifnull least list_append list_cat list_concat list_prepend list_push_back
+    list_push_front list_union make_array make_list named_struct nvl nvl2 row string_to_array string_to_list struct
+    """.split()
+)
+"""Functions whose values are as long as all that they are given."""
+
+MULTIPLYING: Final = frozenset(
+    """
+    array_join array_to_string date_format encode decode list_join list_to_string overlay regexp_replace replace to_char
+    """.split()
+)
+"""Functions whose values may be longer than what they are given by as much as their literals are long."""
+
+FUNCTIONS: Final = READING | BUILDING | MULTIPLYING
+"""Functions that a remote caller may use. Others make much of little (`repeat`, `lpad`, `range`) or take long."""
+
+_REWRITTEN = frozenset({"coalesce", "ifnull", "nvl", "nvl2"})
+_PATTERNS = frozenset({"regexp_count", "regexp_instr", "regexp_like", "regexp_match", "regexp_replace"})
+
+
+@dataclass(slots=True)
+class _Group:
+    """A bracket that is open."""
+
+    base: int
+    """Operators around it."""
+    calls: int
+    """Words before brackets, its own included."""
+    rewritten: int = 0
+    """COALESCE and the like, its own included."""
+    name: str = ""
+    """The function that it holds the arguments of."""
+    operators: int = 0
+    """Operators of the term that it is in."""
+    between: int = 0
+    """BETWEEN of the term within each other."""
+    ands: int = 0
+    """AND that belong to a BETWEEN."""
+    deepest: int = 0
+    """BETWEEN within each other at most, in any term."""
+    commas: int = 0
+    columns: int = 0
+
+
+@dataclass(slots=True)
+class _Count:
+    """What a request has asked for so far."""
+
+    bounds: Bounds
+    bytes: int = 0
+    tokens: int = 0
+    terms: int = 0
+    parsing: int = 0
+    planning: int = 0
+    functions: int = 0
+    patterns: int = 0
+    built: int = 0
+    building: int = 0
+    multiplying: int = 0
+
+
+@dataclass(slots=True)
+class _Text:
+    """One SQL text under examination."""
+
+    what: str
+    sql: str
+    is_value: bool
+    total: _Count
+    tokens: int = 0
+    literals: int = 0
+    longest: int = 0
+    """Bytes of its longest literal."""
+    matches: bool = False
+    """Whether it has LIKE or a regular expression."""
+    builds: bool = False
+    multiplies: str = ""
+    groups: list[_Group] = field(default_factory=list)
+
+    def refuse(self, problem: str, remedy: str) -> NoReturn:
+        raise InvalidInputError(f"{self.what}: {problem}; {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The SQL texts of one request, by what they are called in messages; None for one that was left out."""
+
+    conditions: Mapping[str, str | None] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Those that give the values of columns."""
+
+    def check(self) -> None:
+        """Raises InvalidInputError for what Lance would take too long or too much memory for."""
+        total = _Count(current())
+        for texts, values in ((self.conditions, False), (self.values, True)):
+            for what, sql in texts.items():
+                if sql is not None:
+                    _check(_Text(what, sql, values, total))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether they are checked in some milliseconds."""
+        return sum(len(sql or "") for texts in (self.conditions, self.values) for sql in texts.values()) <= SMALL
+
+
+def _check(text: _Text) -> None:
+    total, bounds = text.total, text.total.bounds
+    total.bytes += len(text.sql.encode("utf-8", "surrogatepass"))
+    if total.bytes > bounds.sql_bytes:
+        text.refuse(f"the SQL is longer than {bounds.sql_bytes} bytes", "ask in several requests")
+    _scan(text)
+    total.tokens += text.tokens
+    if bounds.functions is not None:
+        _check_built(text)
+
+
+def _scan(text: _Text) -> None:
+    """Goes over the tokens and counts."""
+    total, bounds, groups = text.total, text.total.bounds, text.groups
+    strict = bounds.functions is not None
+    budget = bounds.sql_tokens - total.tokens
+    group = _Group(0, 0)
+    groups.append(group)
+    word = ""
+    """The word or quoted name that ended just before this token, blanks aside."""
+    for found in _TOKEN.finditer(text.sql):
+        kind, token = found.lastgroup, found.group()
+        if kind in ("space", "comment"):
+            # The parser goes over each blank, and more than once.
+            text.tokens += len(token) // 2
+            _check_tokens(text, budget)
+            if kind == "comment" and strict:
+                text.refuse("it has a comment", "leave comments out")
+            continue
+        text.tokens += 1
+        total.parsing += 1 << group.calls
+        total.planning += (1 << group.rewritten) - 1
+        _check_tokens(text, budget)
+        if total.parsing > MAX_PARSING:
+            text.refuse(
+                "it is too long for what it has in brackets after functions and NOT",
+                "take long lists out of NOT (...), as in x NOT IN (...), and out of functions",
+            )
+        if total.planning > MAX_PLANNING:
+            text.refuse("it has too much in COALESCE and the like within each other", "write coalesce(a, b, c, ...)")
+        match kind:
+            case "string" | "number":
+                length = len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
+                text.literals += length
+                text.longest = max(text.longest, length)
+                if kind == "string" and word and _is_prefix(text.sql, found.start()):
+                    text.refuse(f"it has a string with a prefix, {word}'...'", "write it as '...'")
+                word = ""
+            case "word" | "quoted":
+                word = token.lower() if kind == "word" else token
+                _word(text, group, word)
+            case "open":
+                group = _open(text, group, token, word)
+                word = ""
+            case "close":
+                inner = groups.pop()
+                # A list of literals is one value for all rows.
+                joins = inner.name in BUILDING or (inner.name == "[" and inner.commas > 0)
+                text.builds |= joins and inner.columns > 0
+                if not groups:
+                    text.refuse(f"it closes a bracket at character {found.start() + 1} that is not open", "open it")
+                group = groups[-1]
+                group.deepest = max(group.deepest, inner.deepest)
+                group.between = max(group.between, inner.deepest)
+                group.columns += inner.columns
+                # What is in brackets may be indexed.
+                word = ")"
+            case "comma":
+                group.operators = group.between = group.ands = 0
+                group.commas += 1
+                word = ""
+            case "operator":
+                text.builds |= token == "||"
+                _operator(text, group)
+                word = ""
+            case "unclosed":
+                text.refuse(f"it opens {token} at character {found.start() + 1} and does not close it", "close it")
+            case _:
+                if strict or token in "$?:":
+                    text.refuse(
+                        f"it has {token!r} at character {found.start() + 1}, which is no part of Lance's SQL",
+                        "put strings into '...', and names of columns into `...`",
+                    )
+                word = ""
+
+
+def _check_tokens(text: _Text, budget: int) -> None:
+    if text.tokens > budget:
+        text.refuse(
+            f"the SQL has more than {text.total.bounds.sql_tokens} words, literals, operators and commas",
+            "ask in several requests, or write the values to a table and use merge_insert_into_table",
+        )
+
+
+def _is_prefix(sql: str, start: int) -> bool:
+    """Whether a string that starts there has a prefix that changes what is in it."""
+    before = re.search(r"[^\W\d]\w*&?$", sql[max(0, start - 4) : start])
+    return before is not None and before.group().lower().rstrip("&") in _ESCAPING
+
+
+def _word(text: _Text, group: _Group, word: str) -> None:
+    total = text.total
+    match word:
+        case "and" if group.ands:
+            group.ands -= 1
+        case "and" | "or":
+            group.operators = group.between = group.ands = 0
+            total.terms += 1
+            if total.terms > total.bounds.sql_terms:
+                text.refuse(
+                    f"it has more than {total.bounds.sql_terms} AND and OR",
+                    "write x = 1 OR x = 2 OR ... as x IN (1, 2, ...), or ask in several requests",
+                )
+        case "between":
+            group.between += 1
+            group.ands += 1
+            group.deepest = max(group.deepest, group.between)
+            if group.between > MAX_BETWEEN:
+                text.refuse(f"it has more than {MAX_BETWEEN} BETWEEN within each other", "write x >= a AND x <= b")
+            _operator(text, group)
+        case _ if word in _OPERATORS:
+            text.matches |= word in ("like", "ilike", "similar")
+            _operator(text, group)
+        case _:
+            group.columns += 1
+            if group.name in MULTIPLYING and group.commas:
+                _check_argument(text, group, word)
+
+
+def _operator(text: _Text, group: _Group) -> None:
+    group.operators += 1
+    if group.base + group.operators > MAX_OPERATORS:
+        text.refuse(
+            f"it has a term with more than {MAX_OPERATORS} operators",
+            "join fewer values in one term, or write x = 1 OR x = 2 OR ... as x IN (1, 2, ...)",
+        )
+
+
+def _open(text: _Text, outer: _Group, bracket: str, word: str) -> _Group:
+    total = text.total
+    if len(text.groups) > MAX_DEPTH:
+        text.refuse(f"it has more than {MAX_DEPTH} brackets within each other", "leave out those that change nothing")
+    is_call = bool(word) and word != ")" and word not in _BEFORE_BRACKETS and not (bracket == "[" and word != "array")
+    calls = outer.calls + is_call
+    if calls > MAX_CALLS:
+        text.refuse(
+            f"it has more than {MAX_CALLS} functions, NOT and the like within each other", "write it with fewer"
+        )
+    if bracket == "[":
+        _operator(text, outer)
+    rewritten = outer.rewritten + (is_call and word in _REWRITTEN)
+    name = word if is_call else "[" if bracket == "[" else ""
+    opened = _Group(outer.base + outer.operators + 1, calls, rewritten, name)
+    if opened.base > MAX_OPERATORS:
+        _operator(text, opened)
+    text.groups.append(opened)
+    if total.bounds.functions is None:
+        return opened
+    if is_call and word not in _SYNTAX:
+        _function(text, outer, word)
+    return opened
+
+
+def _function(text: _Text, outer: _Group, name: str) -> None:
+    """Checks a call of a function where those are bounded."""
+    total = text.total
+    assert total.bounds.functions is not None
+    if name not in total.bounds.functions:
+        text.refuse(
+            f"function {name.strip('`').strip(chr(34))!r} is not served here",
+            "compute it where you are, or have the server allow it",
+        )
+    if outer.name in MULTIPLYING and outer.commas:
+        _check_argument(text, outer, name)
+    total.functions += 1
+    if total.functions > MAX_FUNCTIONS:
+        text.refuse(f"it calls functions more than {MAX_FUNCTIONS} times", "ask in several requests")
+    if name in _PATTERNS:
+        text.matches = True
+        total.patterns += 1
+        if total.patterns > MAX_PATTERNS:
+            text.refuse(f"it has more than {MAX_PATTERNS} regular expressions", "join them as 'a|b'")
+    if name in MULTIPLYING:
+        if text.multiplies:
+            text.refuse(f"it calls {text.multiplies} and {name}", "call one of such functions in a text")
+        text.multiplies = name
+
+
+def _check_argument(text: _Text, group: _Group, word: str) -> None:
+    """Refuses what would make the value of a function as long as the product of two columns."""
+    if text.total.bounds.functions is not None and word not in ("true", "false", "null", "from", "for", "placing"):
+        text.refuse(f"{group.name} has {word} as a further argument", "give it literals but for the first one")
+
+
+def _check_built(text: _Text) -> None:
+    """Raises InvalidInputError where the text could make far more of the rows than there is."""
+    total = text.total
+    if text.matches and text.longest > MAX_PATTERN:
+        text.refuse(f"beside a pattern it has a literal of more than {MAX_PATTERN} bytes", "use shorter ones")
+    if text.multiplies:
+        total.multiplying += 1
+        if text.builds or total.multiplying > 4:
+            text.refuse(f"it calls {text.multiplies} beside functions that join values", "do one in each request")
+        if text.literals > MAX_MULTIPLIED:
+            text.refuse(
+                f"beside {text.multiplies} it has literals of more than {MAX_MULTIPLIED} bytes", "use shorter ones"
+            )
+    # A column alone is no new value.
+    if not text.builds and not (text.is_value and (text.literals or text.tokens > 1)):
+        return
+    total.built += text.literals
+    total.building += text.tokens
+    if total.built > MAX_BUILT:
+        text.refuse(
+            f"values built for each row hold literals of more than {MAX_BUILT} bytes",
+            "compute them where you are, and send the rows",
+        )
+    if total.building > MAX_BUILDING * (4 if text.is_value else 1):
+        text.refuse(
+            f"values are built of more than {MAX_BUILDING} words, literals, operators and commas",
+            "ask in several requests",
+        )

@@ -1,0 +1,186 @@
+"""Sizes that the messages of an Arrow IPC stream declare, read before anything is decompressed.
+
+Each compressed buffer begins with its length before compression, and pyarrow allocates as much as that says. The
+layout is that of `format/Message.fbs` and `format/Schema.fbs` in Arrow's sources.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance_namespace.errors import InvalidInputError
+
+MAX_FIELDS: Final = 5_000
+"""Columns and fields within columns of a stream. Lance takes quadratic time for them."""
+
+_FREE_VALUES: Final = 1_000_000
+"""Values beyond eight for each byte that a stream may have: nulls alone, and empty structs, take no bytes."""
+
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+
+_REMEDY = "send fewer rows in each request"
+
+
+@dataclass(slots=True)
+class _Sizes:
+    decoded: int = 0
+    values: int = 0
+
+
+def check(data: pa.Buffer, limit: int) -> int:
+    """Returns how many bytes a stream takes once it is decompressed, and decompresses nothing.
+
+    Raises:
+        InvalidInputError: They are more than `limit`.
+        pyarrow.ArrowException: It is no stream.
+    """
+    sizes = _Sizes()
+    with pa.ipc.open_stream(data) as stream:
+        _check_fields(stream.schema)
+    for message in _messages(data):
+        if message.type not in ("record batch", "dictionary"):
+            continue
+        try:
+            _add(sizes, memoryview(message.metadata), message.body)
+        except (struct.error, IndexError) as e:
+            raise pa.ArrowInvalid("a message's metadata is broken") from e
+        _check_sizes(sizes, limit)
+    return sizes.decoded
+
+
+def check_views(table: pa.Table, limit: int) -> None:
+    """Raises InvalidInputError where columns of views hold over `limit` bytes; many views may share theirs."""
+    total = 0
+    for column in table.columns:
+        for chunk in column.chunks:
+            total += sum(_viewed(chunk))
+    if total > limit:
+        raise InvalidInputError(f"request_data: its views of strings and bytes hold over {limit} bytes; {_REMEDY}")
+
+
+def _messages(data: pa.Buffer) -> Iterator[Any]:
+    reader = pa.ipc.MessageReader.open_stream(data)
+    while True:
+        try:
+            yield reader.read_next_message()
+        except StopIteration:
+            return
+
+
+def _check_sizes(sizes: _Sizes, limit: int) -> None:
+    if sizes.decoded > limit:
+        raise InvalidInputError(
+            f"request_data: its rows are over {limit} bytes, which is what may be sent, once they are decompressed; "
+            f"{_REMEDY}"
+        )
+    if sizes.values > 8 * sizes.decoded + _FREE_VALUES:
+        raise InvalidInputError(
+            f"request_data: it declares {sizes.values} values in {sizes.decoded} bytes; {_REMEDY} where all are null"
+        )
+
+
+def _check_fields(schema: pa.Schema) -> None:
+    left = MAX_FIELDS
+    types = [field.type for field in schema]
+    while types:
+        left -= len(types)
+        if left < 0:
+            raise InvalidInputError(f"request_data: it has over {MAX_FIELDS} columns and fields; make several tables")
+        types = [type.field(i).type for type in types for i in range(type.num_fields)]
+
+
+def _add(sizes: _Sizes, metadata: memoryview, body: pa.Buffer | None) -> None:
+    """Adds what a message declares."""
+    root = _u32(metadata, 0)
+    kind = metadata[_place(metadata, root, 1)]
+    batch = _table(metadata, root, 2)
+    if kind == _DICTIONARY_BATCH:
+        batch = _table(metadata, batch, 1)
+    elif kind != _RECORD_BATCH:
+        return
+    if length := _place(metadata, batch, 0):
+        sizes.values += _i64(metadata, length)
+    if nodes := _place(metadata, batch, 1):
+        start, count = _vector(metadata, nodes)
+        # A field that is as long as the batch was counted with it.
+        sizes.values += sum(_i64(metadata, start + 16 * i) for i in range(count))
+    if not (buffers := _place(metadata, batch, 2)):
+        return
+    start, count = _vector(metadata, buffers)
+    compressed = _place(metadata, batch, 3) != 0
+    for i in range(count):
+        offset, size = struct.unpack_from("<qq", metadata, start + 16 * i)
+        if compressed and size > 8 and body is not None:
+            if offset < 0 or offset + 8 > body.size:
+                raise IndexError
+            (declared,) = struct.unpack_from("<q", body, offset)
+            # -1 says that this buffer was left as it is.
+            sizes.decoded += max(declared, 0) if declared != -1 else size
+        else:
+            sizes.decoded += max(size, 0)
+
+
+def _place(data: memoryview, table: int, field: int) -> int:
+    """Where a field of a table is; 0 where it was left out."""
+    (back,) = struct.unpack_from("<i", data, table)
+    vtable = table - back
+    if vtable < 0:
+        raise IndexError
+    (size,) = struct.unpack_from("<H", data, vtable)
+    entry = 4 + 2 * field
+    if entry + 2 > size:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + entry)
+    return table + offset if offset else 0
+
+
+def _table(data: memoryview, table: int, field: int) -> int:
+    place = _place(data, table, field)
+    if not place:
+        raise IndexError
+    return place + _u32(data, place)
+
+
+def _vector(data: memoryview, place: int) -> tuple[int, int]:
+    start = place + _u32(data, place)
+    return start + 4, _u32(data, start)
+
+
+def _u32(data: memoryview, place: int) -> int:
+    found: int = struct.unpack_from("<I", data, place)[0]
+    return found
+
+
+def _i64(data: memoryview, place: int) -> int:
+    found: int = struct.unpack_from("<q", data, place)[0]
+    if found < 0:
+        raise IndexError
+    return found
+
+
+def _viewed(array: pa.Array) -> Iterator[int]:
+    """How many bytes the views in an array hold, and those in what is within it."""
+    type = array.type
+    if isinstance(array, pa.ExtensionArray):
+        yield from _viewed(array.storage)
+    elif pa.types.is_string_view(type) or pa.types.is_binary_view(type):
+        _, views = array.buffers()[:2]
+        if views is not None and len(array):
+            words = pa.Array.from_buffers(pa.int32(), 4 * (len(array) + array.offset), [None, views])
+            lengths = pc.list_element(pa.FixedSizeListArray.from_arrays(words, 4), 0)
+            yield pc.sum(lengths.slice(array.offset)).as_py() or 0
+    elif pa.types.is_struct(type):
+        for i in range(type.num_fields):
+            yield from _viewed(array.field(i))
+    elif pa.types.is_map(type):
+        yield from _viewed(array.keys)
+        yield from _viewed(array.items)
+    elif pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type):
+        yield from _viewed(array.values)
+    elif pa.types.is_dictionary(type):
+        yield from _viewed(array.dictionary)

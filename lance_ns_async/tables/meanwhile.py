@@ -1,0 +1,60 @@
+"""What others did to a table while its files were read or written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from lance_ns_async import replacing
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import PHRASES
+from lance_ns_async.model import Table
+
+
+@asynccontextmanager
+async def explained(backend: Backend, table: Table, *, makes: bool = False) -> AsyncIterator[None]:
+    """Tells a table whose files somebody has deleted from one whose files are damaged.
+
+    Where the block, which works on the table's files, fails because a version or a file is missing, or for a reason
+    that nobody knows, the catalog is asked whether it still has that table.
+
+    Args:
+        table: As it was located for the block.
+        makes: Whether what failed would make the table where there is none.
+
+    Raises:
+        TableNotFoundError: The table was dropped or deregistered meanwhile.
+        ConcurrentModificationError: The same, where that `makes` the table; or another one is registered by that name.
+
+    Cost: a describe, if the block fails so.
+    """
+    try:
+        yield
+    except (TableVersionNotFoundError, InternalError) as e:
+        told = await _told(backend, table, makes)
+        if told is None:
+            raise
+        raise told from e
+
+
+async def _told(backend: Backend, table: Table, makes: bool) -> LanceNamespaceError | None:
+    kind: type[LanceNamespaceError] = ConcurrentModificationError
+    try:
+        if replacing.is_same(table, await backend.describe_table(table.id)):
+            return None
+        what = "dropped or deregistered meanwhile, and registered again; try again"
+    except TableNotFoundError:
+        kind = ConcurrentModificationError if makes else TableNotFoundError
+        what = "dropped or deregistered meanwhile" + ("; try again" if makes else "")
+    except LanceNamespaceError:
+        # What is known is the error itself.
+        return None
+    return kind(f"{PHRASES[kind]}: {table.id} (its files at {table.location} are gone: it was {what})")

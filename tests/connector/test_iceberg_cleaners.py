@@ -1,0 +1,130 @@
+"""Iceberg's own tools on Lance tables that an Iceberg catalog holds: what they delete, and what keeps them from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_ns_async import Namespace
+from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
+from tests.servers.maven import classpath
+
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0"
+
+REMOVE = "CALL ice.system.remove_orphan_files(table => '{table}')"
+PURGE = "DROP TABLE ice.{table} PURGE"
+
+_SPARK = """
+import json, sys
+from lance_ns_async.spark.local import local_spark
+
+jar, uri, statements = json.loads(sys.argv[1])
+session = local_spark("cleaners", cores=1, config={
+    "spark.driver.extraClassPath": jar,
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.ice.type": "rest",
+    "spark.sql.catalog.ice.uri": uri,
+})
+for statement in statements:
+    try:
+        session.sql(statement).collect()
+        print(json.dumps("ok"))
+    except Exception as e:
+        print(json.dumps(str(e)))
+"""
+"""Runs statements by a Spark with Iceberg's runtime, in a process of its own: each JVM has one class path."""
+
+DAYS_AGO = 3 * 86_400
+"""Younger files are never taken for orphans."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    with iceberg_rest(tmp_path_factory.mktemp("iceberg")) as running:
+        yield running
+
+
+def spark(server: IcebergRest, *statements: str) -> list[str]:
+    """What became of each statement: `ok`, or why not."""
+    [jar] = classpath("iceberg-spark", [RUNTIME], exclusions=["*:*"])
+    told = json.dumps([str(jar), server.endpoint, statements])
+    done = subprocess.run([sys.executable, "-c", _SPARK, told], check=True, stdout=subprocess.PIPE)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def connect(server: IcebergRest, root: Path, **properties: str) -> Namespace:
+    return Namespace.connect("iceberg", {"endpoint": server.endpoint, "root": root.as_uri(), **properties})
+
+
+def written(ns: Namespace, namespace: str, name: str) -> str:
+    """A table of three fragments, all of them old enough to be taken for orphans."""
+    id = [namespace, name]
+    ns.declare_table({"id": id, "properties": {"managed_by": "impl"} if name == "managed" else {}})
+    for start in (0, 10, 20):
+        ns.write(id, pa.table({"id": range(start, start + 10)}), mode="append")
+    location = ns.describe_table({"id": id}).location
+    assert location is not None
+    for path in Path(location.removeprefix("file://")).rglob("*"):
+        before = path.stat().st_mtime - DAYS_AGO
+        os.utime(path, (before, before))
+    return location
+
+
+def counted(location: str) -> Mapping[str, Any]:
+    """Rows and fragments whose files are there."""
+    data = Path(location.removeprefix("file://")) / "data"
+    try:
+        rows = lance.dataset(location).to_table().num_rows
+    except (OSError, ValueError):
+        rows = None
+    return {"rows": rows, "files": len(list(data.glob("*.lance"))) if data.exists() else 0}
+
+
+WHOLE = {"rows": 30, "files": 3}
+LOST = {"rows": None, "files": 0}
+
+
+def test_cleaners_delete_what_is_not_protected_and_leave_what_is(server: IcebergRest, tmp_path: Path) -> None:
+    with connect(server, tmp_path, gc_enabled="true") as unprotected, connect(server, tmp_path) as ns:
+        for name in ("db", "old"):
+            ns.create_namespace({"id": [name]})
+        places = {f"db.{name}": written(unprotected, "db", name) for name in ("cleaned", "purged")}
+        places |= {f"db.{name}": written(ns, "db", name) for name in ("kept", "managed", "unpurged")}
+        places |= {f"old.{name}": written(unprotected, "old", name) for name in ("kept", "unpurged")}
+        assert [str(id) for id in ns.protect_tables(["old"])] == ["old$kept", "old$unpurged"]
+        assert {table: counted(place) for table, place in places.items()} == dict.fromkeys(places, WHOLE)
+        allowed = [REMOVE.format(table="db.cleaned"), PURGE.format(table="db.purged")]
+        refused = [REMOVE.format(table=table) for table in ("db.kept", "db.managed", "old.kept")]
+        refused += [PURGE.format(table=table) for table in ("db.unpurged", "old.unpurged")]
+        became = spark(server, *allowed, *refused)
+        assert became[:2] == ["ok", "ok"]
+        assert ["GC is disabled" in it for it in became[2:]] == [True] * len(refused)
+        # Without the property, the rows are gone, or the name is.
+        assert counted(places.pop("db.cleaned")) == LOST
+        assert not ns.exists(["db", "purged"])
+        assert {table: counted(place) for table, place in places.items()} == dict.fromkeys(places, WHOLE)
+        for table in places.keys() - {"db.purged"}:
+            assert ns.open(table.split(".")).count_rows() == WHOLE["rows"]
+
+
+def test_a_purge_by_rest_removes_the_name_and_leaves_the_rows(server: IcebergRest, tmp_path: Path) -> None:
+    """The property does not keep this server from it, which deletes its own metadata files and no others."""
+    with connect(server, tmp_path) as ns:
+        ns.create_namespace({"id": ["rest"]})
+        place = written(ns, "rest", "t")
+        path = f"{server.endpoint}/v1/namespaces/rest/tables/t?purgeRequested=true"
+        assert httpx.delete(path, trust_env=False).status_code == 204
+        assert not ns.exists(["rest", "t"])
+        assert counted(place) == WHOLE
+        assert not list((Path(place.removeprefix("file://")) / "metadata").glob("*.json"))

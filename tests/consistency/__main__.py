@@ -1,0 +1,54 @@
+"""Runs rounds again: `python -m tests.consistency crash dir --seed 17 --times 20`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.consistency import crash
+from tests.consistency.places import CATALOGS, place, track
+from tests.consistency.races import PLANS, Race, racers
+from tests.contract.site import Site
+
+
+def crashes(site: Site, seeds: Iterable[int]) -> Iterator[crash.Round]:
+    """Rounds of the crash suite."""
+    for seed in seeds:
+        yield crash.run(place(site, seed), seed)
+
+
+def races(site: Site, plan: str, seeds: Iterable[int]) -> Iterator[Race]:
+    """Rounds of a race."""
+    with racers(track(site)) as processes:
+        for seed in seeds:
+            yield processes.run(plan, seed)
+
+
+def main() -> int:
+    """The exit status: 1 where something was violated."""
+    parser = argparse.ArgumentParser(prog="python -m tests.consistency")
+    parser.add_argument("suite", choices=["crash", "race"])
+    parser.add_argument("site", choices=sorted(CATALOGS))
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds follow each other")
+    parser.add_argument("--plan", default="mixed", choices=sorted(PLANS), help="of a race")
+    parser.add_argument("--times", type=int, default=1, help="how often each is run")
+    chosen = parser.parse_args()
+    seeds = range(chosen.seed, chosen.seed + chosen.seeds)
+    bad = 0
+    for _ in range(chosen.times):
+        with tempfile.TemporaryDirectory() as directory, CATALOGS[chosen.site](Path(directory)) as site:
+            for round in crashes(site, seeds) if chosen.suite == "crash" else races(site, chosen.plan, seeds):
+                print(f"{round.seed}: {round.seconds:.2f} s", flush=True)
+                if round.violations:
+                    bad += 1
+                    print(round, flush=True)
+    print(f"{chosen.seeds * chosen.times} rounds, {bad} with violations")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""Rounds of the crash suite: a process that is killed, and one that looks at what it left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import lance
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
+
+from lance_ns_async import AsyncNamespace, TableId
+from tests.consistency.model import Model, Terms, operations
+from tests.consistency.operations import Answer, Name, Operation, path, perform, read, table
+from tests.consistency.processes import receive, started, wait_until_quiet
+
+SPARE: tuple[int, ...] = (1, 2, 3)
+"""Rows of a dataset that is there before a round begins, to be registered."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The catalog of one round."""
+
+    impl: str
+    properties: Mapping[str, str]
+    disk: Path
+    """The folder below which all data of the round lies."""
+    terms: Terms
+    namespaces: tuple[Name, ...]
+    """Namespaces that the round's tables are in, outermost first."""
+
+    @property
+    def spare(self) -> str:
+        """Where a dataset lies that no catalog knows."""
+        return str(self.disk / "spare")
+
+    def model(self) -> Model:
+        """What is there when the round begins."""
+        return Model(self.terms, data={self.spare: frozenset(SPARE)})
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a process is killed: after so many remote calls, or so long after an operation began."""
+
+    calls: int | None
+    begun: int
+    seconds: float
+
+    @classmethod
+    def chosen(cls, random: Random) -> Kill:
+        """A moment by chance."""
+        calls = random.randint(4, 50) if random.random() < 0.5 else None
+        return cls(calls, random.randint(3, 16), random.choice((0.002, 0.01, 0.03)) * random.random())
+
+    def __str__(self) -> str:
+        if self.calls is not None:
+            return f"after {self.calls} remote calls"
+        return f"{self.seconds * 1e3:.2f} ms after operation {self.begun} began"
+
+
+@dataclass
+class Round:
+    """What came of a round."""
+
+    seed: int
+    kill: str
+    log: list[str] = field(default_factory=list)
+    """The operations and their answers; the last one may have none."""
+    violations: list[str] = field(default_factory=list)
+    cut: str = ""
+    """The kind of operation that was under way; nothing where there was none."""
+    orphans: int = 0
+    """How many folders no registration pointed to when the process was killed."""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return "\n  ".join(
+            [f"seed {self.seed}, killed {self.kill}:", *self.log, *(f"!! {it}" for it in self.violations)]
+        )
+
+
+def run(place: Place, seed: int) -> Round:
+    """Lets a process perform operations, kills it, and looks at what it left."""
+    random = Random(seed)
+    kill = Kill.chosen(random)
+    round, began = Round(seed, str(kill)), perf_counter()
+    model, under_way = _until_killed(place, seed, kill, round)
+    round.cut = under_way.kind if under_way else ""
+    candidates = model.after_a_kill(under_way)
+    wait_until_quiet(place.properties)
+    with started(_inspect, place, candidates, seed) as (_, connection):
+        found, round.orphans = receive(connection)
+    round.violations += found
+    round.seconds = perf_counter() - began
+    return round
+
+
+def _until_killed(place: Place, seed: int, kill: Kill, round: Round) -> tuple[Model, Operation | None]:
+    """What the catalog holds by the acknowledged operations, and the operation that has no answer."""
+    model, under_way = place.model(), None
+    with started(_work, place, seed, kill.calls) as (process, connection):
+        assert process.pid is not None
+        for number in count():
+            try:
+                told = receive(connection)
+            except (EOFError, ConnectionResetError):
+                break
+            if isinstance(told, Operation):
+                under_way = told
+                round.log.append(str(told))
+                if kill.calls is None and number // 2 == kill.begun:
+                    until = perf_counter() + kill.seconds
+                    while perf_counter() < until:
+                        pass
+                    os.kill(process.pid, signal.SIGKILL)
+            else:
+                assert under_way is not None and isinstance(told, Answer)
+                round.log[-1] += f" -> {told}"
+                _acknowledge(model, under_way, told, round)
+                under_way = None
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            round.violations.append(f"the process was not killed: it ended with {process.exitcode}")
+    return model, under_way
+
+
+def _acknowledge(model: Model, it: Operation, answer: Answer, round: Round) -> None:
+    expected = model.may_succeed(it)
+    if expected is not None and expected != answer.ok:
+        round.violations.append(
+            f"{it} {'succeeded' if answer.ok else 'was refused'} where the other was right: {answer}"
+        )
+    if answer.ok:
+        model.apply(it, answer.location)
+
+
+def _work(connection: Connection, place: Place, seed: int, calls: int | None) -> None:
+    """Performs operations and tells of each, until this process is killed."""
+    asyncio.run(_working(connection, place, seed, calls))
+
+
+async def _working(connection: Connection, place: Place, seed: int, calls: int | None) -> None:
+    lance.write_dataset(table(SPARE), place.spare)
+    async with AsyncNamespace.connect(place.impl, place.properties) as ns:
+        for name in place.namespaces:
+            await ns.create_namespace({"id": list(name)})
+        model, left = place.model(), calls
+
+        def count_down(_: object) -> None:
+            nonlocal left
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        with ns.observe(count_down):
+            for it in operations(Random(seed), model):
+                connection.send(it)
+                answer = await perform(ns, it)
+                connection.send(answer)
+                if answer.ok:
+                    model.apply(it, answer.location)
+
+
+def _inspect(connection: Connection, place: Place, candidates: list[Model], seed: int) -> None:
+    """Sends what is wrong with what a killed process left, and how many orphans there were."""
+    connection.send(asyncio.run(_inspected(place, candidates, seed)))
+
+
+async def _inspected(place: Place, candidates: list[Model], seed: int) -> tuple[list[str], int]:
+    async with AsyncNamespace.connect(place.impl, place.properties) as ns:
+        found = Found()
+        await _look(ns, place, found)
+        wrong, model = min(((found.differences(it), it) for it in candidates), key=lambda it: len(it[0]))
+        found.wrong += wrong
+        for kept, rows in model.kept().items():
+            found.wrong += _lost(kept, rows)
+        folders = _orphans(place, {*found.places.values(), *model.kept(), *model.left})
+        if len(folders) > 1:
+            found.wrong.append(f"after one kill, {len(folders)} folders belong to no table: {folders}")
+        await _use_every_name(ns, place, found, model, Random(seed))
+        files = (it for it in _files(place) if not any(str(it).startswith(f"{gone}/") for gone in model.left))
+        left = sorted(str(it.relative_to(place.disk)) for it in files)
+        if left:
+            found.wrong.append(f"after every table was dropped there are {len(left)} files, such as {left[:3]}")
+        return found.wrong, len(folders)
+
+
+@dataclass
+class Found:
+    """What a fresh process sees of the tables."""
+
+    places: dict[Name, str] = field(default_factory=dict)
+    rows: dict[Name, tuple[int, ...] | None] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def differences(self, model: Model) -> list[str]:
+        """What is otherwise than in the model."""
+        wrong = []
+        for name in model.terms.names:
+            shown = ".".join(name)
+            if (name in self.places) != (name in model.tables):
+                wrong.append(f"{shown} is {'there' if name in self.places else 'missing'}, and should not be")
+            elif name in self.places:
+                rows, expected = self.rows[name], model.rows(name)
+                if Counter(rows or ()) != Counter(expected or ()) or (rows is None) != (expected is None):
+                    wrong.append(f"{shown} has the rows {_shown(rows)}, and should have {_shown(expected)}")
+                place = model.tables[name]
+                if place.startswith("/") and place != self.places[name]:
+                    wrong.append(f"{shown} is at {self.places[name]}, and should be at {place}")
+        return wrong
+
+
+def _shown(rows: object) -> str:
+    return "none" if rows is None else str(sorted(rows))  # type: ignore[call-overload]  # they are rows
+
+
+async def _look(ns: AsyncNamespace, place: Place, found: Found) -> None:
+    """Lists, describes and reads; notes where these contradict each other."""
+    listed: set[Name] = set()
+    for parent in {name[:-1] for name in place.terms.names}:
+        try:
+            tables = (await ns.list_tables({"id": list(parent)})).tables
+        except LanceNamespaceError as e:
+            # The process may have been killed before it made the namespace.
+            found.wrong.append(f"listing {parent} fails: {e}")
+            continue
+        if len(set(tables)) != len(tables):
+            found.wrong.append(f"{parent} lists a table twice: {sorted(tables)}")
+        listed |= {(*parent, it) for it in tables}
+    found.wrong += [f"{name} is listed, and nobody made it" for name in listed - {*place.terms.names}]
+    bulk = await ns.describe_tables([list(name) for name in place.terms.names])
+    for name in place.terms.names:
+        shown, one = ".".join(name), await perform(ns, Operation("describe", name))
+        many = bulk.tables.get(TableId(name))
+        if many is None and not isinstance(bulk.errors[TableId(name)], TableNotFoundError):
+            found.wrong.append(f"bulk describe of {shown} fails: {bulk.errors[TableId(name)]!r}")
+        if one.error not in (None, "TableNotFoundError"):
+            found.wrong.append(f"describe of {shown} fails: {one}")
+        if (None if many is None else path(many.location)) != one.location:
+            found.wrong.append(f"{shown}: bulk describe says {many}, describe says {one.location} {one}")
+        if (name in listed) != one.ok:
+            found.wrong.append(f"{shown} is {'' if name in listed else 'not '}listed, and describe says {one}")
+        if one.ok:
+            assert one.location is not None
+            found.places[name] = one.location
+            rows = await perform(ns, Operation("read", name))
+            if rows.error not in (None, "TableNotFoundError"):
+                found.wrong.append(f"{shown} cannot be read: {rows}")
+            found.rows[name] = rows.rows
+
+
+def _lost(kept: str, rows: frozenset[int]) -> list[str]:
+    try:
+        found = sorted(lance.dataset(kept).to_table()["id"].to_pylist())
+    except (OSError, ValueError) as e:
+        return [f"the rows {sorted(rows)} of a table that was deregistered are gone from {kept}: {e}"]
+    return [] if found == sorted(rows) else [f"{kept} has the rows {found}, and should have {sorted(rows)}"]
+
+
+async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model: Model, random: Random) -> None:
+    """Registers, writes, reads and drops everything by ordinary calls, and notes each that fails."""
+    kept = dict(model.kept())
+
+    async def must(kind: str, name: Name, *rows: int, location: str | None = None) -> bool:
+        it = Operation(kind, name, rows, location)
+        answer = await perform(ns, it)
+        if not answer.ok:
+            found.wrong.append(f"stuck: {it} -> {answer}")
+        return answer.ok
+
+    async def must_hold(name: Name, expected: tuple[int, ...]) -> None:
+        try:
+            rows = await read(ns, name)
+        except LanceNamespaceError as e:
+            found.wrong.append(f"stuck: read {'.'.join(name)} -> {e!r}")
+            return
+        if rows != tuple(sorted(expected)):
+            found.wrong.append(f"{'.'.join(name)} was given the rows {sorted(expected)}, and has {list(rows)}")
+
+    shared = {name for name in found.places if list(found.places.values()).count(found.places[name]) > 1}
+    for name in sorted(shared)[1:]:
+        # Its data is the other table's, too.
+        await must("deregister", name)
+    for name in place.terms.names:
+        if name in shared:
+            if name == min(shared):
+                await must("drop", name)
+        elif name in found.places:
+            if await must("insert", name, 9001):
+                await must_hold(name, (*(found.rows[name] or ()), 9001))
+            await must("drop", name)
+    for name in place.terms.names:
+        home = model.homes.get(name)
+        if home in kept and name not in place.terms.bare:
+            await must("register", name, location=home)
+            await must_hold(name, tuple(kept.pop(home)))
+            await must("drop", name)
+        elif home not in kept:
+            kind = random.choice(("write", "create", "overwrite", "declare"))
+            if await must(kind, name, 9002) and (kind != "declare" or await must("insert", name, 9002)):
+                await must_hold(name, (9002,))
+            await must("drop", name)
+    name = next(it for it in place.terms.names if it not in place.terms.bare)
+    for location, rows in kept.items():
+        if location not in (model.homes.get(it) for it in place.terms.bare):
+            await must("register", name, location=location)
+            await must_hold(name, tuple(rows))
+            await must("drop", name)
+    for parent in {name[:-1] for name in place.terms.names}:
+        if tables := (await ns.list_tables({"id": list(parent)})).tables:
+            found.wrong.append(f"after every table was dropped {parent} lists {tables}")
+
+
+def _files(place: Place) -> list[Path]:
+    """The files of data below the round's folder.
+
+    Metadata that an Iceberg server wrote is not among them: it stays where a registration was removed or moved.
+    """
+    files = (it for it in place.disk.rglob("*") if it.is_file() and "__manifest" not in it.parts)
+    files = (it for it in files if not it.name.endswith(".metadata.json"))
+    hidden = {it.parent for it in place.disk.rglob(".lance-deregistered")}
+    return [it for it in files if not any(folder in hidden for folder in it.parents)]
+
+
+def _orphans(place: Place, known: set[str]) -> list[str]:
+    """Folders that hold files and belong to no known place."""
+    folders = set()
+    for file in _files(place):
+        if not any(str(file).startswith(f"{it}/") for it in known):
+            below = file.relative_to(place.disk).parts
+            kinds = ("data", "_versions", "_transactions", "metadata", ".lance-dropping")
+            cut = next((i for i, part in enumerate(below) if part in kinds), len(below) - 1)
+            folders.add("/".join(below[:cut]))
+    return sorted(folders)

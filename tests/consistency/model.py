@@ -1,0 +1,177 @@
+"""What a catalog holds after operations one by one, and what the one that was cut short may have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Name, Operation, Rows
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the catalog of a round can do, and the names that the round uses."""
+
+    names: tuple[Name, ...]
+    side: Name
+    """A namespace without tables, which comes and goes."""
+    renames: bool
+    shares: bool
+    """Whether a drop must know every other registration at the same place."""
+    homes: frozenset[Name]
+    """Names that have a place of their own, so that data which lies there is in the way of a new table."""
+    bare: frozenset[Name] = frozenset()
+    """Names that take neither properties nor a location."""
+
+
+@dataclass
+class Model:
+    """Tables by name, and data by place."""
+
+    terms: Terms
+    tables: dict[Name, str] = field(default_factory=dict)
+    """Where each table is; a place that no answer told is named by what was done."""
+    data: dict[str, Rows] = field(default_factory=dict)
+    """What was written to each place, whether a table is registered there or not."""
+    homes: dict[Name, str] = field(default_factory=dict)
+    """Where the catalog put a table of that name when it was asked to choose."""
+    left: set[str] = field(default_factory=set)
+    """Places of tables that were deregistered before anything was written; a mark may stay there."""
+    side: bool = False
+    """Whether the namespace that comes and goes is there."""
+
+    def copy(self) -> Model:
+        """A model that may be changed."""
+        return Model(self.terms, dict(self.tables), dict(self.data), dict(self.homes), set(self.left), self.side)
+
+    def rows(self, name: Name) -> Rows | None:
+        """The rows of a table; None where nothing was written."""
+        return self.data.get(self.tables[name])
+
+    def others_at(self, name: Name) -> list[Name]:
+        """Other tables at the place of this one."""
+        return [other for other, place in self.tables.items() if other != name and place == self.tables.get(name)]
+
+    def kept(self) -> Mapping[str, Rows]:
+        """Data at places where no table is registered any more."""
+        used = set(self.tables.values())
+        return {place: rows for place, rows in self.data.items() if place not in used}
+
+    def is_blocked(self, name: Name) -> bool:
+        """Whether data lies where a new table of that name would go."""
+        return self.homes.get(name) in self.data
+
+    def may_succeed(self, it: Operation) -> bool | None:
+        """Whether the operation has to succeed; None where both is right."""
+        there = it.name in self.tables
+        match it.kind:
+            case "create_namespace":
+                return not self.side
+            case "drop_namespace":
+                return self.side
+            case "declare" | "create" | "write":
+                return not there and not self.is_blocked(it.name)
+            case "existok" | "overwrite" | "replace":
+                return there or not self.is_blocked(it.name)
+            case "register":
+                return not there
+            case "reregister":
+                return True
+            case "rename":
+                return there and it.to not in self.tables
+            case "drop":
+                # Who shares the place is known to some catalogs alone, and then the drop has to be refused.
+                return there and not self.others_at(it.name)
+            case _:
+                return there
+
+    def apply(self, it: Operation, location: str | None) -> None:
+        """Changes what an operation changes that succeeded."""
+        name, there = it.name, it.name in self.tables
+        match it.kind:
+            case "create_namespace":
+                self.side = True
+            case "drop_namespace":
+                self.side = False
+            case "register" | "reregister":
+                assert it.location is not None
+                self._leave(name)
+                self.tables[name] = it.location
+            case "rename":
+                assert it.to is not None
+                self.tables[it.to] = self.tables.pop(name)
+            case "drop":
+                self.data.pop(self.tables.pop(name), None)
+            case "deregister":
+                self._leave(name)
+                self.tables.pop(name)
+            case _:
+                if not there:
+                    self.tables[name] = location or f"the new place of {'.'.join(name)}"
+                    if name in self.terms.homes:
+                        self.homes[name] = self.tables[name]
+                elif it.kind == "existok":
+                    return
+                if it.kind in APPENDS and (old := self.rows(name)) is not None:
+                    self.data[self.tables[name]] = old | frozenset(it.rows)
+                elif it.kind != "declare":
+                    self.data[self.tables[name]] = frozenset(it.rows)
+
+    def _leave(self, name: Name) -> None:
+        if name in self.tables and self.rows(name) is None:
+            self.left.add(self.tables[name])
+
+    def after_a_kill(self, it: Operation | None) -> list[Model]:
+        """Every state that may be there if the process ended while it performed this operation."""
+        states = [self]
+        if it is None or self.may_succeed(it) is False:
+            return states
+        if it.kind in CREATES | OVERWRITES | {"existok"} and it.name not in self.tables:
+            declared = self.copy()
+            declared.apply(Operation("declare", it.name), None)
+            states.append(declared)
+        done = self.copy()
+        done.apply(it, None)
+        return [*states, done]
+
+
+def operations(random: Random, model: Model) -> Iterator[Operation]:
+    """Operations without end, chosen by what the model holds at that time; a few of them have to be refused."""
+    terms, number = model.terms, 0
+    while True:
+        number += 1
+        name = random.choice(terms.names)
+        there = name in model.tables
+        rows = (10 * number, 10 * number + 1)
+        if random.random() < 0.04:
+            yield Operation("drop_namespace" if model.side else "create_namespace", terms.side)
+            continue
+        if there != (random.random() < 0.05):
+            kinds = ["append", "insert", "overwrite", "overwrite", "replace", "reregister", "drop", "drop"]
+            kinds += ["deregister"] + ["rename"] * 2 * terms.renames
+        else:
+            kinds = ["declare", "create", "write", "write", "overwrite", "existok", "replace", "register"]
+        kind = random.choice(kinds)
+        properties = None if name in terms.bare else {"number": str(number)}
+        if kind in ("register", "reregister"):
+            places = sorted(model.kept().keys() - {model.homes.get(it) for it in terms.bare})
+            if kind == "reregister" and there and random.random() < 0.3:
+                places = [model.tables[name]]
+            if terms.shares and random.random() < 0.1:
+                places = sorted({model.tables[it] for it in model.tables if it not in terms.bare})
+            if name in terms.bare or not places:
+                continue
+            yield Operation(kind, name, location=random.choice(places), properties=properties)
+        elif kind == "rename":
+            targets = [it for it in terms.names if it != name]
+            yield Operation(kind, name, to=random.choice(targets))
+        elif kind == "drop" and not terms.shares and there and model.others_at(name):
+            # Which other tables are there the catalog does not know.
+            continue
+        elif kind in ("replace", "create", "declare"):
+            yield Operation(kind, name, () if kind == "declare" else rows, properties=properties)
+        elif kind in ("drop", "deregister"):
+            yield Operation(kind, name)
+        else:
+            yield Operation(kind, name, rows)

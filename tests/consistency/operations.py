@@ -1,0 +1,154 @@
+"""Operations on tables as both suites choose, perform and record them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from lance_ns_async import AsyncNamespace
+from tests.lake import stream
+
+Name = tuple[str, ...]
+"""A table's id, or a namespace's."""
+
+Rows = frozenset[int]
+
+CREATES = frozenset({"create", "write"})
+"""Operations that make a table which must not exist yet, and write its first rows."""
+
+OVERWRITES = frozenset({"overwrite", "replace"})
+"""Operations that replace all rows of a table, or make it."""
+
+APPENDS = frozenset({"append", "insert"})
+"""Operations that add rows to a table which must exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is asked of a namespace."""
+
+    kind: str
+    name: Name
+    rows: tuple[int, ...] = ()
+    location: str | None = None
+    to: Name | None = None
+    properties: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        rest = [f"rows={list(self.rows)}"] if self.rows else []
+        rest += [f"location={self.location}"] if self.location else []
+        rest += [f"to={'.'.join(self.to)}"] if self.to else []
+        rest += [f"properties={dict(self.properties)}"] if self.properties else []
+        return " ".join([self.kind, ".".join(self.name), *rest])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of an operation."""
+
+    error: str | None = None
+    """The name of the error's class; None where it succeeded."""
+    message: str = ""
+    location: str | None = None
+    """Where the table is, or was, as a path; None where the answer does not tell."""
+    rows: tuple[int, ...] | None = None
+    """The rows that were read, in order."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the operation succeeded."""
+        return self.error is None
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the error says that nobody knows if the operation took effect."""
+        return self.error is not None and ("unknown" in self.message or "may take effect" in self.message)
+
+    @property
+    def stays(self) -> bool:
+        """Whether the error says that what was written may stay, or does, though not in the table that was meant."""
+        return self.error is not None and "they stay at" in self.message
+
+    def __str__(self) -> str:
+        if self.ok:
+            return "ok" if self.rows is None else f"ok {list(self.rows)}"
+        return f"{self.error}: {self.message}"
+
+
+def path(location: str) -> str:
+    """A local location as a path."""
+    return unquote(urlsplit(location).path) if location.startswith("file:") else location
+
+
+def table(rows: tuple[int, ...]) -> pa.Table:
+    """Rows as Arrow has them."""
+    return pa.table({"id": pa.array(rows, pa.int64())})
+
+
+async def perform(ns: AsyncNamespace, it: Operation) -> Answer:
+    """Performs an operation; errors become answers."""
+    try:
+        return await _performed(ns, it)
+    except Exception as e:  # every error is an answer, and the checks say which of them may be given
+        return Answer(type(e).__name__, " ".join([str(e), *getattr(e, "__notes__", ())]).replace("\n", " "))
+
+
+class GoneWhileRead(Exception):
+    """Files were missing in the middle of a scan, which is pylance's and not ours."""
+
+
+async def read(ns: AsyncNamespace, name: Name) -> tuple[int, ...]:
+    """The rows of a table, in order."""
+    dataset = await ns.open(name)
+    try:
+        return tuple(sorted(dataset.to_table(columns=["id"])["id"].to_pylist()))
+    except (OSError, ValueError) as e:
+        raise GoneWhileRead(str(e)) from e
+
+
+async def _performed(ns: AsyncNamespace, it: Operation) -> Answer:
+    id = list(it.name)
+    request: dict[str, Any] = {"id": id}
+    if it.properties:
+        request["properties"] = dict(it.properties)
+    match it.kind:
+        case "create_namespace":
+            await ns.create_namespace(request)
+            return Answer()
+        case "drop_namespace":
+            await ns.drop_namespace(request)
+            return Answer()
+        case "declare":
+            found: Any = await ns.declare_table(request)
+        case "create" | "existok" | "replace":
+            mode = {"replace": "overwrite"}.get(it.kind, it.kind)
+            found = await ns.create_table({**request, "mode": mode}, stream(table(it.rows)))
+        case "write" | "overwrite" | "append":
+            mode = {"write": "create"}.get(it.kind, it.kind)
+            dataset = await ns.write(id, table(it.rows), mode=mode)  # type: ignore[arg-type]  # it is one of them
+            return Answer(location=path(dataset.uri))
+        case "insert":
+            await ns.insert_into_table(request, stream(table(it.rows)))
+            return Answer()
+        case "register" | "reregister":
+            mode = "create" if it.kind == "register" else "overwrite"
+            found = await ns.register_table({**request, "location": it.location, "mode": mode})
+        case "describe":
+            found = await ns.describe_table(request)
+        case "drop":
+            found = await ns.drop_table(request)
+        case "deregister":
+            found = await ns.deregister_table(request)
+        case "rename":
+            assert it.to is not None
+            await ns.rename_table({"id": id, "new_table_name": it.to[-1], "new_namespace_id": list(it.to[:-1])})
+            return Answer()
+        case "read":
+            return Answer(rows=await read(ns, it.name))
+        case _:
+            raise AssertionError(it.kind)
+    return Answer(location=None if found.location is None else path(found.location))

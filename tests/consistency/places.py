@@ -1,0 +1,70 @@
+"""The catalogs on which the suites run, and a place of its own for each round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lance_ns_async import Namespace
+from tests.consistency.crash import Place
+from tests.consistency.history import Rules
+from tests.consistency.model import Terms
+from tests.consistency.races import Track
+from tests.contract.real_sites import hive_site
+from tests.contract.site import Site
+from tests.contract.sites import SITES, Open
+from tests.servers.hive import hive
+
+
+def place(site: Site, seed: int) -> Place:
+    """A root and namespaces that no other round uses."""
+    root = Path(unquote(urlsplit(site.properties["root"]).path)) / f"round{seed}"
+    root.mkdir(parents=True)
+    home = () if site.impl == "dir" else (*site.above, f"r{seed}")
+    if site.nests:
+        namespaces = [home] if len(home) > len(site.above) else []
+        first, second, side = (*home, "n"), (*home, "m"), (*home, "side")
+    else:
+        namespaces = []
+        first, second, side = ((*site.above, f"r{seed}{it}") for it in ("n", "m", "side"))
+    names = [(*first, "a"), (*first, "b"), (*second, "c")]
+    bare = {("d",)} if site.impl == "dir" else set()
+    terms = Terms(
+        names=(*names, *bare),
+        side=side,
+        renames=site.can.renames,
+        shares=site.impl == "dir",
+        homes=frozenset(bare if site.impl == "dir" else names),
+        bare=frozenset(bare),
+    )
+    properties = {**site.properties, "root": str(root) if site.impl == "dir" else root.as_uri()}
+    return Place(site.impl, properties, root, terms, (*namespaces, first, second))
+
+
+@contextmanager
+def hive_that_does_not_wait(tmp: Path) -> Iterator[Site]:
+    """A Hive Metastore whose database gives up a deadlock after a second, not after twenty."""
+    quick = {"derby.locks.deadlockTimeout": "1", "derby.locks.waitTimeout": "5"}
+    with hive(tmp / "hive", properties=quick) as server:
+        yield hive_site(server.uri, tmp)
+
+
+CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": hive_that_does_not_wait}
+"""The catalogs, by name."""
+
+
+def track(site: Site) -> Track:
+    """A namespace for races."""
+    namespace = (*site.above, "races")
+    with Namespace.connect(site.impl, site.properties) as ns:
+        ns.create_namespace({"id": list(namespace)})
+    rules = Rules(
+        homes=site.impl != "dir",
+        adopts=not site.can.renames,
+        journals=site.impl not in ("polaris", "unity"),
+        once=site.impl != "hive3",
+        excuses="MetaException" if site.impl == "hive3" else "",
+    )
+    return Track(site.impl, site.properties, namespace, rules, site.can.replaces)

@@ -1,0 +1,27 @@
+"""What every process of these suites imports, loaded once by the server that forks them."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+
+for _module in (
+    "aiobotocore.session",
+    "lance.file",
+    "lance.namespace",
+    "lance_ns_async.backends.directory",
+    "lance_ns_async.backends.glue",
+    "lance_ns_async.backends.hive3",
+    "lance_ns_async.backends.iceberg",
+    "lance_ns_async.backends.polaris",
+    "lance_ns_async.backends.unity",
+    "lance_ns_async.client",
+    "lance_ns_async.transports.lance",
+    "tests.consistency.crash",
+    "tests.consistency.races",
+):
+    import_module(_module)
+
+# pylance warns of every fork, and Python of threads that numpy and Arrow start when they are imported.
+warnings.filterwarnings("ignore", message="lance is not fork-safe")
+warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)

@@ -1,0 +1,68 @@
+"""Processes that start in milliseconds and have used nothing of Lance yet.
+
+pylance may not be used on both sides of a fork. multiprocessing's fork server only imports it, and forks from there.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["__main__", "tests.consistency.preloaded"])
+
+LOST_SECONDS = 60.0
+"""After how long a process that does not answer counts as hung."""
+
+
+@contextmanager
+def started(target: Callable[..., None], *arguments: Any) -> Iterator[tuple[BaseProcess, Connection]]:
+    """Runs `target(connection, *arguments)` in a process, which is killed at the end of the context."""
+    ours, theirs = _context.Pipe()
+    process = _context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def receive(connection: Connection) -> Any:
+    """The next object that a process sends; EOFError where it ended, TimeoutError where it hangs."""
+    if not connection.poll(LOST_SECONDS):
+        raise TimeoutError(f"a process sent nothing for {LOST_SECONDS:g} s")
+    return connection.recv()
+
+
+_LISTENS, _TIME_WAIT = "0A", "06"
+
+
+def wait_until_quiet(properties: Mapping[str, str]) -> None:
+    """Waits until a catalog's server on this machine has no connection left.
+
+    It goes on with the request of a client that was killed, and closes the connection when it is done with it.
+    Where the kernel does not tell of connections, this returns at once.
+    """
+    port = urlsplit(properties.get("endpoint") or properties.get("uri") or "").port
+    tables = [it for it in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if it.exists()]
+    until = monotonic() + LOST_SECONDS
+    while port and any(_is_connected(line, port) for it in tables for line in it.read_text().splitlines()[1:]):
+        if monotonic() > until:
+            raise TimeoutError(f"the server at port {port} still serves a process that was killed")
+        os.sched_yield()
+
+
+def _is_connected(line: str, port: int) -> bool:
+    _, local, _, state, *_ = line.split()
+    return local.endswith(f":{port:04X}") and state not in (_LISTENS, _TIME_WAIT)

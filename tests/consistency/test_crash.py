@@ -1,0 +1,75 @@
+"""A process is killed in the middle of something, and nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.consistency import crash
+from tests.consistency.model import Model, Terms
+from tests.consistency.operations import Operation
+from tests.consistency.places import CATALOGS, place
+from tests.contract.sites import REAL
+
+KILLS = 100
+"""How many for each catalog."""
+
+ENOUGH = 5
+"""After how many bad rounds the rest is left out."""
+
+PARAMS = [
+    pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in ("dir", "iceberg-1.11.0")
+]
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_a_killed_process_loses_nothing_and_leaves_every_name_usable(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    done: list[crash.Round] = []
+    bad: list[crash.Round] = []
+    with CATALOGS[name](tmp_path) as site:
+        for seed in range(KILLS):
+            round = crash.run(place(site, seed), seed)
+            done.append(round)
+            bad += [round] if round.violations else []
+            if len(bad) == ENOUGH:
+                break
+    operations, seconds = sum(len(it.log) for it in done), sum(it.seconds for it in done)
+    figures = (
+        f"{name}: {len(done)} kills, {sum(bool(it.cut) for it in done)} of them in the middle of one of "
+        f"{len({it.cut for it in done} - {''})} kinds of operations, {operations:,} operations, {seconds:.0f} s, "
+        f"{sum(it.orphans for it in done)} folders to be collected, {len(bad)} rounds with violations"
+    )
+    record_property("figures", figures)
+    again = f"python -m tests.consistency crash {name} --times 20 --seed"
+    assert not bad, "\n".join([figures, *(f"{again} {it.seed}\n{it}" for it in bad)])
+
+
+T, U = ("n", "t"), ("n", "u")
+TERMS = Terms(names=(T, U), side=("side",), renames=True, shares=False, homes=frozenset({T, U}))
+
+
+def rows_after(model: Model, it: Operation) -> list[object]:
+    """The rows that a table may have once a process was killed during an operation."""
+    states = model.after_a_kill(it)
+    return ["missing" if it.name not in state.tables else state.rows(it.name) for state in states]
+
+
+def test_what_a_kill_may_leave() -> None:
+    model = Model(TERMS)
+    assert rows_after(model, Operation("write", T, (1,))) == ["missing", None, {1}]
+    assert rows_after(model, Operation("append", T, (1,))) == ["missing"]
+    model.apply(Operation("write", T, (1,)), "/data/t")
+    assert rows_after(model, Operation("write", T, (2,))) == [{1}]
+    assert rows_after(model, Operation("append", T, (2,))) == [{1}, {1, 2}]
+    assert rows_after(model, Operation("overwrite", T, (2,))) == [{1}, {2}]
+    assert rows_after(model, Operation("drop", T)) == [{1}, "missing"]
+    model.apply(Operation("rename", T, to=U), None)
+    assert model.tables == {U: "/data/t"} and model.is_blocked(T)
+    assert rows_after(model, Operation("write", T, (3,))) == ["missing"]
+    model.apply(Operation("deregister", U), None)
+    assert model.kept() == {"/data/t": {1}}
+    assert rows_after(model, Operation("register", T, location="/data/t")) == ["missing", {1}]

@@ -1,0 +1,77 @@
+"""One name made at once through several namespaces of one process: one wins, and the name is good afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
+from typing import Any
+
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    TableAlreadyExistsError,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.contract.conftest import Home, Room
+from tests.contract.site import Site
+
+ROUNDS = 2
+LOST = (ConcurrentModificationError, InternalError)
+"""What servers also answer to a call that lost: Iceberg's with its database's words of a constraint."""
+Run = Callable[["Site", "Make"], Coroutine[Any, Any, list[type[LanceNamespaceError] | None]]]
+Make = Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]
+
+
+async def outcome(make: Coroutine[Any, Any, Any]) -> type[LanceNamespaceError] | None:
+    try:
+        await make
+    except LanceNamespaceError as e:
+        return type(e)
+    return None
+
+
+async def in_one_loop(site: Site, make: Make) -> list[type[LanceNamespaceError] | None]:
+    one = AsyncNamespace.connect(site.impl, site.properties)
+    two = AsyncNamespace.connect(site.impl, {**site.properties, "max_retries": "4"})
+    async with one, two:
+        return await asyncio.gather(*(outcome(make(ns)) for ns in (one, two, one, two)))
+
+
+async def in_two_threads(site: Site, make: Make) -> list[type[LanceNamespaceError] | None]:
+    async def one() -> type[LanceNamespaceError] | None:
+        async with AsyncNamespace.connect(site.impl, site.properties) as ns:
+            return await outcome(make(ns))
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(asyncio.run, one()) for _ in range(2)]
+        return [await asyncio.wrap_future(future) for future in futures]
+
+
+@pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
+async def test_of_declares_of_several_namespaces_one_wins(ns: AsyncNamespace, site: Site, home: Home, run: Run) -> None:
+    for number in range(ROUNDS):
+        id = home.table(f"t{number}")
+        outcomes = Counter(await run(site, methodcaller("declare_table", DeclareTableRequest(id=id))))
+        assert outcomes[None] == 1, outcomes
+        assert set(outcomes) <= {None, TableAlreadyExistsError, *LOST}
+        assert await ns.exists(id)
+
+
+@pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
+async def test_of_creations_of_a_namespace_by_several_one_wins(
+    ns: AsyncNamespace, site: Site, room: Room, run: Run
+) -> None:
+    for number in range(ROUNDS):
+        id = room.id(f"n{number}")
+        outcomes = Counter(await run(site, methodcaller("create_namespace", CreateNamespaceRequest(id=list(id)))))
+        assert outcomes[None] == 1, outcomes
+        assert set(outcomes) <= {None, NamespaceAlreadyExistsError, *LOST}
+        assert await ns.exists(id)

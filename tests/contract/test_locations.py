@@ -1,0 +1,122 @@
+"""Locations: a catalog is told only such as are one place for everybody, and others are never deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeleteFromTableRequest,
+    DeregisterTableRequest,
+    DescribeTableRequest,
+    DropTableRequest,
+    RegisterTableRequest,
+)
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.policy import Caller, Policy
+from lance_ns_async.registry import load
+from tests.contract.conftest import Home
+from tests.contract.site import Site
+
+DATA = pa.table({"id": [1, 2, 3]})
+
+RELATIVE = ["data/t", "t", "~/t"]
+"""Relative to whoever reads them; a directory catalog has them relative to itself."""
+
+NOWHERE = [
+    *("", "  ", " /data/t", "/data/t ", "/data/\nt", "/data/t\x1b[2J", "file:///data/t\x00", "/data/\u2028t"),
+    *(
+        "../outside/t",
+        "./t",
+        "data/../t",
+        "/data/../t",
+        "/data/./t",
+        "//data/t",
+        "/data//t",
+        "s3://bucket//t",
+        "s3://b/t//",
+    ),
+    *("file:///data/%2e%2e/t", "file:///data/%252E%252E/t", "s3://bucket/a/%2E./t", "s3://bucket/a%2F..%2Ft"),
+    *("file:///data/..\\t", "s3://bucket/a\\b", "file:///data/t?x=1", "s3://bucket/t#f"),
+    *("/", "file:///", "file:", "s3://", "s3://bucket", "s3://bucket/", "s3:///t", "gs://bucket/"),
+    *("abfss://container@account.dfs.core.windows.net/", "file://host/..", "file://host/data/t", "file://localhost/t"),
+    *("file:t", "s3:/bucket/t", "S3://bucket/t", "FILE:///data/t", "flie:///data/t", "s3//bucket:t"),
+]
+"""What careless or hostile users give, and what no catalog is told."""
+
+
+async def test_what_is_no_place_of_its_own_is_refused(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    id = home.table("t")
+    for location in NOWHERE if site.can.relative_locations else [*RELATIVE, *NOWHERE]:
+        for work in (
+            ns.declare_table(DeclareTableRequest(id=id, location=location)),
+            ns.register_table(RegisterTableRequest(id=id, location=location)),
+            ns.register_table(RegisterTableRequest(id=id, location=location, mode="Overwrite")),
+        ):
+            with pytest.raises(InvalidInputError, match="its location"):
+                await work
+    assert not await ns.exists(id)
+
+
+async def test_a_namespace_is_put_at_no_such_place_either(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    id = [*home.id[:-1], f"{home.id[-1]}x"]
+    for key in site.can.location_properties:
+        for location in ("data/t", "s3://bucket/../t", "file://host/t", "S3://bucket"):
+            with pytest.raises(InvalidInputError, match="its location"):
+                await ns.create_namespace(CreateNamespaceRequest(id=id, properties={key: location}))
+
+
+async def test_a_location_found_relative_is_read_and_never_deleted(
+    ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another tool may have registered it; from this working directory it leads to what somebody else has."""
+    monkeypatch.chdir(tmp_path)
+    lance.write_dataset(DATA, "theirs/t")
+    id = home.table("t")
+    if site.real or site.can.relative_locations or not await _planted(site, TableId(id), "theirs/t"):
+        pytest.skip("nothing relative can be in this catalog")
+    found = await ns.describe_table(DescribeTableRequest(id=id))
+    assert found.location == "theirs/t" and lance.dataset(found.location).count_rows() == 3
+    with pytest.raises(InvalidTableStateError, match="as its location 'theirs/t' is relative"):
+        await ns.drop_table(DropTableRequest(id=id))
+    with pytest.raises(InvalidTableStateError, match="nothing is changed, as its location 'theirs/t' is relative"):
+        await ns.delete_from_table(DeleteFromTableRequest(id=id, predicate="true"))
+    assert await ns.exists(id) and lance.dataset("theirs/t").count_rows() == 3
+    await ns.deregister_table(DeregisterTableRequest(id=id))
+    assert lance.dataset("theirs/t").count_rows() == 3
+
+
+async def _planted(site: Site, id: TableId, location: str) -> bool:
+    """Puts a table into the catalog as another tool would; tells whether the catalog took it."""
+    backend = load(site.impl)
+    opened = backend.open(backend.settings.parse(site.properties), Caller(Policy(), backend.errors))
+    try:
+        return (await opened.declare_table(id, location, {})).location == location
+    except LanceNamespaceError:
+        return False
+    finally:
+        await opened.aclose()
+
+
+async def test_the_folder_of_a_namespace_is_not_dropped_with_a_table(
+    ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path
+) -> None:
+    if not site.properties.get("root", "file:").startswith("file:"):
+        pytest.skip("this catalog holds nothing in local folders, or in its own alone")
+    folder = tmp_path / "folder"
+    lance.write_dataset(DATA, folder)
+    (folder / "of somebody else.parquet").write_bytes(b"PAR1")
+    (folder / "orders").mkdir()
+    (folder / "orders" / "part-0.parquet").write_bytes(b"PAR1")
+    id = home.table("t")
+    await ns.register_table(RegisterTableRequest(id=id, location=str(folder)))
+    with pytest.raises(InvalidTableStateError, match="would delete 2 folders or files under its location"):
+        await ns.drop_table(DropTableRequest(id=id))
+    assert await ns.exists(id)
+    assert (folder / "orders" / "part-0.parquet").read_bytes() == b"PAR1" and lance.dataset(folder).count_rows() == 3

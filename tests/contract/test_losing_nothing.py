@@ -1,0 +1,266 @@
+"""Tables created while others do the same, write to them or drop them: what was acknowledged stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from lance_ns_async import AsyncNamespace, Namespace, TableId, registry, replacing
+from lance_ns_async.credentials import SharedCredentials
+from lance_ns_async.model import Table
+from lance_ns_async.policy import Caller, Policy
+from tests.contract.conftest import Home
+from tests.contract.site import Site
+from tests.lake import stream
+
+OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
+
+Meddle = Callable[[TableId], Awaitable[None]]
+
+
+class Meddled(SharedCredentials):
+    """A backend between whose calls others do something, once."""
+
+    meddle: Meddle | None = None
+    """What they do after a table is declared."""
+    before: Meddle | None = None
+    """What they do before a table is described."""
+    after: Meddle | None = None
+    """What they do after a table is described."""
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        made = await super().declare_table(id, location, properties, schema)
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            await meddle(id)
+        return made
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        before, self.before = self.before, None
+        if before is not None:
+            await before(id)
+        found = await super().describe_table(id, vend=vend)
+        after, self.after = self.after, None
+        if after is not None:
+            await after(id)
+        return found
+
+
+@dataclass
+class Two:
+    """Two namespaces over one catalog, each with connections of its own: one that is meddled with, and another."""
+
+    ours: AsyncNamespace
+    backend: Meddled
+    theirs: AsyncNamespace
+    id: list[str]
+
+    async def rows(self) -> list[int]:
+        """The rows as a third party finds them by the table's name."""
+        found = await self.theirs.describe_table({"id": self.id})
+        ids: list[int] = lance.dataset(found.location).to_table()["id"].to_pylist()
+        return ids
+
+
+@pytest.fixture
+async def two(site: Site, home: Home) -> AsyncIterator[Two]:
+    if site.served:
+        pytest.skip("what is behind the gateway is tested by itself")
+    kind = registry.load(site.impl)
+    caller = Caller(Policy(), kind.errors)
+    backend = Meddled(kind.open(kind.settings.parse(site.properties), caller))
+    async with (
+        AsyncNamespace.connect(site.impl, site.properties) as theirs,
+        AsyncNamespace(backend, caller, "") as ours,
+    ):
+        yield Two(ours, backend, theirs, home.table("t"))
+
+
+@pytest.mark.parametrize("theirs", ["overwrite", "append"])
+@pytest.mark.parametrize("ours", ["create", "overwrite"])
+async def test_others_who_write_to_a_table_just_declared_keep_it(two: Two, ours: Any, theirs: Any) -> None:
+    async def meddle(id: TableId) -> None:
+        await two.theirs.write(id, THEIRS, mode=theirs)
+
+    two.backend.meddle = meddle
+    if ours == "create":
+        with pytest.raises(TableAlreadyExistsError):
+            await two.ours.write(two.id, OURS, mode=ours)
+        assert await two.rows() == [7, 8, 9]
+    else:
+        made = await two.ours.write(two.id, OURS, mode=ours)
+        assert made.version == 2 and await two.rows() == [1, 2]
+        assert made.checkout_version(1).to_table() == THEIRS
+
+
+async def test_a_create_that_fails_leaves_what_others_wrote_meanwhile(two: Two) -> None:
+    async def meddle(id: TableId) -> None:
+        await two.theirs.write(id, THEIRS, mode="append")
+
+    two.backend.meddle = meddle
+    with pytest.raises(LanceNamespaceError):
+        await two.ours.write(two.id, BAD)
+    assert await two.rows() == [7, 8, 9]
+
+
+async def test_a_create_that_fails_leaves_what_others_declared_meanwhile(two: Two) -> None:
+    async def meddle(id: TableId) -> None:
+        await two.theirs.deregister_table({"id": list(id)})
+        await two.theirs.declare_table({"id": list(id)})
+
+    two.backend.meddle = meddle
+    with pytest.raises(LanceNamespaceError):
+        await two.ours.write(two.id, BAD)
+    assert await two.theirs.exists(two.id)
+
+
+async def test_a_create_that_fails_by_itself_leaves_nothing(two: Two) -> None:
+    with pytest.raises(LanceNamespaceError):
+        await two.ours.write(two.id, BAD)
+    assert not await two.theirs.exists(two.id)
+    await two.theirs.write(two.id, OURS)
+    assert await two.rows() == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["create", "append"])
+async def test_rows_of_a_table_dropped_meanwhile_are_not_acknowledged(two: Two, site: Site, mode: Any) -> None:
+    """Else nobody would find them, and they would be in the way of the next table of that name."""
+    if mode == "append":
+        await two.theirs.declare_table({"id": two.id})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with Namespace.connect(site.impl, site.properties) as other:
+            other.deregister_table({"id": two.id})
+        yield from OURS.to_batches()
+
+    with pytest.raises(
+        ConcurrentModificationError,
+        match=r"it was dropped or deregistered while its first rows were written; .* write them again",
+    ):
+        await two.ours.write(two.id, pa.RecordBatchReader.from_batches(OURS.schema, batches()), mode=mode)
+    assert not await two.theirs.exists(two.id)
+    await two.theirs.write(two.id, THEIRS)
+    assert await two.rows() == [7, 8, 9]
+
+
+def then(two: Two, meddle: Meddle) -> pa.RecordBatchReader:
+    """Rows after which the others do something, before it is looked whether the table is still there."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        two.backend.before = meddle
+        yield from OURS.to_batches()
+
+    return pa.RecordBatchReader.from_batches(OURS.schema, batches())
+
+
+@pytest.mark.parametrize(("mode", "theirs"), [("append", THEIRS), ("overwrite", None)], ids=["added-to", "tagged"])
+async def test_first_rows_that_others_use_stay_as_the_error_says(two: Two, mode: Any, theirs: pa.Table | None) -> None:
+    place = (await two.theirs.declare_table({"id": two.id})).location
+
+    async def meddle(id: TableId) -> None:
+        if theirs is None:
+            await two.theirs.create_table_tag({"id": list(id), "tag": "mine", "version": 1})
+        else:
+            await two.theirs.write(id, theirs, mode="append")
+        await two.theirs.deregister_table({"id": list(id)})
+
+    with pytest.raises(ConcurrentModificationError, match=r"they stay at .*, do not write them again"):
+        await two.ours.write(two.id, then(two, meddle), mode=mode)
+    await two.theirs.register_table({"id": two.id, "location": place})
+    assert await two.rows() == ([1, 2] if theirs is None else [1, 2, 7, 8, 9])
+
+
+async def test_others_who_make_a_table_at_the_same_place_meanwhile_keep_it(two: Two) -> None:
+    await two.theirs.declare_table({"id": two.id})
+
+    async def meddle(id: TableId) -> None:
+        await two.theirs.drop_table({"id": list(id)})
+        await two.theirs.write(id, THEIRS)
+
+    # Some catalogs tell nothing by which the two tables could be told apart.
+    with suppress(ConcurrentModificationError):
+        await two.ours.write(two.id, then(two, meddle), mode="append")
+    assert await two.rows() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["dropped", "made-again"])
+async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: bool) -> None:
+    await two.theirs.write(two.id, OURS)
+    old = await two.backend.describe_table(TableId(two.id))
+
+    async def meddle(id: TableId) -> None:
+        await two.theirs.drop_table({"id": list(id)})
+        if again:
+            await two.theirs.write(id, THEIRS)
+
+    two.backend.after = meddle
+    with pytest.raises(LanceNamespaceError) as caught:
+        await two.ours.open(two.id, version=2)
+    expected: type[LanceNamespaceError] = TableNotFoundError
+    if again:
+        same = replacing.is_same(old, await two.backend.describe_table(TableId(two.id)))
+        expected = TableVersionNotFoundError if same else ConcurrentModificationError
+    assert type(caught.value) is expected, caught.value
+
+
+async def test_data_at_the_default_place_is_not_registered_by_a_create(two: Two) -> None:
+    expected = await two.backend.default_location(TableId(two.id))
+    if expected is None:
+        pytest.skip("it chooses a new place each time")
+    lance.write_dataset(THEIRS, expected)
+    for mode in ("create", "overwrite"):
+        with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but at .* there is data"):
+            await two.ours.write(two.id, OURS, mode=mode)
+        assert not await two.theirs.exists(two.id)
+    assert lance.dataset(expected).to_table() == THEIRS
+
+
+async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
+    """A reader that polls finds the old registration or the new one, each with its own properties."""
+    first = await two.theirs.declare_table({"id": two.id, "properties": {"k": "0"}})
+    over = anyio.Event()
+    seen: list[str] = []
+
+    async def read() -> None:
+        while not over.is_set():
+            found = await two.theirs.describe_table({"id": two.id})
+            seen.append((found.properties or {})["k"])
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        for number in range(1, 11):
+            await two.ours.register_table(
+                {"id": two.id, "location": first.location, "mode": "Overwrite", "properties": {"k": str(number)}}
+            )
+        over.set()
+    assert seen == sorted(seen, key=int)
+    found = await two.theirs.describe_table({"id": two.id})
+    assert (found.location, (found.properties or {})["k"]) == (first.location, "10")
+    assert (await two.theirs.list_tables({"id": two.id[:-1]})).tables == ["t"]
+
+
+async def test_an_overwrite_that_fails_leaves_the_properties(two: Two) -> None:
+    await two.ours.create_table({"id": two.id, "properties": {"k": "old"}}, stream(OURS))
+    with pytest.raises(LanceNamespaceError):
+        await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(BAD))
+    found = await two.theirs.describe_table({"id": two.id})
+    assert (found.properties or {})["k"] == "old" and await two.rows() == [1, 2]
+    await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(THEIRS))
+    found = await two.theirs.describe_table({"id": two.id})
+    assert (found.properties or {})["k"] == "new" and await two.rows() == [7, 8, 9]

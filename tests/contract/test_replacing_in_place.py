@@ -1,0 +1,78 @@
+"""Replacing a registration in one call of the catalog, on every backend that declares it can."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from lance_namespace.errors import ConcurrentModificationError, TableNotFoundError, UnsupportedOperationError
+
+from lance_ns_async import registry
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.policy import Caller, Policy
+from tests.contract.conftest import Home
+from tests.contract.site import Site
+
+
+@pytest.fixture
+async def backend(site: Site) -> AsyncIterator[Backend]:
+    if site.served or not site.can.replaces:
+        pytest.skip("it replaces nothing in place")
+    kind = registry.load(site.impl)
+    opened = kind.open(kind.settings.parse(site.properties), Caller(Policy(), kind.errors))
+    yield opened
+    await opened.aclose()
+
+
+def ours(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """The properties without those that catalogs keep for themselves."""
+    return {key: value for key, value in (properties or {}).items() if key.startswith("k")}
+
+
+async def test_properties_are_replaced_and_the_registration_is_the_same(backend: Backend, home: Home) -> None:
+    old = await backend.declare_table(home.id.table("t"), None, {"k1": "a", "k2": "b"})
+    new = await backend.replace_table(old, old.location, {**(old.properties or {}), "k2": "c", "k3": "d"})
+    assert (new.location, new.registration) == (old.location, old.registration)
+    assert ours(new.properties) == {"k1": "a", "k2": "c", "k3": "d"}
+    kept = {key: value for key, value in (new.properties or {}).items() if key != "k1"}
+    await backend.replace_table(new, old.location, kept)
+    found = await backend.describe_table(old.id)
+    assert (found.location, found.registration) == (old.location, old.registration)
+    assert ours(found.properties) == {"k2": "c", "k3": "d"}
+
+
+async def test_a_location_is_replaced_or_nothing_is(backend: Backend, home: Home) -> None:
+    """Nessie ignores a new location of a table that exists: it must be refused, not reported as done."""
+    old = await backend.declare_table(home.id.table("t"), None, {"k1": "a"})
+    old = await backend.describe_table(old.id)
+    place = f"{old.location}_elsewhere"
+    try:
+        await backend.replace_table(old, place, {"k1": "b"})
+    except UnsupportedOperationError as e:
+        assert old.location in str(e)
+        place, kept = old.location, {"k1": "a"}
+    else:
+        kept = {"k1": "b"}
+    found = await backend.describe_table(old.id)
+    assert (found.location, ours(found.properties)) == (place, kept)
+
+
+async def test_another_registration_of_the_name_is_not_replaced(backend: Backend, home: Home) -> None:
+    old = await backend.declare_table(home.id.table("t"), None, {"k1": "a"})
+    old = await backend.describe_table(old.id)
+    await backend.deregister_table(old.id)
+    with pytest.raises(TableNotFoundError):
+        await backend.replace_table(old, old.location, {"k1": "b"})
+    other = await backend.declare_table(old.id, None, {"k1": "other"})
+    if old.registration is not None:
+        assert (await backend.describe_table(other.id)).registration != old.registration
+        with pytest.raises(ConcurrentModificationError):
+            await backend.replace_table(old, old.location, {"k1": "b"})
+        assert ours((await backend.describe_table(other.id)).properties) == {"k1": "other"}
+
+
+async def test_the_default_place_is_where_a_declaration_puts_it(backend: Backend, home: Home) -> None:
+    id = home.id.table("t")
+    expected = await backend.default_location(id)
+    declared = await backend.declare_table(id, None, {})
+    assert expected in (None, declared.location)
