@@ -19,6 +19,8 @@ from lance_namespace.errors import InvalidInputError
 
 log = logging.getLogger(__name__)
 
+REFUSAL = "the interpreter is ending; use the namespace before that"
+
 LONGEST_WAIT = 10.0
 """Seconds for which the end of the process waits for calls that are under way."""
 
@@ -42,7 +44,7 @@ class _Calls:
         call = object()
         with self._changed:
             if self._closed:
-                raise InvalidInputError(f"{subject}: the interpreter is ending; use the namespace before that")
+                raise InvalidInputError(f"{subject}: {REFUSAL}")
             self._under_way[call] = subject
         return call
 
@@ -88,6 +90,23 @@ def native_call(subject: str) -> Iterator[None]:
         yield
     finally:
         calls.end(call)
+
+
+@contextmanager
+def thread_start() -> Iterator[None]:
+    """Maps the error of a thread that cannot start, because the interpreter is ending.
+
+    From Python 3.12 on, no thread starts once `atexit` runs.
+
+    Raises:
+        InvalidInputError: The interpreter is ending.
+    """
+    try:
+        yield
+    except RuntimeError as e:
+        if "interpreter shutdown" in str(e):
+            raise InvalidInputError(REFUSAL) from e
+        raise
 
 
 def before_waiting(stop: Callable[[], None]) -> Callable[[], None]:

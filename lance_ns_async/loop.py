@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import InternalError, InvalidInputError
 
+from lance_ns_async.ending import REFUSAL, thread_start
+
 T = TypeVar("T")
 
 _TIME_TO_END = 10.0
@@ -59,7 +61,12 @@ class BackgroundLoop:
         self._thread = threading.Thread(target=self._main, name="lance-ns-async", daemon=True)
         self._leases = 0
         self._stopping = False
-        self._thread.start()
+        try:
+            with thread_start():
+                self._thread.start()
+        except BaseException:
+            self._loop.close()
+            raise
 
     @classmethod
     def lease(cls) -> BackgroundLoop:
@@ -67,7 +74,7 @@ class BackgroundLoop:
         global _shared
         if sys.is_finalizing():
             # A thread that is started now never runs.
-            raise InvalidInputError("the interpreter is ending; use the namespace before that")
+            raise InvalidInputError(REFUSAL)
         with _lock:
             if _shared is None:
                 _shared = cls()

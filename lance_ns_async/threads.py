@@ -20,7 +20,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.locations import check_writable
-from lance_ns_async.ending import before_waiting, native_call
+from lance_ns_async.ending import before_waiting, native_call, thread_start
 from lance_ns_async.errors import shortened
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
@@ -171,9 +171,10 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         async with asyncio.timeout(seconds) as bound:
             if reads:
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
-            return await anyio.to_thread.run_sync(
-                lambda: _done(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
-            )
+            with thread_start():
+                return await anyio.to_thread.run_sync(
+                    lambda: _done(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
+                )
     except TimeoutError as e:
         raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
     finally:
@@ -229,7 +230,8 @@ async def aside(work: Callable[[], T]) -> T:
     """What blocking work that asks no storage gives, within the operation's time."""
     try:
         async with asyncio.timeout(remaining()):
-            return await anyio.to_thread.run_sync(_aside, work, abandon_on_cancel=True, limiter=_limiter("aside"))
+            with thread_start():
+                return await anyio.to_thread.run_sync(_aside, work, abandon_on_cancel=True, limiter=_limiter("aside"))
     except TimeoutError as e:
         raise ServiceUnavailableError("Service unavailable: the data did not come within the operation's time") from e
 

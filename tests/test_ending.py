@@ -187,7 +187,14 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import DirNamespace
 
 ns = DirNamespace(root=sys.argv[1])
-atexit.register(lambda: print("late:", ns.exists(["t"])))
+
+def late():
+    try:
+        print("late:", ns.exists(["t"]))
+    except InvalidInputError as e:
+        print("late:", e)
+
+atexit.register(late)
 """
 
 
@@ -195,6 +202,7 @@ def test_the_end_of_a_process_refuses_calls_of_pylance(tmp_path: Path) -> None:
     with process(AT_EXIT, tmp_path) as child:
         said, complaints = child.communicate(timeout=LONGEST)
     late, early = said.decode().splitlines()
-    assert late == "late: False"
+    # From Python 3.12 on, no thread starts once `atexit` runs.
+    assert late == "late: False" if sys.version_info < (3, 12) else "ending" in late
     assert (early.startswith("early: ") and "ending" in early) or "closed" in early
     assert (child.returncode, complaints) == (0, b"")

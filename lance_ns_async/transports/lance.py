@@ -23,7 +23,7 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.ending import native_call
+from lance_ns_async.ending import native_call, thread_start
 from lance_ns_async.errors import (
     COMMON_ERRORS,
     PHRASES,
@@ -71,9 +71,10 @@ class LanceTransport:
         async def send() -> T:
             begun.append(thread := _Begun(f"{operation} {subject}".rstrip()))
             try:
-                return await anyio.to_thread.run_sync(
-                    partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
-                )
+                with thread_start():
+                    return await anyio.to_thread.run_sync(
+                        partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
+                    )
             except ConcurrentModificationError as e:
                 # Somebody else committed to the manifest first, and nothing of ours is in it.
                 name = type(e).__name__
