@@ -228,7 +228,7 @@ class DirectoryBackend(Backend):
 
         return await self._call(work, id, "replace_table", safe=False)
 
-    async def default_location(self, id: TableId) -> str | None:
+    async def layout_location(self, id: TableId) -> str | None:
         # In a namespace, each declaration has a folder of its own that nothing else has had.
         if id.parent:
             return None

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -212,6 +213,12 @@ def default_location(root: str | None, id: TableId) -> str:
     else:
         base = Path(root or ".").expanduser().resolve().as_uri()
     return "/".join((base, *(segment(name) for name in id)))
+
+
+def unique_location(location: str) -> str:
+    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{8 hexadecimal digits}`."""
+    stem = location.removesuffix(".lance")
+    return f"{stem}-{token_hex(4)}{location[len(stem) :]}"
 
 
 def segment(name: str) -> str:

@@ -262,7 +262,7 @@ async def check_not_shared(backend: Backend, table: Table) -> None:
     """
     for other in _owners(table):
         try:
-            place = await backend.default_location(other)
+            place = await backend.layout_location(other)
         except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
             # There is no such place, or nobody may know it.
             continue

@@ -271,7 +271,8 @@ def stray(events: Sequence[Event], rules: Rules) -> list[str]:
         it, answer = event.operation, event.answer
         if not answer.ok and not _is_explained(event, events, rules):
             wrong.append(f"unexpected: {event}")
-        if answer.location is not None and not re.search(rf"[/$]{it.name[-1]}(\.lance)?$", answer.location):
+        own = rf"[/$]{it.name[-1]}(-[0-9a-f]{{8}})?(\.lance)?$"
+        if answer.location is not None and not re.search(own, answer.location):
             wrong.append(f"the place of another name: {event}")
     return wrong
 
