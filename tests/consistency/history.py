@@ -180,8 +180,9 @@ def _refused(it: Operation, error: str) -> list[Program]:
         # What it had declared somebody else may have dropped; and as with declare, data may be there by then.
         return [(_IS_FREE,), (_LOOKED, _REGISTER, _IS_FREE)] if creates else [(_IS_FREE,)]
     if error in EXISTS:
-        # It may have declared the table whose first version somebody else wrote.
-        return [(_IS_TAKEN,), (_LOOKED, _REGISTER, _HAS_ROWS)] if creates else [(_IS_TAKEN,)]
+        # It may have declared the table whose first version somebody else wrote, or which others removed and declared.
+        mine = (_LOOKED, _REGISTER)
+        return [(_IS_TAKEN,), (*mine, _HAS_ROWS), (*mine, _IS_FREE, _IS_TAKEN)] if creates else [(_IS_TAKEN,)]
     rows = frozenset(it.rows)
     if it.kind in APPENDS:
         return [(), (_add(rows), _withdraw(rows)), (_leave_first(rows), _withdraw(rows))]

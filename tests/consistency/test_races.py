@@ -34,7 +34,7 @@ NAMES = ("dir", "glue", "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "ic
 PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in NAMES]
 
 
-@pytest.fixture(scope="module", params=PARAMS)
+@pytest.fixture(scope="session", params=PARAMS)
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Site]]:
     place: Path = tmp_path_factory.mktemp(request.param)
     with CATALOGS[request.param](place) as site:
