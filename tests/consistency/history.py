@@ -164,7 +164,9 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
             return [(_add(rows),)]
         case "drop":
             late = [] if rules.journals else [(_EMPTY, _TAKE_BACK)]
-            return [(_UNREGISTER, _DELETE), *late, *also]
+            # Without a place of its own, a name has no data once its registration is gone.
+            removed = (_UNREGISTER, _DELETE) if rules.homes else (_DROP,)
+            return [removed, *late, *also]
         case "deregister":
             return [(_UNREGISTER if rules.homes else _DROP,), *also]
         case "register":
