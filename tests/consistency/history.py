@@ -143,7 +143,10 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
         left += [(_DECLARE, leave)] if it.kind in CREATES | OVERWRITES else []
         return left + (_refused(it, answer.error or "") if answer.is_unknown else [])
     if answer.error is not None:
-        return _refused(it, answer.error)
+        refused = _refused(it, answer.error)
+        # What it had declared somebody may have removed, and then it begins again.
+        once_more = again and it.kind in OVERWRITES
+        return refused + [(_DECLARE, _IS_FREE, *program) for program in refused] * once_more
     rows = frozenset(it.rows)
     also: list[Program] = [] if rules.once else [(_IS_REGISTERED, _IS_FREE)]
     match it.kind:
