@@ -443,7 +443,8 @@ async def test_what_lance_did_not_write_is_no_table_that_was_dropped_from_an_obj
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
             await ns.declare_table({"id": ["t"]})
-            httpx.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat", trust_env=False).raise_for_status()
+            async with httpx.AsyncClient(trust_env=False) as client:
+                (await client.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat")).raise_for_status()
             with pytest.raises(InvalidTableStateError, match=r"files at t\.lance that Lance did not write; deregister"):
                 await ns.drop_table({"id": ["t"]})
             assert (await ns.list_tables({"id": []})).tables == ["t"]
@@ -461,7 +462,8 @@ root, other = sys.argv[1:]
 async def calls(root):
     async with AsyncNamespace.connect("dir", {"root": root, "max_retries": "0"}) as ns:
         for call in (
-            ns.declare_table({"id": ["s", "new"]}), ns.declare_table({"id": ["new"]}), ns.drop_table({"id": ["s", "t"]}),
+            ns.declare_table({"id": ["s", "new"]}), ns.declare_table({"id": ["new"]}),
+            ns.drop_table({"id": ["s", "t"]}),
             ns.register_table({"id": ["s", "u"], "location": "u"}), ns.declare_table({"id": ["s", "gone"]}),
             ns.deregister_table({"id": ["s", "gone"]}),
             ns.register_table({"id": ["s", "gone"], "location": "gone"}), ns.exists(["s", "gone"]),
@@ -486,6 +488,12 @@ asyncio.run(main())
 """
 
 
+def share(folder: Path) -> None:
+    """Lets every user write to a folder and what is in it."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777)
+
+
 async def test_files_that_may_not_be_deleted_are_in_the_way_of_their_own_place_alone() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root, other = Path(temporary, "lake"), Path(temporary, "other")
@@ -496,8 +504,7 @@ async def test_files_that_may_not_be_deleted_are_in_the_way_of_their_own_place_a
         data = root / tombstone("s$gone", "gone") / "data"
         data.mkdir(parents=True)
         (data / "x.lance").touch()
-        for path in (Path(temporary), *root.rglob("*"), root):
-            path.chmod(0o777)
+        share(Path(temporary))
         data.chmod(0o555)
         try:
             command = [sys.executable, "-c", STUCK, str(root), str(other)]

@@ -31,7 +31,7 @@ from pydantic import field_validator
 from lance_ns_async import marks
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.directory_dropping import DROPPING, Dropping
-from lance_ns_async.backends.directory_places import OutsideError, Places, Seen, inside, is_file_of, is_within, shown
+from lance_ns_async.backends.directory_places import OutsideError, Places, Seen, is_file_of, is_within, shown
 from lance_ns_async.backends.locations import Root
 from lance_ns_async.errors import BadLocationError, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
@@ -452,21 +452,23 @@ class DirectoryBackend(Backend):
         Raises ConcurrentModificationError where a drop that has begun may delete files there.
         """
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
+        seen = self._places.see()
+        real = self._places.real(place, seen)
         for other, location in entries.locations():
             # What is at the root is there by its folder, whatever its entry says, until it is dropped.
             if other == _key(id) or (DELIMITER not in other and other not in going):
                 continue
             with suppress(OutsideError):
-                there = inside(location)
-                if other in going and (is_within(there, place) or is_within(place, there)):
+                there = self._places.real(self._places.checked(location, seen), seen)
+                if other in going and (is_within(there, real) or is_within(real, there)):
                     # To be tried again: that begins with finishing the drop.
-                    raise ConcurrentModificationError(f"{other} at {there!r} is being dropped")
-                if is_file_of(there, place) or is_file_of(place, there):
+                    raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
+                if is_file_of(there, real) or is_file_of(real, there):
                     raise InvalidInputError(
                         f"the location {place!r} overlaps with {location!r}, which is that of {other}; "
                         "give one that is neither inside nor around it"
                     )
-        if (above := self._dropping.table_around(place)) is not None:
+        if (above := self._dropping.table_around(real)) is not None:
             raise InvalidInputError(f"the location {place!r} is among the files of the table at {above!r}")
 
 
