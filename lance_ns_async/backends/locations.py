@@ -37,6 +37,9 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host
 """A scheme has two letters or more: one is a drive."""
 
 
+_DRIVE = re.compile("[A-Za-z]:")
+
+
 def checked_root(value: str, *, also: Collection[str] = ()) -> str:
     """The root as it was given; ValueError for one that cannot be meant. `also` are schemes beside those of Lance."""
     if not value.strip():
@@ -141,6 +144,10 @@ def _problem(location: str, *, relative: bool = False, folder: bool = False) -> 
     if is_relative(location):
         if not relative:
             return f"{_RELATIVE}; give a whole URI or path, such as s3://bucket/tables/t.lance"
+        if location.startswith("~"):
+            return "begins with '~', which some readers take for a home directory; write that out, or take another name"
+        if _DRIVE.match(location):
+            return "begins with a drive of Windows, which others take for the name of a folder; take another name"
         return _problem_of_names(location, folder)
     return _problem_of_names(os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/"), folder)
 
