@@ -63,6 +63,7 @@ from lance_ns_async.backends import locations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import describe_tables
 from lance_ns_async.errors import UnreadableRegistrationError
+from lance_ns_async.files import delete, download, open_session
 from lance_ns_async.listing import Lister
 from lance_ns_async.locating import located
 from lance_ns_async.marks import local_path
@@ -244,7 +245,7 @@ async def disown(backend: Backend, table: Table) -> None:
     def work() -> None:
         session = _session(table)
         for path in Files(session.list_with_delimiter().objects).marks:
-            _delete(session, path)
+            delete(session, path)
 
     with deadline(_LOOK_SECONDS):
         try:
@@ -347,7 +348,7 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
             if now.content != files.content or not known or any(it.is_at_work() for it in others):
                 # Another process finishes it, or has, and the place is another table's by now. Or the drop was refused,
                 # or the data left to somebody, and so the mark is gone.
-                _delete(session, mine.path)
+                delete(session, mine.path)
                 return None
         paths = [path for path in now.paths if not path.startswith(_CATALOGS) or _digest(path) in catalogs]
         return Deletion(table, Files(paths), mine, mine.until)
@@ -410,11 +411,7 @@ def _downloaded(session: Any, path: str) -> bytes:
     """What is in a file; nothing where it is gone."""
     with tempfile.TemporaryDirectory(prefix="lance-dropping-") as folder:
         local = os.path.join(folder, "file")
-        try:
-            session.download_file(path, local)
-        except OSError:
-            if session.contains(path):
-                raise
+        if not download(session, path, local):
             return b""
         with open(local, "rb") as file:
             content = file.read()
@@ -429,7 +426,7 @@ async def _unmark(backend: Backend, table: Table, mark: Mark | None, error: Base
         if not isinstance(error, TableNotFoundError):
             await backend.describe_table(table.id)
         # Else somebody else has removed the registration, and may want to keep the data.
-        await in_thread(table, lambda: _delete(_session(table), mark.path), changes=True)
+        await in_thread(table, lambda: delete(_session(table), mark.path), changes=True)
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
@@ -549,13 +546,13 @@ class Deletion:
         with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
 
             def all_of(paths: Sequence[str]) -> None:
-                for done in [pool.submit(_delete, session, path) for path in paths]:
+                for done in [pool.submit(delete, session, path) for path in paths]:
                     done.result()
 
             _check_time(self.until)
             all_of(shared)
             _check_time(self.until)
-            _delete(session, latest)
+            delete(session, latest)
             all_of(unique)
         return Files(session.list("_versions")).manifests_after(latest)
 
@@ -563,7 +560,7 @@ class Deletion:
         """Removes marks, and folders with nothing in them. Blocks."""
         session = _session(self.table)
         for path in marks:
-            _delete(session, path)
+            delete(session, path)
         if (place := local_path(self.table.location)) is not None:
             _remove_empty(place)
 
@@ -597,15 +594,6 @@ def _remove_empty(folder: str) -> None:
         # Others may be about to write there.
         with suppress(OSError):
             os.rmdir(path)
-
-
-def _delete(session: Any, path: str) -> None:
-    """Deletes a file that may be gone already."""
-    try:
-        session.delete_file(path)
-    except OSError:
-        if session.contains(path):
-            raise
 
 
 def _write(session: Any, mark: Mark) -> None:
@@ -723,6 +711,4 @@ def _version(path: str) -> int:
 
 
 def _session(table: Table) -> Any:
-    from lance.file import LanceFileSession
-
-    return LanceFileSession(table.location, storage_options=storage.options(table))
+    return open_session(table.location, table.storage_options)
