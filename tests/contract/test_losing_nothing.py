@@ -219,6 +219,20 @@ async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: 
     assert type(caught.value) is expected, caught.value
 
 
+async def test_files_that_are_still_there_are_not_said_to_be_gone(two: Two) -> None:
+    await two.theirs.write(two.id, OURS)
+    place = (await two.theirs.describe_table({"id": two.id})).location
+
+    async def meddle(id: TableId) -> None:
+        await two.theirs.deregister_table({"id": list(id)})
+
+    two.backend.after = meddle
+    with pytest.raises(TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
+        await two.ours.open(two.id, version=2)
+    if not two.backend.capabilities.drops:
+        assert lance.dataset(place).to_table() == OURS
+
+
 async def test_data_at_the_default_place_is_not_registered_by_a_create(two: Two) -> None:
     expected = await two.backend.default_location(TableId(two.id))
     if expected is None:
