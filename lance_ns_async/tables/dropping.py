@@ -35,6 +35,7 @@ import os
 import socket
 import tempfile
 import time
+import zlib
 from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InternalError,
     InvalidInputError,
     InvalidTableStateError,
@@ -62,7 +64,7 @@ from lance_ns_async import storage
 from lance_ns_async.backends import locations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.bulk import describe_tables
-from lance_ns_async.errors import UnreadableRegistrationError
+from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
 from lance_ns_async.files import delete, download, open_session
 from lance_ns_async.listing import Lister
 from lance_ns_async.locating import located
@@ -74,9 +76,6 @@ from lance_ns_async.threads import PATIENCE, in_thread
 
 PREFIX = ".lance-dropping-"
 """How the names of marks begin; they lie directly under a table's location."""
-
-_MARK_BYTES = 1024
-"""Marks are padded to this length, because a read needs to know how much there is."""
 
 _GRACE_SECONDS = 30.0
 """For clocks that differ, and for requests on their way, before a mark of another machine counts as left behind."""
@@ -199,8 +198,8 @@ async def drop(backend: Backend, id: TableId) -> Table:
         table = await located(backend, id)
     except UnreadableRegistrationError:
         return await _free(backend, id)
-    except TableNotFoundError:
-        if backend.capabilities.drops or (left := await _left_behind(backend, id)) is None:
+    except TableNotFoundError as e:
+        if backend.capabilities.drops or (left := await _left_behind(backend, id, e)) is None:
             raise
         return left
     await storage.check_alone(table)
@@ -220,20 +219,20 @@ async def drop(backend: Backend, id: TableId) -> Table:
 async def finish(backend: Backend, table: Table) -> bool:
     """Deletes the data that a drop has left at the place of a table that is not registered, if it is certainly that.
 
-    It is where the drop noted that the registration is gone. Where it was killed just before it could, the data is
-    deleted if that was a few minutes ago at most, and no other table of the namespace is registered at the place.
+    It is where the drop noted that the registration is gone, or was killed just before it could a few minutes ago at
+    most, and no other table of the namespace is registered at the place. Tables of other namespaces that are registered
+    there are not looked for: `adopt` removes the mark for them.
 
     Returns:
         Whether nothing is left there that could be read.
 
-    Cost: a listing of the place; where the drop did not note that the registration is gone, a describe of all tables
-    of the namespace.
+    Cost: a listing of the place; where there is a mark of a drop, a describe of all tables of the namespace.
     """
     return await _finished(backend, table, within=_RECENT_SECONDS)
 
 
 async def disown(backend: Backend, table: Table) -> None:
-    """Removes the marks of drops that died, before a table's data is left to another name or to none.
+    """Removes the marks of drops, where a table's data is left to another name or to none.
 
     Where the storage is not at hand, or cannot be listed, they stay.
 
@@ -255,13 +254,36 @@ async def disown(backend: Backend, table: Table) -> None:
             return
 
 
+async def adopt(backend: Backend, table: Table) -> None:
+    """Removes the marks of drops that died at the place of a table that was just registered, see `disown`.
+
+    Not before: the catalog decides who may register what is there. Until the marks are removed, `finish` looks whether
+    a table of the same namespace is registered at the place.
+
+    Cost: a listing; a describe more where only the registered table has credentials.
+    """
+    if backend.capabilities.vends and not storage.is_at_hand(table):
+        try:
+            with deadline(_LOOK_SECONDS):
+                table = await located(backend, table.id)
+        except LanceNamespaceError:
+            # It is registered all the same: credentials for reading it are another permission.
+            return
+    await disown(backend, table)
+
+
 async def check_not_shared(backend: Backend, table: Table) -> None:
     """Raises InvalidTableStateError where the data is also that of the table whose default place it is.
 
-    Other registrations of the place are not known: a catalog would have to be read whole for them. Costs nothing
-    where the location ends with the table's own name, and else up to two calls.
+    Known are the tables whose default place, as the catalog tells it, is that location, if they are in the namespace of
+    the table, in one beside it that has the name of the folder above the location, or in one whose names are those of
+    the last folders above it; each with or without Hive's `.db`. Not known are tables of other namespaces, such as of
+    Glue databases whose `LocationUri` does not end with their name, and tables that were registered there by a
+    location: a catalog would have to be read whole for them.
+
+    Cost: none where the location has the names of the table itself, and else up to two calls for each of four names.
     """
-    for other in _owners(table):
+    for other in _owners(backend, table):
         try:
             place = await backend.default_location(other)
         except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
@@ -271,12 +293,11 @@ async def check_not_shared(backend: Backend, table: Table) -> None:
             continue
         with suppress(TableNotFoundError):
             found = await backend.describe_table(other)
-            if same_place(found.location, table.location) and not _is_same_name(backend, other, table.id):
+            if same_place(found.location, table.location):
                 raise InvalidTableStateError(
                     f"Invalid table state: {table.id} (its data at {table.location} is also that of table {other}, "
                     "which is registered there; deregister one of them, and nothing is deleted)"
                 )
-        return
 
 
 def _is_same_name(backend: Backend, one: TableId, other: TableId) -> bool:
@@ -304,15 +325,24 @@ async def _free(backend: Backend, id: TableId) -> Table:
     )
 
 
-async def _left_behind(backend: Backend, id: TableId) -> Table | None:
-    """Finishes a drop that died after the registration was gone; None where there is none."""
-    place = await backend.default_location(id)
-    if place is None:
+async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError) -> Table | None:
+    """Finishes a drop that died after the registration was gone; None where there is none.
+
+    Where that cannot be done or known, the error that the name is not registered is told what may be left.
+    """
+    place: str | None = None
+    try:
+        place = await backend.default_location(id)
+        if place is None:
+            return None
+        table = Table(id, place, storage_options=backend.configured_options)
+        if not storage.is_at_hand(table) or await storage.is_only_declared(table):
+            return None
+        return table if await _finished(backend, table, within=inf) else None
+    except LanceNamespaceError as e:
+        where = "its default place, which is unknown" if place is None else place
+        error.add_note(f"and whether an earlier drop has left data at {where} is unknown, or it was not deleted ({e})")
         return None
-    table = Table(id, place, storage_options=backend.configured_options)
-    if not storage.is_at_hand(table) or await storage.is_only_declared(table):
-        return None
-    return table if await _finished(backend, table, within=inf) else None
 
 
 async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
@@ -338,7 +368,7 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
         if any(it.is_at_work() for it in before):
             return None
         catalogs = {digest for it in before if it.content == files.content for digest in it.catalogs}
-        mine = replace(mark, content=files.content, deregistered=True, catalogs=sorted(catalogs)[:_CATALOGS_MOST])
+        mine = replace(mark, content=files.content, catalogs=sorted(catalogs)[:_CATALOGS_MOST])
         with _at_work(mine.token):
             _write(session, mine)
             now = Files(session.list())
@@ -354,20 +384,33 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
         return Deletion(table, Files(paths), mine, mine.until)
 
     files, certain = await in_thread(table, look)
-    if not files.manifests or not (certain or await _is_nobodys(backend, table)):
+    if not files.manifests or not await _is_nobodys(backend, table, certain=certain):
         return False
     with _at_work(mark.token):
         deletion = await in_thread(table, claim, changes=True)
         return deletion is not None and await deletion.run(backend)
 
 
-async def _is_nobodys(backend: Backend, table: Table) -> bool:
-    """Returns whether no table of the namespace is registered at the place: it may have been renamed."""
+async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
+    """Returns whether no other table of the namespace is registered at the place.
+
+    Args:
+        certain: Whether it was the drop that removed the registration. Then only another registration that is found
+            counts. Else the table may have been renamed, to a name that cannot be described.
+    """
     lister = Lister(backend, max_in_flight=_DESCRIBES_AT_ONCE)
-    ids = await lister.everything(table.id.parent)
-    described = await describe_tables(backend, ids, max_in_flight=_DESCRIBES_AT_ONCE)
+    try:
+        ids = await lister.everything(table.id.parent)
+    except PermissionDeniedError:
+        if certain:
+            return True
+        raise
+    others = [id for id in ids if not _is_same_name(backend, id, table.id)]
+    described = await describe_tables(backend, others, max_in_flight=_DESCRIBES_AT_ONCE)
     unknown = [error for error in described.errors.values() if not isinstance(error, TableNotFoundError)]
-    return not unknown and not any(same_place(it.location, table.location) for it in described.tables.values())
+    if unknown and not certain:
+        return False
+    return not any(same_place(it.location, table.location) for it in described.tables.values())
 
 
 async def _marked(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
@@ -375,12 +418,9 @@ async def _marked(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
 
     There is no mark where there is nothing to delete, or where nothing can be written.
     """
-    try:
-        files = await in_thread(table, partial(_own, table))
-        if not files.manifests:
-            return files, None
-    except InternalError:
-        return Files([]), None
+    files = await in_thread(table, partial(_own, table))
+    if not files.manifests:
+        return files, None
     written = replace(mark, content=files.content, catalogs=files.catalogs[:_CATALOGS_MOST])
     try:
         await in_thread(table, lambda: _write(_session(table), written), changes=True)
@@ -415,7 +455,13 @@ def _downloaded(session: Any, path: str) -> bytes:
             return b""
         with open(local, "rb") as file:
             content = file.read()
-    return gzip.decompress(content) if content.startswith(_ZIPPED) else content
+    if not content.startswith(_ZIPPED):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        # It is damaged, and so is of no registration.
+        return content
 
 
 async def _unmark(backend: Backend, table: Table, mark: Mark | None, error: BaseException) -> None:
@@ -438,7 +484,11 @@ async def _delete_dropped(backend: Backend, table: Table, before: Files, mark: M
     left = f"the table is no longer registered; what is left of its data is at {table.location}"
     deletion = Deletion(table, before, mark, mark.until if mark is not None else _until())
     try:
-        await deletion.run(backend)
+        if not await deletion.run(backend) and not await _is_registered_at(backend, table):
+            raise ConcurrentModificationError(
+                f"{PHRASES[ConcurrentModificationError]}: {table.id} (others have written to its place, or registered "
+                "it, while the data was deleted, so the rest was left to them)"
+            )
     except LanceNamespaceError as e:
         raise type(e)(f"{e}; {left}") from e
     except CancelledError as e:
@@ -486,12 +536,15 @@ class Deletion:
         # Given up, it goes on in its thread.
         with self._at_work():
             session = _session(self.table)
-            if self.mark is not None and not self.mark.deregistered:
+            files = Files(session.list())
+            late: Sequence[str] = files.manifests
+            if self.mark is not None and late:
+                if self.mark.path not in files.paths:
+                    # Somebody has left the data to another name.
+                    return (), late
                 # On a full disk the data goes all the same.
                 with suppress(OSError):
                     _write(session, replace(self.mark, deregistered=True))
-            files = Files(session.list())
-            late: Sequence[str] = files.manifests
             if self.before.manifests and late:
                 known = {*self.before.paths, *self._named(session, files.manifests)}
                 some = (_CATALOGS, *_NEVER_TWICE)
@@ -545,15 +598,15 @@ class Deletion:
         shared = sorted({*paths} - {latest, *unique})
         with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
 
-            def all_of(paths: Sequence[str]) -> None:
-                for done in [pool.submit(delete, session, path) for path in paths]:
-                    done.result()
+            def in_time(path: str) -> None:
+                _check_time(self.until)
+                delete(session, path)
 
-            _check_time(self.until)
-            all_of(shared)
-            _check_time(self.until)
-            delete(session, latest)
-            all_of(unique)
+            for done in [pool.submit(in_time, path) for path in shared]:
+                done.result()
+            in_time(latest)
+            for done in [pool.submit(delete, session, path) for path in unique]:
+                done.result()
         return Files(session.list("_versions")).manifests_after(latest)
 
     def _end(self, marks: Sequence[str]) -> None:
@@ -566,6 +619,14 @@ class Deletion:
 
     def _at_work(self) -> AbstractContextManager[None]:
         return _at_work(self.mark.token if self.mark is not None else "")
+
+
+async def _is_registered_at(backend: Backend, table: Table) -> bool:
+    """Returns whether the name is registered again, at the same place: what is there is that table's."""
+    try:
+        return same_place((await backend.describe_table(table.id)).location, table.location)
+    except TableNotFoundError:
+        return False
 
 
 async def _is_free(backend: Backend, id: TableId) -> bool:
@@ -597,18 +658,17 @@ def _remove_empty(folder: str) -> None:
 
 
 def _write(session: Any, mark: Mark) -> None:
-    text = json.dumps(asdict(mark)).ljust(_MARK_BYTES)
     with tempfile.NamedTemporaryFile("w", prefix="lance-dropping-") as file:
-        file.write(text)
+        json.dump(asdict(mark), file)
         file.flush()
         session.upload_file(file.name, mark.path)
 
 
 def _read(session: Any, path: str) -> Mark | None:
-    """The mark in a file; None where it is none, or is gone."""
+    """The mark in a file; None where it is none, or is gone. OSError where it cannot be read."""
     try:
-        return Mark(**json.loads(session.read_range(path, 0, _MARK_BYTES)))
-    except (OSError, ValueError, TypeError):
+        return Mark(**json.loads(_downloaded(session, path)))
+    except (ValueError, TypeError):
         return None
 
 
@@ -685,16 +745,17 @@ def _signalled(process: int) -> str:
     return "unknown"
 
 
-def _owners(table: Table) -> Iterator[TableId]:
+def _owners(backend: Backend, table: Table) -> Sequence[TableId]:
     """Ids whose default place the location may be, without the table's own."""
     parts = [unquote(part.replace("~", "%")) for part in table.location.rstrip("/").split("/")]
     name = parts[-1].removesuffix(".lance")
-    if not name:
-        return
-    candidates = [[*table.id.parent, name], [*parts[-len(table.id) : -1], name]]
-    for names in candidates:
-        if all(names) and TableId(names) != table.id:
-            yield TableId(names)
+    levels = parts[-len(table.id) : -1]
+    # Hive has databases in folders named `{database}.db`, below one of the catalog's name or none.
+    last = [part.removesuffix(".db") for part in levels[-1:]]
+    parents = ([*table.id.parent], levels, [*levels[:-1], *last], [*table.id.parent[:-1], *last])
+    candidates = [[*parent, name] for parent in parents]
+    ids = [TableId(names) for names in candidates if all(names)]
+    return [id for id in dict.fromkeys(ids) if not _is_same_name(backend, id, table.id)]
 
 
 def _plain(location: str) -> str:
