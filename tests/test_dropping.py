@@ -32,6 +32,7 @@ from lance_ns_async import AsyncNamespace
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
 
 OLD, NEW = pa.table({"x": [1, 2, 3]}), pa.table({"y": ["new"]})
@@ -406,6 +407,27 @@ async def cut_off(server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str]) -> 
         process.kill()
         process.wait()
     return location
+
+
+async def test_a_mark_is_removed_also_where_only_the_registered_table_has_credentials(s3: FakeS3) -> None:
+    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "client.region": "us-east-1"}
+    vends = [{"prefix": "s3://", "config": {**key, "s3.endpoint": s3.url}}]
+    with FakePolaris(base="s3://lake", vends=vends) as polaris:
+        polaris.add_catalog("lake")
+        async with AsyncNamespace.connect("polaris", polaris.properties) as ns:
+            for name in ("a", "b"):
+                await ns.create_namespace({"id": ["lake", name]})
+            old, new = ["lake", "a", "t"], ["lake", "b", "u"]
+            await ns.write(old, OLD)
+            s3.fail(403, match="(?i)(delete|post) .*_versions/", times=None)
+            with pytest.raises(PermissionDeniedError, match="no longer registered; what is left") as caught:
+                await ns.drop_table({"id": old})
+            s3.heal()
+            location = str(caught.value).rpartition(" is at ")[2]
+            await ns.register_table({"id": new, "location": location})
+            with pytest.raises(TableAlreadyExistsError, match="there is data"):
+                await ns.write(old, NEW)
+            assert (await ns.open(new)).to_table() == OLD
 
 
 async def test_a_mark_that_cannot_be_read_is_not_taken_for_none(

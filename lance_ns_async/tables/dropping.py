@@ -16,16 +16,16 @@ it registers a table. A version that somebody commits in between goes, with the 
 one that is committed while the data is deleted, if the name is still free and the mark is still there. What comes even
 later is the affair of whoever commits it.
 
-Where a drop died after step 3, `finish` does the rest for whoever declares the name again, unless another table of the
-namespace is registered at the place by then. Where it died between steps
-2 and 3, nobody has noted what the catalog did. The mark says that a user wanted this very data dropped: it names the
-table and holds a digest of the data files. So `finish` goes on for ten minutes after the mark's time, if no table of
-the namespace is registered at the place. The only risk is another client that, within this time and after the process
-died before step 2, removes the registration to keep the data, or renames the table to another namespace. A later
-declaration is refused, because a mark can lie for years at a table that is in use: then only another `drop_table` of
-the same name goes on. Nobody touches the data while the process that marked it may still be at work, nor data that is
-not what was marked. What leaves the data to another name, or to none, removes the marks, and a
-drop that finds its own mark removed deletes no more.
+Where a drop died after step 3, `finish` does the rest for whoever declares the name again, unless another table of
+the namespace is registered at the place by then. Where it died between steps 2 and 3, nobody has noted what the
+catalog did. The mark says that a user wanted this very data dropped: it names the table and holds a digest of the
+data files. So `finish` goes on for ten minutes after the mark's time, if no table of the namespace is registered at
+the place. The only risk is another client that, within this time and after the process died before step 2, removes
+the registration to keep the data, or renames the table to another namespace. A later declaration is refused, because
+a mark can lie for years at a table that is in use: then only another `drop_table` of the same name goes on. Nobody
+touches the data while the process that marked it may still be at work, nor data that is not what was marked. What
+leaves the data to another name, or to none, removes the marks, and a drop that finds its own mark removed deletes no
+more.
 """
 
 from __future__ import annotations

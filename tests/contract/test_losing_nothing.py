@@ -207,7 +207,6 @@ async def test_others_who_make_a_table_at_the_same_place_meanwhile_keep_it(two: 
     assert await two.rows() == [7, 8, 9]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["dropped", "made-again"])
 async def cut_off(two: Two) -> str:
     """Drops a table so that its data is left, with a mark that says that the registration is gone; gives its place."""
     if two.backend.capabilities.drops:
@@ -261,6 +260,7 @@ async def test_data_registered_after_a_drop_was_cut_off_stays(
     assert (await two.theirs.open(other)).to_table() == OURS
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["dropped", "made-again"])
 async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: bool) -> None:
     await two.theirs.write(two.id, OURS)
     old = await two.backend.describe_table(TableId(two.id))
