@@ -212,7 +212,7 @@ async def cut_off(two: Two) -> str:
     if two.backend.capabilities.drops:
         pytest.skip("its drops leave no marks")
     await two.theirs.write(two.id, OURS)
-    place = (await two.theirs.describe_table({"id": two.id})).location
+    place = str((await two.theirs.describe_table({"id": two.id})).location)
     broken = anyio.Path(place.removeprefix("file://"), "_versions", f"{2**64 - 1 - 2:020}.manifest")
 
     async def meddle(id: TableId) -> None:
