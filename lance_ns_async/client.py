@@ -248,7 +248,7 @@ class AsyncNamespace(TableVersions, DataOperations):
                 async with rollback(partial(creating.take_back, self._backend, table)):
                     table = await located(self._backend, id)
             if request.location is not None:
-                await dropping.adopt(self._backend, table)
+                await dropping.disown(self._backend, table)
         return messages.registration(table)
 
     async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
@@ -266,7 +266,7 @@ class AsyncNamespace(TableVersions, DataOperations):
                 table = await replacing.register(self._backend, id, request.location, given)
             else:
                 table = await self._backend.declare_table(id, request.location, given)
-            await dropping.adopt(self._backend, table)
+            await dropping.disown(self._backend, table)
         answer = messages.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 

@@ -133,7 +133,7 @@ async def finish(backend: Backend, table: Table) -> bool:
 
     It is where the drop noted that the registration is gone, or was killed just before it could a few minutes ago at
     most, and no other table of the namespace is registered at the place. Tables of other namespaces that are registered
-    there are not looked for: `adopt` removes the mark for them.
+    there are not looked for: `disown` removes the mark for them.
 
     Returns:
         Whether nothing is left there that could be read.
@@ -144,44 +144,32 @@ async def finish(backend: Backend, table: Table) -> bool:
 
 
 async def disown(backend: Backend, table: Table) -> None:
-    """Removes the marks of drops, where a table's data is left to another name or to none.
+    """Removes the marks of drops from a registered table's place.
 
-    Where the storage is not at hand, or cannot be listed, they stay.
+    Before its data is left to another name or to none, and after it was registered: not before, because the catalog
+    decides who may register what is there, and until then `finish` looks whether a table of the namespace is. Where
+    the storage is not at hand, or cannot be listed, they stay.
 
-    Cost: a listing.
+    Cost: a listing; a describe more where only the catalog has credentials.
     """
-    if backend.capabilities.drops or not storage.is_at_hand(table):
+    if backend.capabilities.drops:
         return
-
-    def work() -> None:
-        session = session_of(table)
-        for path in Files(session.list_with_delimiter().objects).marks:
-            delete(session, path)
-
     with deadline(_LOOK_SECONDS):
         try:
-            await in_thread(table, work, changes=True)
-        except LanceNamespaceError:
-            # A table whose storage is gone can be renamed and deregistered all the same.
-            return
-
-
-async def adopt(backend: Backend, table: Table) -> None:
-    """Removes the marks of drops that died at the place of a table that was just registered, see `disown`.
-
-    Not before: the catalog decides who may register what is there. Until the marks are removed, `finish` looks whether
-    a table of the same namespace is registered at the place.
-
-    Cost: a listing; a describe more where only the registered table has credentials.
-    """
-    if backend.capabilities.vends and not storage.is_at_hand(table):
-        try:
-            with deadline(_LOOK_SECONDS):
+            if backend.capabilities.vends and not storage.is_at_hand(table):
                 table = await located(backend, table.id)
+            if storage.is_at_hand(table):
+                await in_thread(table, partial(_remove_marks, table), changes=True)
         except LanceNamespaceError:
-            # It is registered all the same: credentials for reading it are another permission.
+            # A table whose storage is gone can be renamed and deregistered all the same, and registered by those who
+            # may not read it.
             return
-    await disown(backend, table)
+
+
+def _remove_marks(table: Table) -> None:
+    session = session_of(table)
+    for path in Files(session.list_with_delimiter().objects).marks:
+        delete(session, path)
 
 
 async def check_not_shared(backend: Backend, table: Table) -> None:
@@ -304,10 +292,10 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
 
 
 async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
-    """Returns whether no other table of the namespace is registered at the place.
+    """Returns whether no table of the namespace is registered at the place.
 
     Args:
-        certain: Whether it was the drop that removed the registration. Then only another registration that is found
+        certain: Whether it was the drop that removed the registration. Then only another name that is found there
             counts. Else the table may have been renamed, to a name that cannot be described.
     """
     lister = Lister(backend, max_in_flight=_DESCRIBES_AT_ONCE)
@@ -317,8 +305,10 @@ async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
         if certain:
             return True
         raise
-    others = [id for id in ids if not _is_same_name(backend, id, table.id)]
-    described = await describe_tables(backend, others, max_in_flight=_DESCRIBES_AT_ONCE)
+    if certain:
+        # Whoever wants the name may have declared it just now.
+        ids = [id for id in ids if not _is_same_name(backend, id, table.id)]
+    described = await describe_tables(backend, ids, max_in_flight=_DESCRIBES_AT_ONCE)
     unknown = [error for error in described.errors.values() if not isinstance(error, TableNotFoundError)]
     if unknown and not certain:
         return False
