@@ -62,6 +62,9 @@ _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 _RENAMES = 3
 """How often a folder is renamed again after what was left of an earlier drop was in the way."""
 
+_WALKS = 5
+"""How often a tombstone is walked while writers still add files."""
+
 _LONGEST = 400
 """How many characters of what the storage says are told."""
 
@@ -420,6 +423,17 @@ class Dropping:
             os.rmdir(path)
 
     def _empty(self, name: str) -> None:
+        """Deletes what is in a tombstone, but for the file that claims it."""
+        for left in reversed(range(_WALKS)):
+            try:
+                self._delete_walked(name)
+                return
+            except OSError as e:
+                # A writer that has opened the folder under its old name may still add files.
+                if e.errno != errno.ENOTEMPTY or not left:
+                    raise
+
+    def _delete_walked(self, name: str) -> None:
         top = self._places.path(name)
         for folder, folders, files in os.walk(top, topdown=False, onerror=_raise_unless_gone):
             # Others may be about to delete the same.

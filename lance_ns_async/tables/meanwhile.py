@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,10 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
 
 
+_FOLDER_GONE = re.compile("failed to persist temp file .*No such file or directory")
+"""A data file that Lance had no folder for; files are made before a version is committed that names them."""
+
+
 @asynccontextmanager
 async def explained(backend: Backend, table: Table, *, makes: bool = False) -> AsyncIterator[None]:
     """Tells a table that somebody has removed from one whose files are damaged.
@@ -32,25 +37,31 @@ async def explained(backend: Backend, table: Table, *, makes: bool = False) -> A
 
     Raises:
         TableNotFoundError: The table was dropped, renamed or deregistered meanwhile.
-        ConcurrentModificationError: The same, where that `makes` the table; or its registration changed meanwhile.
+        ConcurrentModificationError: The same, where that `makes` the table; or its registration changed meanwhile; or
+            a file could not be written because another process had deleted an empty folder.
 
     Cost: a describe, if the block fails so.
     """
     try:
         yield
     except (TableVersionNotFoundError, InternalError) as e:
-        told = await _told(backend, table, makes)
-        if told is None:
+        explanation = await _explanation(backend, table, e, makes)
+        if explanation is None:
             raise
-        raise told from e
+        raise explanation from e
 
 
-async def _told(backend: Backend, table: Table, makes: bool) -> LanceNamespaceError | None:
+async def _explanation(
+    backend: Backend, table: Table, error: LanceNamespaceError, makes: bool
+) -> LanceNamespaceError | None:
     kind: type[LanceNamespaceError] = ConcurrentModificationError
     try:
         if replacing.is_same(table, await backend.describe_table(table.id)):
-            return None
-        what = "its registration changed meanwhile; try again"
+            if not _FOLDER_GONE.search(str(error)):
+                return None
+            what = "another process deleted an empty folder there meanwhile; nothing was written; try again"
+        else:
+            what = "its registration changed meanwhile; try again"
     except TableNotFoundError:
         kind = ConcurrentModificationError if makes else TableNotFoundError
         what = "it was dropped, renamed or deregistered meanwhile" + ("; try again" if makes else "")
