@@ -215,7 +215,7 @@ def _started(process: int) -> str:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             state, *fields = file.read().rpartition(")")[2].split()
         return "" if state in "ZX" else fields[18]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return "" if os.path.exists("/proc/self/stat") else _signalled(process)
 
 
