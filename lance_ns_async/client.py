@@ -271,7 +271,10 @@ class AsyncNamespace(TableVersions, DataOperations):
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 
     async def deregister_table(self, request: DeregisterTableRequest | Fields) -> DeregisterTableResponse:
-        """Removes a table from the catalog and leaves its data; tells where that is. Costs two calls."""
+        """Removes a table from the catalog and leaves its data; tells where that is.
+
+        Costs two calls and a listing of the place, and those for credentials where the catalog gives them out.
+        """
         request = messages.coerced(DeregisterTableRequest, request)
         with self._operation():
             disown = partial(dropping.disown, self._backend)

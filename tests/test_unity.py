@@ -244,7 +244,8 @@ async def test_deregistering_looks_before_it_deletes() -> None:
             answer = await ns.deregister_table(DeregisterTableRequest(id=["main", "a", "t"]))
             assert (answer.id, answer.location) == (["main", "a", "t"], "s3://b/t")
             assert not await ns.exists(["main", "a", "t"])
-        assert asked(server)[:2] == ["GET tables/main.a.t", "DELETE tables/main.a.t"]
+        look = ["GET tables/main.a.t", "POST temporary-table-credentials"]
+        assert asked(server)[:4] == ["GET tables/main.a.t", *look, "DELETE tables/main.a.t"]
 
 
 async def test_a_rename_is_not_to_be_had_and_the_way_round_is_told() -> None:
