@@ -117,8 +117,8 @@ def types(session: nox.Session) -> None:
 
 
 def pytest(session: nox.Session, *arguments: str) -> None:
-    """Tests, a file in each process that there is a core for."""
-    session.run("python", "-m", "pytest", "-n", "auto", "--dist", "loadfile", *arguments, *session.posargs)
+    """Tests, in a process for each core; those of one server or file run in one process."""
+    session.run("python", "-m", "pytest", "-n", "auto", "--dist", "loadgroup", *arguments, *session.posargs)
 
 
 @nox.session(python=PYTHONS)
@@ -169,7 +169,7 @@ def integration(session: nox.Session) -> None:
     """Real servers, which the suite fetches and starts itself; one that cannot start fails it."""
     install(session, "-e", ".[cli,glue]", *group("test", "demo"))
     own = ["--ignore=tests/ecosystem", "--ignore=tests/connector"]
-    session.run("python", "-m", "pytest", "-m", "integration", *own, *session.posargs)
+    pytest(session, "-m", "integration", *own)
 
 
 @nox.session

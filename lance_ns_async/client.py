@@ -247,10 +247,15 @@ class AsyncNamespace(TableVersions, DataOperations):
             if can.vends and vends:
                 async with rollback(partial(creating.take_back, self._backend, table)):
                     table = await located(self._backend, id)
+            if request.location is not None:
+                await dropping.disown(self._backend, table)
         return messages.registration(table)
 
     async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
-        """Registers a table whose data is at `location`; mode Overwrite replaces a registration, not its data."""
+        """Registers a table whose data is at `location`; mode Overwrite replaces a registration, not its data.
+
+        The data is the table's own from then on: a drop of another name that died there is not finished any more.
+        """
         request = messages.coerced(RegisterTableRequest, request)
         id = self._table(request.id)
         mode = messages.word(request.mode, "mode", ("create", "overwrite"))
@@ -261,6 +266,7 @@ class AsyncNamespace(TableVersions, DataOperations):
                 table = await replacing.register(self._backend, id, request.location, given)
             else:
                 table = await self._backend.declare_table(id, request.location, given)
+            await dropping.disown(self._backend, table)
         answer = messages.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 

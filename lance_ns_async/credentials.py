@@ -103,6 +103,9 @@ class SharedCredentials(Backend):
         with self._changing(table.id):
             return await self._backend.protect_table(table)
 
+    async def layout_location(self, id: TableId) -> str | None:
+        return await self._backend.layout_location(id)
+
     async def default_location(self, id: TableId) -> str | None:
         return await self._backend.default_location(id)
 

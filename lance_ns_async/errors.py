@@ -233,6 +233,15 @@ def without_user(text: str) -> str:
     return re.sub(r"(?<=\w)(://[^\s?#]*)\?[^\s#]+", r"\1?***", text)
 
 
+_SECRET = re.compile("secret|token|passw|passphrase|pwd|credential|key|sas|authorization|signature", re.IGNORECASE)
+"""In the name of a property whose value no error shows."""
+
+
+def masked(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns properties as an error may show them: without values that are, or may hold, credentials."""
+    return {key: "***" if _SECRET.search(key) else without_user(value) for key, value in properties.items()}
+
+
 def spelled(subject: Id) -> str:
     """The subject on one line, in part; calls that are about no object in particular are about the root."""
     text = str(subject) if subject else "the catalog"

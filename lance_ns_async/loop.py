@@ -21,6 +21,9 @@ T = TypeVar("T")
 _TIME_TO_END = 10.0
 """Seconds that work has to put right what it had begun, once its caller was interrupted."""
 
+_INTERRUPT_INTERVAL = 0.5
+"""Seconds after which a waiting thread lets Python handle signals."""
+
 # Reentrant, because what is collected while it is held may have something to close on the loop.
 _lock = threading.RLock()
 _shared: BackgroundLoop | None = None
@@ -111,7 +114,7 @@ class BackgroundLoop:
         try:
             if not self._begin(work, outcome):
                 raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
-            return outcome.result()
+            return _wait(outcome)
         except CancelledError:
             raise InvalidInputError("the namespace was closed while it was asked") from None
         except BaseException as e:  # who is interrupted is none of the work's errors; all are raised on
@@ -184,6 +187,17 @@ class BackgroundLoop:
         self._stopping = True
         # What is left on the loop would complain when it is collected.
         self._loop.set_exception_handler(lambda loop, context: None)
+
+
+def _wait(outcome: Future[T]) -> T:
+    """Returns the result of work on the loop; an interrupt of the main thread ends the wait."""
+    while True:
+        try:
+            return outcome.result(_INTERRUPT_INTERVAL)
+        except TimeoutError:
+            # A signal that another thread received, or that came just before the wait, does not end it.
+            if outcome.done():
+                return outcome.result()
 
 
 def _tell(outcome: Future[T], task: asyncio.Task[T]) -> None:

@@ -24,7 +24,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import marks, storage
+from lance_ns_async import files, marks, storage
 from lance_ns_async.backends.base import Version
 from lance_ns_async.model import Table
 from lance_ns_async.threads import in_thread
@@ -156,10 +156,8 @@ class _Store:
     """The files of a table's `_versions`, reached as Lance itself reaches them. Blocks: for worker threads."""
 
     def __init__(self, table: Table) -> None:
-        from lance.file import LanceFileSession
-
         self._table = table
-        self._session: Any = LanceFileSession(table.location, storage_options=storage.options(table))
+        self._session = files.open_session(table.location, table.storage_options)
         local = marks.local_path(table.location)
         self._folder = None if local is None else Path(local, _VERSIONS)
 
@@ -214,20 +212,10 @@ class _Store:
         return True
 
     def delete(self, name: str) -> None:
-        try:
-            self._session.delete_file(f"{_VERSIONS}/{name}")
-        except OSError:
-            if self.has(name):
-                raise
+        files.delete(self._session, f"{_VERSIONS}/{name}")
 
     def _fetch(self, name: str, path: str) -> bool:
-        try:
-            self._session.download_file(f"{_VERSIONS}/{name}", path)
-        except OSError:
-            if self.has(name):
-                raise
-            return False
-        return True
+        return files.download(self._session, f"{_VERSIONS}/{name}", path)
 
     def _move_here(self, staging: Path, final: Path) -> bool:
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from lance_ns_async import files
 
 _RESERVED, HIDDEN = ".lance-reserved", ".lance-deregistered"
 """The files by which they know that a name is taken, and that it is hidden."""
@@ -17,13 +18,11 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
 
     At a root, where a name is a place, they stay unless it is hidden: somebody else may have declared it.
     """
-    from lance.file import LanceFileSession
-
-    session: Any = LanceFileSession(location, storage_options=dict(options or {}) or None)
+    session = files.open_session(location, options)
     found = set(session.list())
     if found <= {_RESERVED, HIDDEN} and (HIDDEN in found or not location.endswith(".lance")):
         for mark in sorted(found, reverse=True):
-            session.delete_file(mark)
+            files.delete(session, mark)
     _remove_empty_folders(location)
 
 
@@ -37,14 +36,12 @@ def clear(location: str, options: Mapping[str, str] | None) -> bool:
 
     Blocks.
     """
-    from lance.file import LanceFileSession
-
-    session: Any = LanceFileSession(location, storage_options=dict(options or {}) or None)
+    session = files.open_session(location, options)
     found = set(session.list())
     if HIDDEN not in found or any(it not in (_RESERVED, HIDDEN) and not it.startswith("data/.tmp") for it in found):
         return False
     for path in sorted(found, reverse=True):
-        session.delete_file(path)
+        files.delete(session, path)
     # For pylance, a folder is a table at the root, even one with nothing in it.
     _remove_empty_folders(location)
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,15 +15,12 @@ from lance_namespace.errors import (
 
 from lance_ns_async import derived
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import masked
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.policy import rollback
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-_SECRET = re.compile("secret|token|password|credential|key|sas", re.IGNORECASE)
-"""In the name of a property whose value no error tells."""
 
 
 async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -47,9 +43,9 @@ async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str],
         try:
             await backend.create_namespace(id, old)
         except LanceNamespaceError as e:
-            error.add_note(_left(e, f"namespace {id} had the properties {_shown(old)}"))
+            error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
     except LanceNamespaceError as e:
-        error.add_note(_left(e, f"namespace {id} had the properties {_shown(old)}"))
+        error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
 
 
 def is_same(one: Table, other: Table) -> bool:
@@ -105,7 +101,7 @@ async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str
     except (TableNotFoundError, ConcurrentModificationError):
         return
     except LanceNamespaceError as e:
-        error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {_shown(old.properties or {})}"))
+        error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {masked(old.properties or {})}"))
 
 
 async def _there(backend: Backend, id: TableId) -> Table | None:
@@ -135,7 +131,3 @@ def has(table: Table, properties: Mapping[str, str]) -> bool:
 
 def _left(error: LanceNamespaceError, before: str) -> str:
     return f"and what was before could not be put back ({error}): {before}"
-
-
-def _shown(properties: Mapping[str, str]) -> Mapping[str, str]:
-    return {key: "***" if _SECRET.search(key) else value for key, value in properties.items()}

@@ -198,6 +198,16 @@ class Settings(BaseModel, ABC):
             yield f"{name}.*" if name in cls.prefixes else name
 
 
+class LocationSettings(Settings, ABC):
+    """Settings of a catalog that keeps a location for each table."""
+
+    unique_locations: bool = False
+    """Whether each table declared without a location gets one of its own: the default one with a random suffix.
+
+    A table that is dropped and created again then never has the location of the one before.
+    """
+
+
 class HttpSettings(Settings):
     """What every backend that speaks HTTP can be told besides."""
 

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import marks
+from lance_ns_async import files, marks
 from lance_ns_async.backends import locations
 from lance_ns_async.concurrency import each
 from lance_ns_async.errors import PHRASES
@@ -157,10 +157,9 @@ async def tidy(table: Table) -> None:
 
 async def data_files(table: Table) -> Sequence[str]:
     """Returns the data files at a table's location, whether or not a version holds them. Cost: a listing."""
-    from lance.file import LanceFileSession
 
     def work() -> Sequence[str]:
-        session = LanceFileSession(table.location, storage_options=options(table))
+        session = files.open_session(table.location, table.storage_options)
         return [path for path in session.list() if path.startswith("data/")]
 
     return await in_thread(table, work)
@@ -168,12 +167,11 @@ async def data_files(table: Table) -> Sequence[str]:
 
 async def remove_files(table: Table, paths: Sequence[str]) -> None:
     """Deletes files at a table's location that no version holds."""
-    from lance.file import LanceFileSession
 
     def work() -> None:
-        session = LanceFileSession(table.location, storage_options=options(table))
+        session = files.open_session(table.location, table.storage_options)
         for path in paths:
-            session.delete_file(path)
+            files.delete(session, path)
 
     if paths:
         await in_thread(table, work, changes=True)
@@ -188,12 +186,10 @@ def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
 
     The second only where the location itself holds a dataset: else a drop leaves it. Blocks: for `in_thread`.
     """
-    from lance.file import LanceFileSession
-
-    files = LanceFileSession(table.location, storage_options=options(table)).list()
-    tops = {path.partition("/")[0] for path in files}
+    paths = files.open_session(table.location, table.storage_options).list()
+    tops = {path.partition("/")[0] for path in paths}
     strange = {name for name in tops if name not in _OWN and not name.startswith((".", "_"))}
-    found = {path.partition("/_versions/")[0] for path in files if "/_versions/" in path}
+    found = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
     if any(place.startswith("tree/") for place in found):
         # There a dataset keeps its branches.
         found -= {f"tree/{branch}" for branch in opened(table).branches.list()}

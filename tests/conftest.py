@@ -18,6 +18,18 @@ settings.load_profile("steady")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_SHARED = ("site", "catalog")
+"""Fixtures of a whole session, each of which starts the server of its parameter."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Has one process run all tests of a server, and all other tests of a file."""
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        group = next((parameters[name] for name in _SHARED if name in parameters), item.location[0])
+        item.add_marker(pytest.mark.xdist_group(str(group)))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Shows the figures that tests recorded, those of tests that passed too."""
     reports = [it for outcome in ("passed", "failed") for it in terminalreporter.stats.get(outcome, [])]

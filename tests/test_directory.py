@@ -22,6 +22,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
@@ -29,6 +30,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.observing import Call
+from tests.fakes.s3 import FakeS3
 from tests.lake import stream
 
 DATA = pa.table({"id": [1, 2]})
@@ -208,3 +210,33 @@ async def test_what_a_process_that_was_ended_has_left_at_the_root_is_in_the_way_
         with pytest.raises(TableAlreadyExistsError):
             await ns.declare_table({"id": ["t"]})
         assert lance.dataset(place).to_table() == rows
+
+
+async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
+    """A commit that is sent again after its answer was lost conflicts with itself: its files are the manifest's."""
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        manifest = "s3://lake/x/__manifest"
+
+        def commit() -> int:
+            found = lance.dataset(manifest, storage_options=server.options)
+            found.update_metadata({"by": "another process"})
+            return found.version
+
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            # pylance takes its own transaction away once it has seen the conflict.
+            with server.hold(r"POST /lake\?delete .*\.txn") as seen:
+                with server.hold(r"PUT \S*__manifest/data/") as written:
+                    creating = asyncio.ensure_future(ns.create_namespace({"id": ["n"]}))
+                    await written.reached()
+                    version = await asyncio.to_thread(commit)
+                await seen.reached()
+                server.clear()
+                server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
+            with pytest.raises(ServiceUnavailableError, match=r"cannot be read to see .* took effect is unknown"):
+                await creating
+            assert not [it for it in server.requests if "/data/" in str(it)]
+            server.heal()
+            assert (await ns.list_namespaces({"id": []})).namespaces == ["s"]
+            await ns.create_namespace({"id": ["n"]})

@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import re
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -13,13 +14,16 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+import httpx
 import lance
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileSession
 from lance_namespace.errors import (
     ConcurrentModificationError,
+    InternalError,
     InvalidInputError,
+    InvalidTableStateError,
     LanceNamespaceError,
     NamespaceNotEmptyError,
     PermissionDeniedError,
@@ -29,6 +33,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, Namespace, Policy, TableId
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.directory import DirectoryBackend, DirSettings
+from lance_ns_async.backends.directory_places import tombstone
 from lance_ns_async.marks import local_path
 from lance_ns_async.policy import Caller
 from lance_ns_async.transports.directory import Change, Directory, Entry
@@ -357,3 +362,178 @@ async def test_an_object_store_loses_its_latest_version_first() -> None:
             assert manifests == sorted(manifests) and len(manifests) == 3 and manifests[-1] < data[0]
             # Their names count down.
             assert [deleted[place] for place in manifests] == sorted(deleted[place] for place in manifests)
+
+
+async def plant(root: str, options: dict[str, str], *entries: Entry) -> None:
+    """Makes entries, as another process would."""
+    await asyncio.to_thread(Directory(root, options).change, lambda _: Change(put=entries))
+
+
+async def test_nothing_is_put_where_an_object_store_may_still_be_emptied() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", "max_retries": "0", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            begun = {"lance_ns.dropping": str(int(time()))}
+            going = [
+                Entry(id, "table", place, begun)
+                for id, place in (("s$t", "a/b"), ("t", "t.lance"), ("s$v", "v.lance/v"))
+            ]
+            await plant("s3://lake/x", server.options, *going)
+            for location in ("a", "a/b", "a/b/c", "t.lance", "t.lance/c"):
+                for call in (
+                    ns.register_table({"id": ["s", "u"], "location": location}),
+                    ns.declare_table({"id": ["s", "u"], "location": location}),
+                ):
+                    with pytest.raises(ConcurrentModificationError, match="is being dropped"):
+                        await call
+            with pytest.raises(ConcurrentModificationError, match=r"s\$v at 'v.lance/v' is being dropped"):
+                await ns.declare_table({"id": ["v"]})
+            await ns.declare_table({"id": ["s", "u"], "location": "a/c"})
+            with pytest.raises(ConcurrentModificationError, match="is being dropped"):
+                await ns.register_table({"id": ["s", "u"], "location": "a", "mode": "Overwrite"})
+
+
+async def test_what_was_registered_since_keeps_its_files_in_an_object_store() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            for place in ("a", "a/u", "b", "t.lance"):
+                await asyncio.to_thread(
+                    lance.write_dataset, DATA, f"s3://lake/x/{place}", storage_options=server.options
+                )
+            going = {"s$t": "a", "s$b": "b", "t": "t.lance", "s$bad": "../outside"}
+            entries = [Entry(id, "table", place, {"lance_ns.dropping": "0"}) for id, place in going.items()]
+            await plant("s3://lake/x", server.options, *entries)
+            # Only other tools can do that after the mark.
+            since = {"s$u": "a/u", "s$root": "t.lance"}
+            await plant("s3://lake/x", server.options, *(Entry(id, "table", place) for id, place in since.items()))
+            await ns.declare_table({"id": ["s", "new"]})
+            assert (await ns.list_tables({"id": ["s"]})).tables == ["new", "root", "u"]
+            for name in ("root", "u"):
+                assert (await ns.open(["s", name])).to_table() == DATA
+            with pytest.raises(ValueError, match="was not found"):
+                await asyncio.to_thread(lance.dataset, "s3://lake/x/b", storage_options=server.options)
+            left = await asyncio.to_thread(Directory("s3://lake/x", server.options).entries)
+            assert not left.with_metadata("lance_ns.dropping")
+
+
+async def test_files_that_an_object_store_keeps_are_in_the_way_of_their_own_name_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", "max_retries": "0", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            await asyncio.to_thread(lance.write_dataset, DATA, "s3://lake/x/a", storage_options=server.options)
+            await plant("s3://lake/x", server.options, Entry("s$t", "table", "a", {"lance_ns.dropping": "0"}))
+            server.fail(403, times=None, match=r"(DELETE /lake/x/a/|POST /lake\?delete .*x/a/)")
+            for name in ("u", "v"):
+                await ns.declare_table({"id": ["s", name]})
+            assert len([it for it in caplog.messages if "s3://lake/x/a cannot be deleted" in it]) == 1
+            with pytest.raises(PermissionDeniedError):
+                await ns.declare_table({"id": ["s", "t"]})
+            server.heal()
+            await ns.declare_table({"id": ["s", "t"]})
+
+
+async def test_what_lance_did_not_write_is_no_table_that_was_dropped_from_an_object_store() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
+            await ns.declare_table({"id": ["t"]})
+            async with httpx.AsyncClient(trust_env=False) as client:
+                (await client.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat")).raise_for_status()
+            with pytest.raises(InvalidTableStateError, match=r"files at t\.lance that Lance did not write; deregister"):
+                await ns.drop_table({"id": ["t"]})
+            assert (await ns.list_tables({"id": []})).tables == ["t"]
+            left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
+            assert "cat.jpg" in left.list()
+            await ns.deregister_table({"id": ["t"]})
+
+
+STUCK = """
+import asyncio, logging, os, sys
+from lance_ns_async import AsyncNamespace
+
+root, other = sys.argv[1:]
+
+async def calls(root):
+    async with AsyncNamespace.connect("dir", {"root": root, "max_retries": "0"}) as ns:
+        for call in (
+            ns.declare_table({"id": ["s", "new"]}), ns.declare_table({"id": ["new"]}),
+            ns.drop_table({"id": ["s", "t"]}),
+            ns.register_table({"id": ["s", "u"], "location": "u"}), ns.declare_table({"id": ["s", "gone"]}),
+            ns.deregister_table({"id": ["s", "gone"]}),
+            ns.register_table({"id": ["s", "gone"], "location": "gone"}), ns.exists(["s", "gone"]),
+        ):
+            try:
+                await call
+                yield "answered"
+            except Exception as e:
+                yield type(e).__name__
+
+async def main():
+    # What this imports may be root's alone.
+    [_ async for _ in calls(other)]
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    async for outcome in calls(root):
+        print(outcome)
+
+asyncio.run(main())
+"""
+
+
+def share(folder: Path) -> None:
+    """Lets every user write to a folder and what is in it."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777)
+
+
+async def test_files_that_may_not_be_deleted_are_in_the_way_of_their_own_place_alone() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        root, other = Path(temporary, "lake"), Path(temporary, "other")
+        for path in (root, other):
+            async with AsyncNamespace.connect("dir", {"root": str(path)}) as ns:
+                await ns.create_namespace({"id": ["s"]})
+                await ns.write(["s", "t"], DATA)
+        data = root / tombstone("s$gone", "gone") / "data"
+        data.mkdir(parents=True)
+        (data / "x.lance").touch()
+        share(Path(temporary))
+        data.chmod(0o555)
+        try:
+            command = [sys.executable, "-c", STUCK, str(root), str(other)]
+            ran = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            printed, _ = await ran.communicate()
+        finally:
+            data.chmod(0o777)
+        lines = printed.decode().splitlines()
+        warnings = [line for line in lines if "cannot be deleted" in line]
+        assert len(warnings) == 1 and data.parent.name in warnings[0]
+        outcomes = [line for line in lines if line not in warnings]
+        assert outcomes == ["answered"] * 6 + [PermissionDeniedError.__name__, "answered"]
+
+
+class PanicException(BaseException):
+    """As pylance's, which is no Exception and cannot be imported."""
+
+
+async def test_a_drop_that_panics_says_that_it_took_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AsyncNamespace.connect("dir", {"root": "shared-memory://a-drop-that-panics"}) as ns:
+        await ns.create_namespace({"id": ["s"]})
+        await ns.write(["s", "t"], DATA)
+
+        def panic(*_: object) -> None:
+            raise PanicException("called `Option::unwrap()` on a `None` value")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LanceFileSession, "delete_file", panic)
+            with pytest.raises(InternalError, match=r"Option::unwrap.*; it is dropped, and later drops"):
+                await ns.drop_table({"id": ["s", "t"]})
+        assert not await ns.exists(["s", "t"])
+        assert (await ns.write(["s", "t"], DATA)).to_table() == DATA

@@ -127,9 +127,27 @@ async def test_symbolic_links_inside_are_read_and_not_dropped(ns: AsyncNamespace
     for location in ("manifest", "manifest/data"):
         error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
         assert isinstance(error, InvalidInputError) and "the catalog's own table" in str(error)
+    for location in ("folder/t/data", "link/t/data/x", "link/t/_versions"):
+        error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
+        assert isinstance(error, InvalidInputError) and "overlaps with" in str(error)
     await ns.deregister_table({"id": ["s", "u"]})
     await ns.drop_table({"id": ["s", "t"]})
     assert not (root / "folder" / "t").exists()
+
+
+async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNamespace) -> None:
+    await ns.write(["r"], DATA)
+    for location in ("r.lance/data", "r.lance/_versions/x"):
+        for call in (
+            ns.register_table({"id": ["s", "t"], "location": location}),
+            ns.declare_table({"id": ["s", "t"], "location": location}),
+        ):
+            error = await refusal(call)
+            assert isinstance(error, InvalidInputError) and "among the files of the table at 'r.lance'" in str(error)
+    await ns.declare_table({"id": ["s", "t"], "location": "u.lance/tree/t"})
+    error = await refusal(ns.declare_table({"id": ["u"]}))
+    assert isinstance(error, InvalidInputError) and "overlaps with 'u.lance/tree/t', which is that of s$t" in str(error)
+    await ns.drop_table({"id": ["r"]})
 
 
 async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, root: Path) -> None:

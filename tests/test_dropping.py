@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileSession
 from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
     InvalidTableStateError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -26,7 +29,10 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
+from tests.fakes.glue import FakeGlue
+from tests.fakes.hive import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
 
 OLD, NEW = pa.table({"x": [1, 2, 3]}), pa.table({"y": ["new"]})
@@ -36,6 +42,9 @@ FIRST, LATEST = "_versions/18446744073709551614", "_versions/1844674407370955161
 
 STARTED_WITHIN = 60.0
 """Seconds for a process to start and to get to where it is held."""
+
+AGES = 1000.0
+"""Seconds, of which no operation has so many."""
 
 _CHILD = """
 import asyncio, json, sys
@@ -359,6 +368,146 @@ async def test_a_place_that_two_tables_share_is_not_deleted(ns: AsyncNamespace) 
     await ns.deregister_table({"id": ["a", "u"]})
     await ns.drop_table({"id": T})
     assert not await ns.exists(T)
+
+
+async def test_a_place_that_is_the_default_one_in_another_hive_database_is_not_deleted(tmp_path: Path) -> None:
+    with FakeHive(tmp_path / "hive", version="4.0.1") as hive:
+        for database in ("a", "b"):
+            hive.add_database("hive", database)
+        properties = {"uri": hive.uri, "root": tmp_path.as_uri()}
+        async with AsyncNamespace.connect("hive3", properties) as ns:
+            await ns.write(["hive", "a", "t"], OLD)
+            location = (await ns.describe_table({"id": ["hive", "a", "t"]})).location
+            await ns.register_table({"id": ["hive", "b", "u"], "location": location})
+            with pytest.raises(InvalidTableStateError, match=r"hive\$a\$t, which is registered there"):
+                await ns.drop_table({"id": ["hive", "b", "u"]})
+            assert rows(str(location)) == OLD.to_pylist()
+
+
+async def test_a_place_that_is_the_default_one_of_a_glue_database_with_a_location_is_not_deleted(
+    tmp_path: Path,
+) -> None:
+    with FakeGlue() as glue:
+        glue.add_database("", "a", location=(tmp_path / "somewhere").as_uri())
+        async with AsyncNamespace.connect("glue", {**glue.properties, "root": tmp_path.as_uri()}) as ns:
+            await ns.write(T, OLD)
+            location = (await ns.describe_table({"id": T})).location
+            await ns.register_table({"id": ["a", "u"], "location": location})
+            with pytest.raises(InvalidTableStateError, match=r"a\$t, which is registered there"):
+                await ns.drop_table({"id": ["a", "u"]})
+            assert rows(str(location)) == OLD.to_pylist()
+
+
+@pytest.fixture
+async def cut_off(server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str]) -> str:
+    """The location of a table whose drop was cut off while its data was deleted."""
+    location = await written(on_s3)
+    with s3.hold(f"delete .*{FIRST}") as hold, dropping(on_s3) as process:
+        await hold.reached(within=STARTED_WITHIN)
+        process.kill()
+        process.wait()
+    return location
+
+
+@pytest.mark.parametrize("kept_by", ["register_table", "deregister_table"])
+async def test_a_mark_is_removed_also_where_only_the_catalog_has_credentials(s3: FakeS3, kept_by: str) -> None:
+    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "client.region": "us-east-1"}
+    vends = [{"prefix": "s3://", "config": {**key, "s3.endpoint": s3.url}}]
+    with FakePolaris(base="s3://lake", vends=vends) as polaris:
+        polaris.add_catalog("lake")
+        async with AsyncNamespace.connect("polaris", polaris.properties) as ns:
+            for name in ("a", "b"):
+                await ns.create_namespace({"id": ["lake", name]})
+            old = ["lake", "a", "t"]
+            await ns.write(old, OLD)
+            s3.fail(403, match="(?i)(delete|post) .*_versions/", times=None)
+            with pytest.raises(PermissionDeniedError, match="no longer registered; what is left") as caught:
+                await ns.drop_table({"id": old})
+            s3.heal()
+            location = str(caught.value).rpartition(" is at ")[2]
+            if kept_by == "deregister_table":
+                # Another client, which removes no marks, has registered it again.
+                polaris.add_table("lake", ["a"], "t", base_location=location)
+                await ns.deregister_table({"id": old})
+            else:
+                await ns.register_table({"id": ["lake", "b", "u"], "location": location})
+            with pytest.raises(TableAlreadyExistsError, match="there is data"):
+                await ns.write(old, NEW)
+        assert rows(location, storage_options=s3.options) == OLD.to_pylist()
+
+
+async def test_a_mark_that_cannot_be_read_is_not_taken_for_none(
+    s3: FakeS3, on_s3: Mapping[str, str], cut_off: str
+) -> None:
+    async with AsyncNamespace.connect("iceberg", on_s3) as ns:
+        s3.fail(403, match=r"(?i)(get|head) .*\.lance-dropping-", times=None)
+        with pytest.raises(PermissionDeniedError):
+            await ns.write(T, NEW)
+        s3.heal()
+        await ns.write(T, NEW)
+        assert (await ns.open(T)).to_table() == NEW
+
+
+async def test_a_name_that_is_not_there_is_not_found_also_where_data_is_left(
+    s3: FakeS3, on_s3: Mapping[str, str], cut_off: str
+) -> None:
+    async with AsyncNamespace.connect("iceberg", on_s3) as ns:
+        s3.fail(403, match=f"(?i)(delete|post) .*{LATEST}", times=None)
+        with pytest.raises(TableNotFoundError) as caught:
+            await ns.drop_table({"id": T})
+        [note] = caught.value.__notes__
+        assert cut_off in note and "was not deleted (Permission denied" in note
+        s3.heal()
+        await ns.drop_table({"id": T})
+        assert rows(cut_off, storage_options=s3.options) is None
+
+
+async def test_a_drop_whose_files_cannot_all_be_looked_at_removes_nothing(
+    server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], tmp_path: Path
+) -> None:
+    location = await written(on_s3)
+    files = LanceFileSession(location, storage_options=s3.options)
+    (tmp_path / "metadata").write_text(json.dumps(server.metadata(["a"], "t")))
+    files.upload_file(str(tmp_path / "metadata"), "metadata/00000-old.metadata.json")
+    async with AsyncNamespace.connect("iceberg", on_s3) as ns:
+        s3.fail(400, match=r"(?i)get .*00000-old", times=None)
+        with pytest.raises(InternalError):
+            await ns.drop_table({"id": T})
+        s3.heal()
+        assert (await ns.open(T)).to_table() == OLD
+
+
+async def test_a_drop_whose_time_is_over_deletes_no_more_of_the_names_that_others_use(
+    s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = await written(on_s3, versions=20)
+    now = time.time()
+    async with AsyncNamespace.connect("iceberg", on_s3) as ns:
+        with s3.hold("delete .*_versions/") as hold:
+            dropped = asyncio.create_task(ns.drop_table({"id": T}))
+            await hold.reached(16)
+            monkeypatch.setattr(time, "time", lambda: now + AGES)
+            hold.release()
+            with pytest.raises(ServiceUnavailableError, match=r"not deleted within .* no longer registered"):
+                await dropped
+    left = [it for it in LanceFileSession(location, storage_options=s3.options).list("_versions") if "manifest" in it]
+    assert len(left) == 20 - 16
+    assert rows(location, storage_options=s3.options) == OLD.to_pylist()
+
+
+async def test_a_drop_whose_data_another_name_was_given_meanwhile_leaves_it_and_does_not_succeed(
+    server: FakeIceberg, ns: AsyncNamespace, properties: Mapping[str, str]
+) -> None:
+    location = await written(properties)
+    async with AsyncNamespace.connect("iceberg", properties) as other:
+        with server.hold("^DELETE .*/tables/t") as hold:
+            dropped = asyncio.create_task(ns.drop_table({"id": T}))
+            await hold.reached()
+            await other.register_table({"id": ["a", "u"], "location": location})
+            hold.release()
+            with pytest.raises(ConcurrentModificationError, match=r"left to them.*no longer registered"):
+                await dropped
+        assert (await other.open(["a", "u"])).to_table() == OLD
 
 
 async def test_a_name_that_was_renamed_away_does_not_give_its_rows(

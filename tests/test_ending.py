@@ -147,6 +147,35 @@ def test_sys_exit_beside_daemon_threads_keeps_its_status(root: Path, what: str, 
         assert child.returncode == 3, complaints.decode()
 
 
+DEAF = """
+import signal, sys
+import pyarrow as pa
+from lance_ns_async import DirNamespace, threads
+
+schema = pa.schema([("i", pa.int64())])
+
+def batches():
+    (work,) = threads._calling
+    print("begun", flush=True)
+    work.given_up.wait()
+    yield pa.record_batch([[1]], schema=schema)
+
+ns = DirNamespace(root=sys.argv[1])
+ns.exists(["t"])
+# Another thread receives the signal, so the wait of the main thread goes on.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+ns.write(["t"], pa.RecordBatchReader.from_batches(schema, batches()))
+"""
+
+
+def test_an_interrupt_ends_a_wait_that_the_signal_did_not_reach(tmp_path: Path) -> None:
+    with process(DEAF, tmp_path) as child:
+        wait_for(child, 1)
+        child.send_signal(signal.SIGINT)
+        _, complaints = child.communicate(timeout=LONGEST)
+        assert child.returncode in INTERRUPTS, complaints.decode()
+
+
 HUNG = """
 import sys
 from lance_ns_async import DirNamespace

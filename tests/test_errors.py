@@ -48,6 +48,7 @@ from lance_ns_async.errors import (
     UnreadableRegistrationError,
     error_class,
     error_for,
+    masked,
 )
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.policy import Caller, Policy
@@ -302,3 +303,9 @@ def test_what_a_server_says_is_cut() -> None:
     failure.attempts = 3
     text = str(error_for(failure, TABLE, "describe_table", HTTP_ERRORS))
     assert text.endswith("...; 3 attempts)") and len(text) < 1100
+
+
+def test_properties_are_shown_without_credentials() -> None:
+    shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
+    given = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
+    assert masked({**given, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}

@@ -295,12 +295,13 @@ async def test_a_catalog_is_not_dropped_at_its_own_place_by_a_server_that_does_n
 async def test_what_could_not_be_put_back_is_told(server: FakeHive) -> None:
     async with connected(server) as ns:
         await ns.create_namespace(create("lake", description="all of it"))
+        server.add_database("lake", "default", parameters={"team": "ours", "fs.s3a.secret.key": "hush"})
         server.fail("MetaException", "not today", match="^drop_catalog")
         server.fail("MetaException", "nor this", match="^create_database")
         with pytest.raises(InternalError, match="not today") as caught:
             await ns.drop_namespace(drop("lake"))
     [note] = caught.value.__notes__
-    assert "nor this" in note and "all of it" in note
+    assert "nor this" in note and "all of it" in note and "ours" in note and "hush" not in note
 
 
 @pytest.mark.parametrize("id", [("lake",), ("hive", "d")])

@@ -45,7 +45,8 @@ async def test_a_declaration_is_an_external_table_of_format_text(dialect: Dialec
         server.add_schema("main", "a")
         async with connected(server) as ns:
             table = await declared(ns, "main", "a", "t", location="s3://bkt/t1.lance", properties={"k": "v"})
-        assert asked(server) == ["POST tables", "GET tables/main.a.t"]
+        look = ["GET tables/main.a.t", "POST temporary-table-credentials"]
+        assert asked(server) == ["POST tables", "GET tables/main.a.t", *look]
         assert server.requests[0].headers["Content-Type"] == "application/json"
         assert server.requests[0].json == {
             "name": "t",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lance_ns_async.backends.locations import unique_location
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.policy import Caller
@@ -97,6 +98,8 @@ class Backend(ABC):
     errors: ClassVar[ErrorTable]
     capabilities: Capabilities
     """Of the class, or of an instance where settings or the server decide."""
+    unique_locations: bool = False
+    """Whether each declaration without a location gets one that no other declaration has."""
     configured_options: Mapping[str, str] | None = None
     """Storage options of the settings, which hold for every table."""
 
@@ -191,14 +194,27 @@ class Backend(ABC):
         """
         raise AssertionError(f"{type(self).__name__} drops no data")
 
+    async def layout_location(self, id: TableId) -> str | None:
+        """Returns the location that the catalog's layout has for a table name; None where the layout has none.
+
+        Cost: no call, or one where the catalog keeps the default location of a namespace.
+        """
+        return None
+
     async def default_location(self, id: TableId) -> str | None:
         """Returns where `declare_table` puts a table without a location; None where only declaring it tells.
 
         To declare the table with this location is the same as to declare it without one.
 
-        Cost: no call, or one where the catalog keeps the default place of a namespace.
+        Cost: no call, or one where the catalog keeps the default location of a namespace.
         """
-        return None
+        return None if self.unique_locations else await self.layout_location(id)
+
+    async def _new_location(self, id: TableId) -> str:
+        """Returns the location of a table that is declared without one, in a catalog whose layout has one."""
+        location = await self.layout_location(id)
+        assert location is not None
+        return unique_location(location) if self.unique_locations else location
 
     @abstractmethod
     async def aclose(self) -> None:

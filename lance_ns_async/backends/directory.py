@@ -31,7 +31,7 @@ from pydantic import field_validator
 from lance_ns_async import marks
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.directory_dropping import DROPPING, Dropping
-from lance_ns_async.backends.directory_places import OutsideError, Places, Seen, inside, is_file_of, shown
+from lance_ns_async.backends.directory_places import OutsideError, Places, Seen, is_file_of, is_within, shown
 from lance_ns_async.backends.locations import Root
 from lance_ns_async.errors import BadLocationError, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
@@ -182,6 +182,7 @@ class DirectoryBackend(Backend):
         def edit(entries: Entries) -> Change:
             _properties(entries, id.parent)
             if (there := entries.get(_key(id))) is not None:
+                _check_not_going(there)
                 raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
             if location is None:
                 return Change(put=[Entry(_key(id), "table", _new_place(id), properties)])
@@ -190,7 +191,8 @@ class DirectoryBackend(Backend):
             return Change(put=[Entry(_key(id), "table", place, properties)])
 
         def work() -> Table:
-            self._dropping.collect(_key(id))
+            place = None if location is None else self._given(id, location)
+            self._dropping.collect(_key(id), place if id.parent else f"{id.name}.lance")
             if id.parent:
                 self._directory.change(edit)
             else:
@@ -223,12 +225,13 @@ class DirectoryBackend(Backend):
             return Change(put=[replace(entry, location=place, metadata=properties)])
 
         def work() -> Table:
+            self._dropping.collect(_key(id), self._given(id, location))
             self._directory.change(edit)
             return self._describe(id)
 
         return await self._call(work, id, "replace_table", safe=False)
 
-    async def default_location(self, id: TableId) -> str | None:
+    async def layout_location(self, id: TableId) -> str | None:
         # In a namespace, each declaration has a folder of its own that nothing else has had.
         if id.parent:
             return None
@@ -400,8 +403,11 @@ class DirectoryBackend(Backend):
         entries = self._directory.entries()
         if (there := entries.get(_key(id))) is not None and there.kind == "namespace":
             raise TableAlreadyExistsError("there is a namespace of that name")
+        if there is not None:
+            _check_not_going(there)
         if f"{id.name}.lance" in entries.claimed:
             raise TableAlreadyExistsError(f"a table in a namespace is at {id.name}.lance")
+        self._check_place(entries, id, f"{id.name}.lance")
         request = DeclareTableRequest(id=list(id))
         try:
             self._directory.flat.declare_table(request)
@@ -441,21 +447,35 @@ class DirectoryBackend(Backend):
             ) from e
 
     def _check_place(self, entries: Entries, id: TableId, place: str) -> None:
-        """Raises InvalidInputError for a place among the files of another table, or with one among its own."""
+        """Raises InvalidInputError for a place among the files of another table, or with one among its own.
+
+        Raises ConcurrentModificationError where a drop that has begun may delete files there.
+        """
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
+        seen = self._places.see()
+        real = self._places.real(place, seen)
         for other, location in entries.locations():
-            if DELIMITER not in other or other == _key(id):
+            # What is at the root is there by its folder, whatever its entry says, until it is dropped.
+            if other == _key(id) or (DELIMITER not in other and other not in going):
                 continue
             with suppress(OutsideError):
-                there = inside(location)
-                if there == place and other in going:
+                there = self._places.real(self._places.checked(location, seen), seen)
+                if other in going and (is_within(there, real) or is_within(real, there)):
                     # To be tried again: that begins with finishing the drop.
-                    raise ConcurrentModificationError(f"{other} at {place!r} is being dropped")
-                if is_file_of(there, place) or is_file_of(place, there):
+                    raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
+                if is_file_of(there, real) or is_file_of(real, there):
                     raise InvalidInputError(
                         f"the location {place!r} overlaps with {location!r}, which is that of {other}; "
                         "give one that is neither inside nor around it"
                     )
+        if (above := self._dropping.table_around(real)) is not None:
+            raise InvalidInputError(f"the location {place!r} is among the files of the table at {above!r}")
+
+
+def _check_not_going(entry: Entry) -> None:
+    if DROPPING in entry.metadata:
+        # To be tried again: that begins with finishing the drop.
+        raise ConcurrentModificationError("the table that had the name is being dropped")
 
 
 def _key(id: Id) -> str:

@@ -14,6 +14,7 @@ a drop makes tombstones and marks, and none that is one is ever read again. Ever
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import time
@@ -34,12 +35,15 @@ from lance_ns_async.backends.directory_places import (
     is_file_of,
     is_within,
     place_of,
+    shown,
     tombstone,
 )
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
 from lance_ns_async.transports.lance import code_of
+
+log = logging.getLogger(__name__)
 
 DROPPING = "lance_ns.dropping"
 """The key in an entry's metadata that marks a table whose files are about to be deleted; its value is when, in s."""
@@ -49,6 +53,8 @@ _HIDING = "lance_ns.deregistering"
 
 _FRESH_SECONDS = 600
 """For so long a drop of another name is left to the process that began it, where nothing tells if that is alive."""
+
+_GONE = "it was dropped, deregistered or registered elsewhere meanwhile"
 
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 """What pylance says where there is no space for another file."""
@@ -69,6 +75,8 @@ class Dropping:
     def __init__(self, directory: Directory, places: Places) -> None:
         self._directory = directory
         self._places = places
+        self._warned: set[str] = set()
+        """Where files are left, and the log says so."""
 
     def is_dropped(self, entry: Entry, place: str, seen: Seen | None = None) -> bool:
         """Returns whether a drop of the table has begun, which makes it one that is not there."""
@@ -87,9 +95,10 @@ class Dropping:
             raise InvalidTableStateError(
                 f"its place leads through a symbolic link to {real}; deregister it, and delete what is there by hand"
             )
+        going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
         for other, location in entries.locations():
-            # What is at the root is there by its folder, whatever its entry says.
-            if other == object_id or DELIMITER not in other:
+            # What is at the root is there by its folder, whatever its entry says. What is being dropped is not kept.
+            if other == object_id or DELIMITER not in other or other in going:
                 continue
             with suppress(OutsideError):
                 there = self._places.real(self._places.checked(location, seen), seen)
@@ -104,20 +113,26 @@ class Dropping:
                 raise InvalidTableStateError(
                     f"its files at {place} are reached by the symbolic link {link} too; remove the link first"
                 )
+        if (above := self.table_around(place)) is not None:
+            raise InvalidTableStateError(
+                f"its place {place} is among the files of the table at {above}; deregister the one at {place}"
+            )
+
+    def table_around(self, place: str) -> str | None:
+        """Returns where a dataset is, registered or not, among whose files a place would be; None for no such one."""
         above = place
         while "/" in above:
             above = above.rpartition("/")[0]
             if is_file_of(place, above) and self._is_dataset(above):
-                raise InvalidTableStateError(
-                    f"its place {place} is among the files of another table, {above}; deregister it"
-                )
+                return above
+        return None
 
     def drop(self, object_id: str, place: str) -> None:
         """Removes the entry, if there is one, and the files.
 
         Raises:
-            TableNotFoundError: Somebody else has dropped it first.
-            InvalidTableStateError: Files of other tables would be deleted.
+            TableNotFoundError: Somebody else has dropped it first, deregistered it, or registered it elsewhere.
+            InvalidTableStateError: Files would be deleted that are another table's, or, at the root, not Lance's.
         """
         self.check_alone(self._directory.entries(), object_id, place)
         if self._places.local is None:
@@ -125,13 +140,17 @@ class Dropping:
             if self._is_hidden(object_id, place):
                 self._remove(object_id, place, _is_marked)
                 raise TableNotFoundError("somebody else has deregistered it")
-            with _dropped(self._places.uri(place)):
-                self._delete_objects(place)
+            with _dropped(
+                f"{self._places.uri(place)}: at once for the same name, for others ten minutes after the drop"
+            ):
+                ours = self._delete_objects(place)
                 self._remove(object_id, place, _is_marked)
+            if not ours and DELIMITER not in object_id:
+                raise InvalidTableStateError(_not_ours(place))
             return
         if not self._is_ours(place):
             if DELIMITER not in object_id:
-                raise InvalidTableStateError(f"there are files at {place} that Lance did not write; deregister it")
+                raise InvalidTableStateError(_not_ours(place))
             self._remove(object_id, place, lambda entry: not self.is_dropped(entry, place), must=True)
             return
         left = self._places.path(tombstone(object_id, place))
@@ -141,13 +160,17 @@ class Dropping:
         else:
             self._mark_and_rename(object_id, place)
         with _dropped(left):
-            self.collect()
+            self.collect(object_id, place)
 
-    def collect(self, object_id: str = "") -> None:
+    def collect(self, object_id: str = "", place: str | None = None) -> None:
         """Finishes the drops that were begun.
 
         In an object store, where each deletion is a request, those of other tables than that of the id are left for a
         while to the process that began them, which may be alive. On a local root it does no harm to do them twice.
+
+        Args:
+            object_id: The table for which it is done; files of others that cannot be deleted are logged, and left.
+            place: Where that table is to be, or was; None where it has a folder of its own that nothing else has had.
         """
         if self._places.local is None:
             self._collect_objects(object_id)
@@ -156,16 +179,16 @@ class Dropping:
         for entry in marked:
             try:
                 self._rename_marked(entry)
-            except OSError:
+            except OSError as e:
                 # It stays as it is for those who may rename it; only those who want its name need it.
                 if entry.object_id == object_id:
                     raise
+                self._warn(self._places.path(entry.location or ""), e)
         tombstones = [name for name in self._places.see().tombstones if self._claimed(name, place_of(name))]
         if not (marked or tombstones):
             return
         # The files first: without space on the disk, nothing can be committed.
-        for name in tombstones:
-            self._empty(name)
+        left = self._each(self._empty, tombstones)
 
         def edit(entries: Entries) -> Change:
             seen = self._places.see()
@@ -180,21 +203,42 @@ class Dropping:
             return Change(remove=gone)
 
         self._directory.change(edit)
-        for name in tombstones:
-            self._delete_tombstone(name)
+        left |= self._each(self._delete_tombstone, [name for name in tombstones if name not in left])
+        own = None if place is None else tombstone(object_id, place)
+        for name, error in left.items():
+            if name != own:
+                self._warn(self._places.path(name), error)
+        if own in left:
+            raise left[own]
+
+    def _each(self, work: Callable[[str], None], names: Sequence[str]) -> dict[str, OSError]:
+        """Does it to each, and returns those where it failed: files that may not be deleted keep no others."""
+        failed = {}
+        for name in names:
+            try:
+                work(name)
+            except OSError as e:
+                failed[name] = e
+        return failed
+
+    def _warn(self, where: str, error: Exception) -> None:
+        """Logs, once for each place, that files of a dropped table cannot be deleted."""
+        if where not in self._warned:
+            self._warned.add(where)
+            log.warning("a dropped table's files at %s cannot be deleted (%s)", shown(where), _reason(error))
 
     def hide(self, object_id: str, place: str) -> None:
         """Deregisters a table at a local root, and removes its folder where nothing was written to it.
 
         Raises:
-            TableNotFoundError: Somebody else has deregistered or dropped it first.
+            TableNotFoundError: There is none, or somebody else has deregistered or dropped it first.
         """
         path, name = self._places.path(place), tombstone(object_id, place)
         try:
             # pylance would make the folder anew, were it dropped in this moment.
             os.close(os.open(os.path.join(path, marks.HIDDEN), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except (FileExistsError, FileNotFoundError) as e:
-            raise TableNotFoundError("somebody else has dropped or deregistered it") from e
+            raise TableNotFoundError(f"no table is at {place}, or it is deregistered") from e
         # A hidden folder that stays is in nobody's way: the next declaration of the name removes it.
         with suppress(OSError):
             if os.path.islink(path) or not marks.is_only_declared(path):
@@ -218,7 +262,9 @@ class Dropping:
 
         def begin(entries: Entries) -> Change:
             entry = entries.get(object_id) or Entry(object_id, "table", place)
-            if entry.kind != "table" or DROPPING in entry.metadata:
+            if entry.kind != "table":
+                raise TableNotFoundError("the name is that of a namespace by now")
+            if DROPPING in entry.metadata:
                 raise TableNotFoundError("somebody else has dropped it")
             return Change(put=[replace(entry, metadata={**entry.metadata, _HIDING: str(_now())})])
 
@@ -241,11 +287,45 @@ class Dropping:
 
     def _collect_objects(self, object_id: str) -> None:
         for entry in self._directory.entries().with_metadata(DROPPING):
-            if entry.object_id == object_id or not _is_fresh(entry.metadata[DROPPING]):
-                place = self._places.checked(entry.location or "")
+            if entry.object_id != object_id and _is_fresh(entry.metadata[DROPPING]):
+                continue
+            if (place := self._taken_over(entry)) is None:
+                continue
+            try:
                 if not self._is_hidden(entry.object_id, place):
                     self._delete_objects(place)
-                self._remove(entry.object_id, place, _is_marked)
+            except (OSError, ValueError, RuntimeError) as e:
+                if entry.object_id == object_id:
+                    raise
+                self._warn(self._places.uri(place), e)
+                continue
+            self._remove(entry.object_id, place, _is_marked)
+
+    def _taken_over(self, entry: Entry) -> str | None:
+        """Marks a marked table in an object store anew, so that nobody else goes on with its drop.
+
+        Returns where its files are to be deleted; None where somebody else was first, or they are another table's.
+        """
+        place: str | None = None
+
+        def edit(entries: Entries) -> Change:
+            nonlocal place
+            place = None
+            if entries.get(entry.object_id) != entry:
+                return Change()
+            try:
+                there = self._places.checked(entry.location or "")
+                self.check_alone(entries, entry.object_id, there)
+            except (OutsideError, InvalidTableStateError):
+                return Change(remove=[entry.object_id])
+            place = there
+            begun = entry.metadata[DROPPING]
+            # Never the same again, within one second either.
+            now = max(_now(), int(begun) + 1) if begun.isdigit() else _now()
+            return Change(put=[replace(entry, metadata={**entry.metadata, DROPPING: str(now)})])
+
+        self._directory.change(edit)
+        return place
 
     def _mark_and_rename(self, object_id: str, place: str) -> None:
         try:
@@ -341,7 +421,7 @@ class Dropping:
 
     def _empty(self, name: str) -> None:
         top = self._places.path(name)
-        for folder, folders, files in os.walk(top, topdown=False):
+        for folder, folders, files in os.walk(top, topdown=False, onerror=_raise_unless_gone):
             # Others may be about to delete the same.
             for file in files:
                 if folder != top or file != marks.HIDDEN:
@@ -363,7 +443,7 @@ class Dropping:
                     raise ConcurrentModificationError("somebody else is deregistering it")
             # Where a process could not mark it for lack of space, there is a tombstone.
             if entry is None or self.is_dropped(entry, place) or not self._is_at(entry, place):
-                raise TableNotFoundError("somebody else has dropped it")
+                raise TableNotFoundError(_GONE)
             self.check_alone(entries, object_id, place)
             return Change(put=[replace(entry, metadata={**entry.metadata, DROPPING: str(_now())})])
 
@@ -389,7 +469,7 @@ class Dropping:
             if entry is not None and self._is_at(entry, place) and (when is None or when(entry)):
                 return Change(remove=[object_id])
             if must:
-                raise TableNotFoundError("somebody else has dropped it")
+                raise TableNotFoundError(_GONE)
             return Change()
 
         self._directory.change(edit)
@@ -415,23 +495,40 @@ class Dropping:
             return os.path.isdir(os.path.join(self._places.path(place), "_versions"))
         return any(path.startswith("_versions/") for path in self._directory.files(self._places.uri(place)).list())
 
-    def _delete_objects(self, place: str) -> None:
+    def _delete_objects(self, place: str) -> bool:
+        """Deletes what is at a place; returns False, and deletes nothing, where Lance did not write all of it."""
         files = self._directory.files(self._places.uri(place))
         if not _are_ours(found := files.list()):
-            return
+            return False
         for path in sorted(found, key=_order):
             files.delete_file(path)
+        return True
 
 
 @contextmanager
 def _dropped(left: str) -> Iterator[None]:
-    """Says in what goes wrong that the table is dropped all the same, and where its files are left."""
+    """Says in what goes wrong that the table is dropped all the same, and where its files may be left."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as e:
-        why = shortened(" ".join(without_user(without_source(str(e))).split()), _LONGEST)
-        told = f"{why}; it is dropped, and the next drop or declaration deletes what is left at {left}"
-        raise Failure(code_of(e), message=told, delivered=True) from e
+    except BaseException as e:  # a panic of Lance is no Exception, and of no class to import; all else is raised on
+        if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+            raise
+        message = f"{_reason(e)}; it is dropped, and later drops and declarations delete what may be left at {left}"
+        raise Failure(code_of(e), message=message, delivered=True) from e
+
+
+def _reason(e: BaseException) -> str:
+    return shortened(" ".join(without_user(without_source(str(e))).split()), _LONGEST)
+
+
+def _raise_unless_gone(e: OSError) -> None:
+    # Others may be about to delete the same.
+    if not isinstance(e, FileNotFoundError):
+        raise e
+
+
+def _not_ours(place: str) -> str:
+    return f"there are files at {place} that Lance did not write; deregister it"
 
 
 def _is_marked(entry: Entry) -> bool:

@@ -36,6 +36,7 @@ from lance_ns_async.errors import PHRASES, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.paging import walk
 from lance_ns_async.policy import Caller
+from lance_ns_async.settings import LocationSettings
 from lance_ns_async.transports.aws import AwsTransport, open_aws
 from lance_ns_async.transports.aws_failures import AWS_ERRORS
 from lance_ns_async.transports.aws_settings import AwsSettings
@@ -57,7 +58,7 @@ GLUE_ERRORS: ErrorTable = {
 }
 
 
-class GlueSettings(AwsSettings):
+class GlueSettings(LocationSettings, AwsSettings):
     """Properties of an AWS Glue Data Catalog; bare numbers of all times are seconds."""
 
     backend = "glue"
@@ -100,6 +101,7 @@ class GlueBackend(Backend):
         self._aws = aws
         self._place = settings.root
         self._options = settings.storage_options()
+        self.unique_locations = settings.unique_locations
         self.configured_options = self._options
         self._catalogs = Catalogs(aws, settings.catalog_id, served=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)
@@ -150,7 +152,7 @@ class GlueBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         self.check_declaration(id, location, properties)
-        body = wire.table_input(id, location or await self._default_location(id), properties)
+        body = wire.table_input(id, location or await self._new_location(id), properties)
         wanted = wire.table(id, self._options, {"Table": body})
         arguments = {**await self._within(id.parent), "TableInput": body}
 
@@ -192,9 +194,6 @@ class GlueBackend(Backend):
             return found if wire.is_made_of(found, wanted) else None
 
         return await settled(old.id, update, find, ConcurrentModificationError)
-
-    async def default_location(self, id: TableId) -> str | None:
-        return await self._default_location(id)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_name(id)
@@ -253,7 +252,7 @@ class GlueBackend(Backend):
             "get_database", named, subject=id, operation="describe_table", decode=partial(wire.location_uri, id)
         )
 
-    async def _default_location(self, id: TableId) -> str:
+    async def layout_location(self, id: TableId) -> str:
         folded = TableId(name.lower() for name in id)
         if uri := await self._location_uri(id.parent):
             return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(folded.name)}.lance")

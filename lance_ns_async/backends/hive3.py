@@ -102,6 +102,7 @@ class HiveBackend(Backend):
         self._hive = hive
         self._root = settings.root
         self._storage_options = settings.storage_options()
+        self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
         self._at_once = settings.client_pool_size
         self._filters = True
@@ -195,7 +196,7 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
-        place = self._default_location(id) if location is None else location
+        place = await self._new_location(id) if location is None else location
         self.check_declaration(id, place, properties)
         place = sent(place)
         kept = {**properties, "table_type": "lance", "managed_by": "storage"}
@@ -233,8 +234,10 @@ class HiveBackend(Backend):
 
         return await settled(old.id, alter, find, ConcurrentModificationError)
 
-    async def default_location(self, id: TableId) -> str | None:
-        return sent(self._default_location(id))
+    async def layout_location(self, id: TableId) -> str:
+        catalog, database, name = (level.lower() for level in id)
+        below = (f"{database}.db", name)
+        return sent(default_location(self._root, TableId(below if catalog == "hive" else (catalog, *below))))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         check_declaration(id, location, properties)
@@ -294,8 +297,3 @@ class HiveBackend(Backend):
         slices = (names[i : i + _SIFTED_AT_ONCE] for i in range(0, len(names), _SIFTED_AT_ONCE))
         await each(sift, slices, max_in_flight=self._at_once)
         return found
-
-    def _default_location(self, id: TableId) -> str:
-        catalog, database, name = (level.lower() for level in id)
-        below = (f"{database}.db", name)
-        return default_location(self._root, TableId(below if catalog == "hive" else (catalog, *below)))

@@ -20,6 +20,7 @@ from lance_ns_async.backends.hive3_calls import Metastore
 from lance_ns_async.backends.hive3_wire import Catalog, Database
 from lance_ns_async.backends.settling import removed
 from lance_ns_async.concurrency import each
+from lance_ns_async.errors import masked
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.policy import rollback
 
@@ -96,7 +97,8 @@ async def _put_back(
     except NamespaceNotFoundError:
         return before is not None
     except LanceNamespaceError as e:
-        error.add_note(f"and the catalog could not be made what it was ({e}): {before}, its database default {default}")
+        shown = default and replace(default, parameters=masked(default.parameters))
+        error.add_note(f"and the catalog could not be made what it was ({e}): {before}, its database default {shown}")
     return False
 
 

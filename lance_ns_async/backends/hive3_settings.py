@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from lance_ns_async.backends.locations import Root
 from lance_ns_async.policy import Policy
-from lance_ns_async.settings import Seconds, Settings
+from lance_ns_async.settings import LocationSettings, Seconds
 from lance_ns_async.transports.connection import Address, Route
 from lance_ns_async.transports.sasl import Kerberos, Mechanism, Plain
 from lance_ns_async.transports.tls import tls_context
@@ -45,7 +45,7 @@ def _ugi(told: str) -> str:
     return told
 
 
-class HiveSettings(Settings):
+class HiveSettings(LocationSettings):
     """Properties of a Hive Metastore."""
 
     backend = "hive3"

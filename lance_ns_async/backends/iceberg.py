@@ -106,6 +106,7 @@ class IcebergBackend(Backend):
         self._policy = policy
         self._storage_options = settings.storage_options()
         self._protection = {} if settings.gc_enabled else PROTECTION
+        self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
         self._routes: Routes | None = None
         self._configuration = SingleFlight(self._configure)
@@ -186,7 +187,7 @@ class IcebergBackend(Backend):
     ) -> Table:
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
-        wanted = (default_location(self._settings.root, id) if location is None else location).rstrip("/")
+        wanted = (await self._new_location(id) if location is None else location).rstrip("/")
         uuid = str(uuid4())
         body = declaration(id, uuid, wanted, self._declared_properties(id, properties))
         declared = await settled(
@@ -285,7 +286,7 @@ class IcebergBackend(Backend):
         await self.replace_table(table, table.location, {**kept, **PROTECTION})
         return True
 
-    async def default_location(self, id: TableId) -> str | None:
+    async def layout_location(self, id: TableId) -> str:
         return default_location(self._settings.root, id)
 
     async def table_versions(self, id: TableId, *, all: bool) -> Versions:

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from lance_ns_async.backends.locations import Root
-from lance_ns_async.settings import Url
+from lance_ns_async.settings import LocationSettings, Url
 from lance_ns_async.transports.oauth2 import OAuth2Settings
 
 
-class IcebergSettings(OAuth2Settings):
+class IcebergSettings(LocationSettings, OAuth2Settings):
     """Properties of an Iceberg REST catalog; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
 
     backend = "iceberg"

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -34,6 +35,9 @@ _RELATIVE = "is relative, so that it is another place from each working director
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 """A scheme has two letters or more: one is a drive."""
+
+
+_DRIVE = re.compile("[A-Za-z]:")
 
 
 def checked_root(value: str, *, also: Collection[str] = ()) -> str:
@@ -140,6 +144,10 @@ def _problem(location: str, *, relative: bool = False, folder: bool = False) -> 
     if is_relative(location):
         if not relative:
             return f"{_RELATIVE}; give a whole URI or path, such as s3://bucket/tables/t.lance"
+        if location.startswith("~"):
+            return "begins with '~', which some readers take for a home directory; write that out, or take another name"
+        if _DRIVE.match(location):
+            return "begins with a drive of Windows, which others take for the name of a folder; take another name"
         return _problem_of_names(location, folder)
     return _problem_of_names(os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/"), folder)
 
@@ -212,6 +220,12 @@ def default_location(root: str | None, id: TableId) -> str:
     else:
         base = Path(root or ".").expanduser().resolve().as_uri()
     return "/".join((base, *(segment(name) for name in id)))
+
+
+def unique_location(location: str) -> str:
+    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{8 hexadecimal digits}`."""
+    stem = location.removesuffix(".lance")
+    return f"{stem}-{token_hex(4)}{location[len(stem) :]}"
 
 
 def segment(name: str) -> str:

@@ -99,6 +99,7 @@ class PolarisBackend(Journalled):
         self._http = http
         self._settings = settings
         self._options = settings.storage_options() or {}
+        self.unique_locations = settings.unique_locations
         self.configured_options = self._options
         if settings.vend_credentials:
             self.capabilities = replace(self.capabilities, vends_unasked=True)
@@ -183,7 +184,7 @@ class PolarisBackend(Journalled):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
         if (wanted := location) is None:
-            wanted = await self._default_location(id)
+            wanted = await self._new_location(id)
             wire.check_location(id, wanted)
         body = wire.declaration(id.name, wanted, properties)
         request = partial(self._http.request, subject=id, operation="declare_table")
@@ -206,9 +207,6 @@ class PolarisBackend(Journalled):
             await self._undo(id, error)
             raise error
         return declared
-
-    async def default_location(self, id: TableId) -> str | None:
-        return await self._default_location(id)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         # What could not be asked for afterwards is not made.
@@ -289,7 +287,7 @@ class PolarisBackend(Journalled):
         except LanceNamespaceError as e:
             error.add_note(f"and it is still registered there, for that could not be undone ({e})")
 
-    async def _default_location(self, id: TableId) -> str:
+    async def layout_location(self, id: TableId) -> str:
         if self._settings.root is not None:
             return default_location(self._settings.root, id)
         return wire.location_inside(id, await self._properties(id.parent, "declare_table"))

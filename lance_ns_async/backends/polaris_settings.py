@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from lance_ns_async.backends.locations import Root
+from lance_ns_async.settings import LocationSettings
 from lance_ns_async.transports.oauth2 import OAuth2Settings
 
 EVERY = ("*",)
@@ -22,7 +23,7 @@ def _listed(value: object) -> tuple[str, ...]:
     return names
 
 
-class PolarisSettings(OAuth2Settings):
+class PolarisSettings(LocationSettings, OAuth2Settings):
     """Properties of Apache Polaris; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
 
     backend = "polaris"

@@ -101,6 +101,7 @@ class UnityBackend(Journalled):
         self._root = settings.root
         self._catalog = NamespaceId([settings.catalog])
         self._storage_options = settings.storage_options()
+        self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
         self._at_once = settings.max_in_flight
         self._creates = Creates(settings.endpoint, settings.api_path)
@@ -199,7 +200,7 @@ class UnityBackend(Journalled):
         kept = [] if schema is None else columns(id, schema)
         declared = await self._create(
             id,
-            wire.table_body(id, self._location(id, location), properties, kept),
+            wire.table_body(id, await self._location(id, location), properties, kept),
             "/tables",
             wire.table_path(id),
             operation="declare_table",
@@ -208,8 +209,8 @@ class UnityBackend(Journalled):
         )
         return declared.table
 
-    async def default_location(self, id: TableId) -> str | None:
-        return self._location(id, None)
+    async def layout_location(self, id: TableId) -> str:
+        return checked_location(id, default_location(self._root, id))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         self._check(id.parent, "declare_table", "SCHEMA_NOT_FOUND")
@@ -219,7 +220,7 @@ class UnityBackend(Journalled):
             raise InvalidInputError(
                 f"table {id}: property table_type={kind!r}: it is what marks Lance tables; leave it out"
             )
-        self._location(id, location)
+        checked_location(id, default_location(self._root, id) if location is None else location)
 
     async def _deregistered(self, id: TableId) -> None:
         self._check(id, "deregister_table", "TABLE_NOT_FOUND")
@@ -331,8 +332,8 @@ class UnityBackend(Journalled):
             raise
         return gone
 
-    def _location(self, id: TableId, given: str | None) -> str:
-        return checked_location(id, default_location(self._root, id) if given is None else given)
+    async def _location(self, id: TableId, location: str | None) -> str:
+        return await self._new_location(id) if location is None else checked_location(id, location)
 
     def _check(self, id: NamespaceId | TableId, operation: str, missing: str) -> None:
         """Raises what the server would answer about an id that it cannot have; costs no call."""

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from lance_ns_async.backends.locations import checked_root
 from lance_ns_async.backends.unity_credentials import Operation
 from lance_ns_async.backends.unity_wire import possible
-from lance_ns_async.settings import HttpSettings, Seconds
+from lance_ns_async.settings import HttpSettings, LocationSettings, Seconds
 
 
 def _no_millis(value: object) -> object:
@@ -42,7 +42,7 @@ PlainSeconds = Annotated[Seconds, BeforeValidator(_no_millis)]
 """Seconds, refusing bare numbers that were surely meant as milliseconds, which other Lance clients take."""
 
 
-class UnitySettings(HttpSettings):
+class UnitySettings(LocationSettings, HttpSettings):
     """Properties of one catalog of Unity Catalog; bare numbers of the time-outs are seconds."""
 
     backend = "unity"

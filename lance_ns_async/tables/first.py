@@ -13,7 +13,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import storage
+from lance_ns_async import files, storage
 from lance_ns_async.ending import GivenUp
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
@@ -126,9 +126,7 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
     Returns:
         Whether its rows are at the place now. Unknown is that of rows whose version is gone, and not all others.
     """
-    from lance.file import LanceFileSession
-
-    session = LanceFileSession(table.location, storage_options=storage.options(table))
+    session = files.open_session(table.location, table.storage_options)
     before, used = _manifests(session.list())
     if not before:
         return "gone"
@@ -144,30 +142,24 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
         return "gone"
     if used or len(before) > 1 or not delete:
         return "there"
-    try:
-        session.delete_file(before[0])
-    except (OSError, ValueError):
-        if before[0] in session.list():
-            raise
+    files.delete(session, before[0])
     after, used = _manifests(session.list())
     # Where there is a first version again, it is that of another table.
     return "there" if used or (after and before[0] not in after) else "gone"
 
 
-def _manifests(files: Sequence[str]) -> tuple[Sequence[str], bool]:
+def _manifests(paths: Sequence[str]) -> tuple[Sequence[str], bool]:
     """The manifests of the main branch, and whether other branches or tags may refer to one of them."""
-    manifests = [path for path in files if path.startswith("_versions/") and path.endswith(".manifest")]
-    return manifests, any(path.startswith(("tree/", "_refs/")) for path in files)
+    manifests = [path for path in paths if path.startswith("_versions/") and path.endswith(".manifest")]
+    return manifests, any(path.startswith(("tree/", "_refs/")) for path in paths)
 
 
 def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> None:
     """Deletes the files of rows that are in no version; the error tells of those that are left."""
-    from lance.file import LanceFileSession
-
     paths = [f"data/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
     try:
-        session = LanceFileSession(table.location, storage_options=storage.options(table))
+        session = files.open_session(table.location, table.storage_options)
         for path in paths:
-            session.delete_file(path)
+            files.delete(session, path)
     except (OSError, ValueError) as e:
         error.add_note(f"and files that are of no use could not be deleted from {table.location} ({e})")

@@ -21,7 +21,7 @@ from lance_ns_async.model import Table
 
 @asynccontextmanager
 async def explained(backend: Backend, table: Table, *, makes: bool = False) -> AsyncIterator[None]:
-    """Tells a table whose files somebody has deleted from one whose files are damaged.
+    """Tells a table that somebody has removed from one whose files are damaged.
 
     Where the block, which works on the table's files, fails because a version or a file is missing, or for a reason
     that nobody knows, the catalog is asked whether it still has that table.
@@ -31,8 +31,8 @@ async def explained(backend: Backend, table: Table, *, makes: bool = False) -> A
         makes: Whether what failed would make the table where there is none.
 
     Raises:
-        TableNotFoundError: The table was dropped or deregistered meanwhile.
-        ConcurrentModificationError: The same, where that `makes` the table; or another one is registered by that name.
+        TableNotFoundError: The table was dropped, renamed or deregistered meanwhile.
+        ConcurrentModificationError: The same, where that `makes` the table; or its registration changed meanwhile.
 
     Cost: a describe, if the block fails so.
     """
@@ -50,11 +50,11 @@ async def _told(backend: Backend, table: Table, makes: bool) -> LanceNamespaceEr
     try:
         if replacing.is_same(table, await backend.describe_table(table.id)):
             return None
-        what = "dropped or deregistered meanwhile, and registered again; try again"
+        what = "its registration changed meanwhile; try again"
     except TableNotFoundError:
         kind = ConcurrentModificationError if makes else TableNotFoundError
-        what = "dropped or deregistered meanwhile" + ("; try again" if makes else "")
+        what = "it was dropped, renamed or deregistered meanwhile" + ("; try again" if makes else "")
     except LanceNamespaceError:
         # What is known is the error itself.
         return None
-    return kind(f"{PHRASES[kind]}: {table.id} (its files at {table.location} are gone: it was {what})")
+    return kind(f"{PHRASES[kind]}: {table.id} (work on its files at {table.location} failed, and {what})")

@@ -22,6 +22,7 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidTableStateError,
     NamespaceNotFoundError,
+    ServiceUnavailableError,
     UnsupportedOperationError,
 )
 
@@ -193,6 +194,7 @@ class Directory:
 
         Raises:
             ConcurrentModificationError: Others committed first, each time it was tried.
+            ServiceUnavailableError: Whether the change was committed cannot be read.
         """
         for _ in range(_COMMITS):
             dataset = self._manifest()
@@ -234,22 +236,28 @@ class Directory:
             # Without retries, Lance takes an overwrite only for the very version it was made from.
             committed = lance.LanceDataset.commit(dataset, transaction, max_retries=0)
         except OSError as e:
-            if self._landed(dataset, transaction):
+            landed = self._landed(dataset, transaction)
+            if landed:
                 # Only the answer was lost.
                 return True
             if not _CONFLICT.search(str(e)):
                 raise
+            if landed is None:
+                # A sending whose answer was lost conflicts with itself, and then its files are those of the manifest.
+                raise ServiceUnavailableError(
+                    f"version {dataset.version + 1} of the manifest was committed, and cannot be read to see by whom"
+                ) from e
             self._discard(transaction)
             return False
         self._known = _state(committed), Entries(rows)
         return True
 
-    def _landed(self, dataset: LanceDataset, transaction: Any) -> bool:
+    def _landed(self, dataset: LanceDataset, transaction: Any) -> bool | None:
+        """Returns whether the version after that of `dataset` is the transaction's; None where it cannot be read."""
         try:
             made = dataset.read_transaction(dataset.version + 1)
         except (OSError, ValueError):
-            # There is no such version, or nobody can tell.
-            return False
+            return None
         return made is not None and made.uuid == transaction.uuid
 
     def _discard(self, transaction: Any) -> None:

@@ -143,7 +143,10 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
         left += [(_DECLARE, leave)] if it.kind in CREATES | OVERWRITES else []
         return left + (_refused(it, answer.error or "") if answer.is_unknown else [])
     if answer.error is not None:
-        return _refused(it, answer.error)
+        refused = _refused(it, answer.error)
+        # What it had declared somebody may have removed, and then it begins again.
+        once_more = again and it.kind in OVERWRITES
+        return refused + [(_DECLARE, _IS_FREE, *program) for program in refused] * once_more
     rows = frozenset(it.rows)
     also: list[Program] = [] if rules.once else [(_IS_REGISTERED, _IS_FREE)]
     match it.kind:
@@ -164,7 +167,9 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
             return [(_add(rows),)]
         case "drop":
             late = [] if rules.journals else [(_EMPTY, _TAKE_BACK)]
-            return [(_UNREGISTER, _DELETE), *late, *also]
+            # Without a place of its own, a name has no data once its registration is gone.
+            removed = (_UNREGISTER, _DELETE) if rules.homes else (_DROP,)
+            return [removed, *late, *also]
         case "deregister":
             return [(_UNREGISTER if rules.homes else _DROP,), *also]
         case "register":
@@ -180,8 +185,9 @@ def _refused(it: Operation, error: str) -> list[Program]:
         # What it had declared somebody else may have dropped; and as with declare, data may be there by then.
         return [(_IS_FREE,), (_LOOKED, _REGISTER, _IS_FREE)] if creates else [(_IS_FREE,)]
     if error in EXISTS:
-        # It may have declared the table whose first version somebody else wrote.
-        return [(_IS_TAKEN,), (_LOOKED, _REGISTER, _HAS_ROWS)] if creates else [(_IS_TAKEN,)]
+        # It may have declared the table whose first version somebody else wrote, or which others removed and declared.
+        mine = (_LOOKED, _REGISTER)
+        return [(_IS_TAKEN,), (*mine, _HAS_ROWS), (*mine, _IS_FREE, _IS_TAKEN)] if creates else [(_IS_TAKEN,)]
     rows = frozenset(it.rows)
     if it.kind in APPENDS:
         return [(), (_add(rows), _withdraw(rows)), (_leave_first(rows), _withdraw(rows))]
@@ -271,7 +277,8 @@ def stray(events: Sequence[Event], rules: Rules) -> list[str]:
         it, answer = event.operation, event.answer
         if not answer.ok and not _is_explained(event, events, rules):
             wrong.append(f"unexpected: {event}")
-        if answer.location is not None and not re.search(rf"[/$]{it.name[-1]}(\.lance)?$", answer.location):
+        own = rf"[/$]{it.name[-1]}(-[0-9a-f]{{8}})?(\.lance)?$"
+        if answer.location is not None and not re.search(own, answer.location):
             wrong.append(f"the place of another name: {event}")
     return wrong
 

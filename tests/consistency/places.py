@@ -55,16 +55,21 @@ CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": hive_that_does_not_wait}
 """The catalogs, by name."""
 
 
-def track(site: Site) -> Track:
-    """A namespace for races."""
-    namespace = (*site.above, "races")
+def track(site: Site, *, unique: bool = False) -> Track:
+    """A namespace for races.
+
+    Args:
+        unique: Whether each declaration has a location of its own, as nested tables of a directory always have.
+    """
+    properties = {**site.properties, "unique_locations": "true"} if unique else site.properties
+    namespace = (*site.above, "races_unique" if unique else "races")
     with Namespace.connect(site.impl, site.properties) as ns:
         ns.create_namespace({"id": list(namespace)})
     rules = Rules(
-        homes=site.impl != "dir",
+        homes=site.impl != "dir" and not unique,
         adopts=not site.can.renames,
         journals=site.impl not in ("polaris", "unity"),
         once=site.impl != "hive3",
         excuses="MetaException" if site.impl == "hive3" else "",
     )
-    return Track(site.impl, site.properties, namespace, rules, site.can.replaces)
+    return Track(site.impl, properties, namespace, rules, site.can.replaces)

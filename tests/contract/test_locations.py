@@ -26,7 +26,7 @@ from tests.contract.site import Site
 
 DATA = pa.table({"id": [1, 2, 3]})
 
-RELATIVE = ["data/t", "t", "~/t"]
+RELATIVE = ["data/t", "t"]
 """Relative to whoever reads them; a directory catalog has them relative to itself."""
 
 NOWHERE = [
@@ -46,6 +46,7 @@ NOWHERE = [
     *("file:///data/..\\t", "s3://bucket/a\\b", "file:///data/t?x=1", "s3://bucket/t#f"),
     *("/", "file:///", "file:", "s3://", "s3://bucket", "s3://bucket/", "s3:///t", "gs://bucket/"),
     *("abfss://container@account.dfs.core.windows.net/", "file://host/..", "file://host/data/t", "file://localhost/t"),
+    *("~", "~/t", "~ada/t", "C:\\data\\t", "C:/data/t", "c:t"),
     *("file:t", "s3:/bucket/t", "S3://bucket/t", "FILE:///data/t", "flie:///data/t", "s3//bucket:t"),
 ]
 """What careless or hostile users give, and what no catalog is told."""

@@ -41,6 +41,8 @@ class Meddled(SharedCredentials):
     """What they do before a table is described."""
     after: Meddle | None = None
     """What they do after a table is described."""
+    removed: Meddle | None = None
+    """What they do after a table is deregistered."""
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -50,6 +52,12 @@ class Meddled(SharedCredentials):
         if meddle is not None:
             await meddle(id)
         return made
+
+    async def deregister_table(self, id: TableId) -> None:
+        await super().deregister_table(id)
+        meddle, self.removed = self.removed, None
+        if meddle is not None:
+            await meddle(id)
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         before, self.before = self.before, None
@@ -199,6 +207,59 @@ async def test_others_who_make_a_table_at_the_same_place_meanwhile_keep_it(two: 
     assert await two.rows() == [7, 8, 9]
 
 
+async def cut_off(two: Two) -> str:
+    """Drops a table so that its data is left, with a mark that says that the registration is gone; gives its place."""
+    if two.backend.capabilities.drops:
+        pytest.skip("its drops leave no marks")
+    await two.theirs.write(two.id, OURS)
+    place = str((await two.theirs.describe_table({"id": two.id})).location)
+    broken = anyio.Path(place.removeprefix("file://"), "_versions", f"{2**64 - 1 - 2:020}.manifest")
+
+    async def meddle(id: TableId) -> None:
+        await broken.write_bytes(b"no manifest")
+
+    two.backend.removed = meddle
+    with pytest.raises(LanceNamespaceError, match="no longer registered; what is left of its data is at"):
+        await two.ours.drop_table({"id": two.id})
+    await broken.unlink()
+    return place
+
+
+async def test_a_drop_that_was_cut_off_is_finished_by_who_wants_the_name(two: Two) -> None:
+    await cut_off(two)
+    await two.ours.write(two.id, THEIRS)
+    assert await two.rows() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("then", ["create", "drop"])
+@pytest.mark.parametrize("how", ["register", "overwrite", "declare", "other client"])
+@pytest.mark.parametrize("where", ["beside", "elsewhere"])
+async def test_data_registered_after_a_drop_was_cut_off_stays(
+    two: Two, site: Site, home: Home, how: str, where: str, then: str
+) -> None:
+    place = await cut_off(two)
+    other = home.table("u")
+    if where == "elsewhere":
+        if how == "other client":
+            pytest.skip("tables of other namespaces are not looked at")
+        namespace = [*site.above, f"{home.id.name}_{how}_{then}"]
+        await two.theirs.create_namespace({"id": namespace})
+        other = [*namespace, "u"]
+    if how == "other client":
+        await two.backend.declare_table(TableId(other), place, {})
+    elif how == "declare":
+        await two.theirs.declare_table({"id": other, "location": place})
+    else:
+        await two.theirs.register_table({"id": other, "location": place, "mode": how.replace("register", "create")})
+    if then == "create":
+        with pytest.raises(TableAlreadyExistsError, match="there is data"):
+            await two.ours.write(two.id, THEIRS)
+    else:
+        with pytest.raises(TableNotFoundError):
+            await two.ours.drop_table({"id": two.id})
+    assert (await two.theirs.open(other)).to_table() == OURS
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["dropped", "made-again"])
 async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: bool) -> None:
     await two.theirs.write(two.id, OURS)
@@ -217,6 +278,20 @@ async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: 
         same = replacing.is_same(old, await two.backend.describe_table(TableId(two.id)))
         expected = TableVersionNotFoundError if same else ConcurrentModificationError
     assert type(caught.value) is expected, caught.value
+
+
+async def test_files_that_are_still_there_are_not_said_to_be_gone(two: Two) -> None:
+    await two.theirs.write(two.id, OURS)
+    place = (await two.theirs.describe_table({"id": two.id})).location
+
+    async def meddle(id: TableId) -> None:
+        await two.theirs.deregister_table({"id": list(id)})
+
+    two.backend.after = meddle
+    with pytest.raises(TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
+        await two.ours.open(two.id, version=2)
+    if not two.backend.capabilities.drops:
+        assert lance.dataset(place).to_table() == OURS
 
 
 async def test_data_at_the_default_place_is_not_registered_by_a_create(two: Two) -> None:

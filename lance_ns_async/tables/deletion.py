@@ -1,0 +1,192 @@
+"""Deleting the data of a table whose registration is gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from lance_namespace.errors import TableNotFoundError
+
+from lance_ns_async import storage
+from lance_ns_async.backends import locations
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import UnreadableRegistrationError
+from lance_ns_async.files import delete
+from lance_ns_async.marks import local_path
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import Snapshot
+from lance_ns_async.tables.drop_marks import (
+    CATALOGS,
+    MANIFEST,
+    Files,
+    Mark,
+    at_work,
+    session_of,
+    version_of,
+    write_mark,
+)
+from lance_ns_async.threads import in_thread
+
+DELETES_AT_ONCE = 16
+"""How many files are deleted, or read, at once."""
+
+_LATE_TIMES = 3
+"""How often versions are looked for that others committed while the data was deleted."""
+
+_NEVER_TWICE = ("data/", "_transactions/", "_deletions/", "_indices/", ".lance-reserved", ".lance-deregistered")
+"""Files whose names are made up for each write, and those by which directory catalogs hide a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Deletes the data of a table whose registration is gone."""
+
+    table: Table
+    before: Files
+    """What was there before the registration was removed; of files whose names say nothing, only these are meant."""
+    mark: Mark | None
+    until: float
+    """When to give up, in seconds since the epoch."""
+
+    async def run(self, backend: Backend) -> bool:
+        """Returns whether no version is left.
+
+        Versions that others committed meanwhile go, too, with the files that they name, as long as nobody has
+        registered the name again or left the data to somebody.
+
+        Cost: a listing before and one after; a describe more where others have committed meanwhile.
+        """
+        marks, late = await in_thread(self.table, self._delete_listed, changes=True)
+        for _ in range(_LATE_TIMES):
+            if not late:
+                break
+            # Whoever registers the name from now on finds these versions, and whoever did before is found here.
+            if not await _is_free(backend, self.table.id):
+                break
+            late = await in_thread(self.table, partial(self._delete_late, late), changes=True)
+        if marks:
+            await in_thread(self.table, partial(self._end, marks), changes=True)
+        return not late
+
+    def _delete_listed(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Deletes what was there before, and versions that were committed since.
+
+        Returns:
+            Marks to remove at the end, and versions that need another look. Blocks.
+        """
+        # Given up, it goes on in its thread.
+        with self._at_work():
+            session = session_of(self.table)
+            files = Files(session.list())
+            late: Sequence[str] = files.manifests
+            if self.mark is not None and late:
+                if self.mark.path not in files.paths:
+                    # Somebody has left the data to another name.
+                    return (), late
+                # On a full disk the data goes all the same.
+                with suppress(OSError):
+                    write_mark(session, replace(self.mark, deregistered=True))
+            if self.before.manifests and late:
+                known = {*self.before.paths, *self._named(session, files.manifests)}
+                some = (CATALOGS, *_NEVER_TWICE)
+                paths = [path for path in files.paths if path in known or not path.startswith(some)]
+                late = self._clear(session, [path for path in paths if path not in files.marks], late[-1])
+            if not late:
+                self._end(files.marks)
+                return (), ()
+            return files.marks, late
+
+    def _delete_late(self, manifests: Sequence[str]) -> Sequence[str]:
+        """Deletes versions that others have committed; gives those that came since. Blocks."""
+        with self._at_work():
+            session = session_of(self.table)
+            if self.mark is not None and not session.contains(self.mark.path):
+                # Somebody has left the data to another name.
+                return manifests
+            hints = [path for path in session.list("_versions") if not path.endswith(MANIFEST)]
+            return self._clear(session, [*manifests, *hints, *self._named(session, manifests)], manifests[-1])
+
+    def _named(self, session: Any, manifests: Sequence[str]) -> set[str]:
+        """The files that these versions name, and that were not there before. Blocks."""
+        named: set[str] = set()
+        for path in manifests:
+            if path in self.before.paths:
+                continue
+            try:
+                dataset = storage.opened(self.table, Snapshot(version_of(path)))
+                committed = dataset.read_transaction(dataset.version)
+            except (OSError, ValueError):
+                if session.contains(path):
+                    raise
+                # Its writer has found the table gone.
+                continue
+            named |= {f"data/{it.path}" for one in dataset.get_fragments() for it in one.data_files()}
+            named |= {it for one in dataset.get_fragments() if (it := one.deletion_file()) is not None}
+            if committed is not None:
+                uuids = [committed.uuid, *(it.uuid for it in getattr(committed.operation, "new_indices", None) or ())]
+                listed = [*session.list("_transactions"), *session.list("_indices")]
+                named |= {it for it in listed if any(uuid in it for uuid in uuids)}
+        return named.difference(self.before.paths)
+
+    def _clear(self, session: Any, paths: Sequence[str], latest: str) -> Sequence[str]:
+        """Deletes the files; gives the versions that others have committed meanwhile. Blocks.
+
+        Names that a new table at the same place would use go while the latest manifest still keeps it from being
+        made, and none of them after the time is over.
+        """
+        locations.check_deletable(self.table)
+        unique = [path for path in paths if path.startswith(_NEVER_TWICE)]
+        shared = sorted({*paths} - {latest, *unique})
+        with ThreadPoolExecutor(DELETES_AT_ONCE) as pool:
+
+            def in_time(path: str) -> None:
+                _check_time(self.until)
+                delete(session, path)
+
+            for done in [pool.submit(in_time, path) for path in shared]:
+                done.result()
+            in_time(latest)
+            for done in [pool.submit(delete, session, path) for path in unique]:
+                done.result()
+        return Files(session.list("_versions")).manifests_after(latest)
+
+    def _end(self, marks: Sequence[str]) -> None:
+        """Removes marks, and folders with nothing in them. Blocks."""
+        session = session_of(self.table)
+        for path in marks:
+            delete(session, path)
+        if (place := local_path(self.table.location)) is not None:
+            _remove_empty(place)
+
+    def _at_work(self) -> AbstractContextManager[None]:
+        return at_work(self.mark.token if self.mark is not None else "")
+
+
+async def _is_free(backend: Backend, id: TableId) -> bool:
+    """Returns whether a name is certainly not registered."""
+    try:
+        await backend.describe_table(id)
+    except UnreadableRegistrationError:
+        return False
+    except TableNotFoundError:
+        return True
+    return False
+
+
+def _check_time(until: float) -> None:
+    if time.time() > until:
+        raise TimeoutError("operation timed out: the data was not deleted within the operation's time")
+
+
+def _remove_empty(folder: str) -> None:
+    """Removes a folder and those in it, as far as they are empty."""
+    for path, _, _ in os.walk(folder, topdown=False):
+        # Others may be about to write there.
+        with suppress(OSError):
+            os.rmdir(path)

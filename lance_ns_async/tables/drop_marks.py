@@ -1,0 +1,229 @@
+"""Marks of drops, which lie under a table's location, and the files that they mean. All but the values blocks."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import socket
+import tempfile
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+from lance_ns_async.files import download, open_session
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.policy import remaining
+from lance_ns_async.threads import PATIENCE
+
+PREFIX = ".lance-dropping-"
+"""How the names of marks begin; they lie directly under a table's location."""
+
+_GRACE_SECONDS = 30.0
+"""For clocks that differ, and for requests on their way, before a mark of another machine counts as left behind."""
+
+MANIFEST = ".manifest"
+
+CATALOGS = "metadata/"
+"""Where catalogs keep files of their own: for all that can be seen, a later one is the next table's."""
+
+_ZIPPED = b"\x1f\x8b"
+
+CATALOGS_MOST = 16
+"""How many of these a mark tells. Those beyond are left where another process finishes the drop."""
+
+_running: Counter[str] = Counter()
+"""Tokens of the drops of this process that are under way."""
+
+_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Says that a process drops a table."""
+
+    token: str
+    subject: str
+    """Digest of the table's id."""
+    content: str
+    """Digest of the names of the data files: whatever is written later, or by another table, changes it."""
+    host: str
+    process: int
+    started: str
+    """Tells processes apart that had the same number."""
+    until: float
+    """When the process gives up, in seconds since the epoch."""
+    deregistered: bool = False
+    catalogs: Sequence[str] = ()
+    """Digests of the names of the catalog's own files that were there before the registration was removed."""
+
+    @property
+    def path(self) -> str:
+        """Where the mark lies, relative to the table."""
+        return f"{PREFIX}{self.token}.json"
+
+    def is_at_work(self) -> bool:
+        """Returns whether its process may still delete what it has marked."""
+        if self.host != _host():
+            return time.time() < self.until + _GRACE_SECONDS
+        if self.process == os.getpid():
+            return self.started == _started(self.process) and _running[self.token] > 0
+        return _started(self.process) == self.started != ""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What lies under a table's location."""
+
+    paths: Sequence[str]
+
+    @property
+    def manifests(self) -> Sequence[str]:
+        """Those of the main branch, oldest first."""
+        found = [path for path in self.paths if path.startswith("_versions/") and path.endswith(MANIFEST)]
+        return sorted(found, key=version_of)
+
+    def manifests_after(self, latest: str) -> Sequence[str]:
+        """Those of versions after `latest`, where it and all before it are gone."""
+        found = self.manifests
+        return found if all(version_of(path) > version_of(latest) for path in found) else []
+
+    @property
+    def content(self) -> str:
+        """Digest of the names that are made up for each write."""
+        lines = sorted(path for path in self.paths if path.startswith(("data/", "_transactions/")))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
+    def catalogs(self) -> Sequence[str]:
+        """Digests of the names of the catalog's own files, the latest first."""
+        found = sorted((path for path in self.paths if path.startswith(CATALOGS)), reverse=True)
+        return [digest(path) for path in found]
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """The marks of drops."""
+        return [path for path in self.paths if path.startswith(PREFIX)]
+
+
+def new_mark(id: TableId) -> Mark:
+    process = os.getpid()
+    return Mark(
+        token=uuid4().hex,
+        subject=hashlib.sha256(str(id).lower().encode()).hexdigest(),
+        content="",
+        host=_host(),
+        process=process,
+        started=_started(process),
+        until=give_up_time(),
+    )
+
+
+def give_up_time() -> float:
+    left = remaining()
+    return time.time() + (PATIENCE if left is None else left)
+
+
+@contextmanager
+def at_work(token: str) -> Iterator[None]:
+    with _lock:
+        _running[token] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _running[token] -= 1
+            if not _running[token]:
+                del _running[token]
+
+
+def digest(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:8]
+
+
+def write_mark(session: Any, mark: Mark) -> None:
+    with tempfile.NamedTemporaryFile("w", prefix="lance-dropping-") as file:
+        json.dump(asdict(mark), file)
+        file.flush()
+        session.upload_file(file.name, mark.path)
+
+
+def read_marks(session: Any, files: Files) -> Sequence[Mark]:
+    return [mark for mark in (_read(session, path) for path in files.marks) if mark is not None]
+
+
+def _read(session: Any, path: str) -> Mark | None:
+    """The mark in a file; None where it is none, or is gone. OSError where it cannot be read."""
+    try:
+        return Mark(**json.loads(content_of(session, path)))
+    except (ValueError, TypeError):
+        return None
+
+
+def content_of(session: Any, path: str) -> bytes:
+    """What is in a file; nothing where it is gone."""
+    with tempfile.TemporaryDirectory(prefix="lance-dropping-") as folder:
+        local = os.path.join(folder, "file")
+        if not download(session, path, local):
+            return b""
+        with open(local, "rb") as file:
+            content = file.read()
+    if not content.startswith(_ZIPPED):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        # It is damaged, and so is of no registration.
+        return content
+
+
+def version_of(path: str) -> int:
+    name = path.rpartition("/")[2].removesuffix(MANIFEST)
+    if not name.isdecimal():
+        return -1
+    # Newer tables count down, so that the latest version is listed first.
+    return 2**64 - 1 - int(name) if len(name) == 20 else int(name)
+
+
+def session_of(table: Table) -> Any:
+    return open_session(table.location, table.storage_options)
+
+
+@cache
+def _host() -> str:
+    """The machine, and on it the numbering of processes."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            parts.append(file.read().strip())
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return "/".join(parts)
+
+
+def _started(process: int) -> str:
+    """When a process of this machine began; the empty string where there is none of that number."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+        return "" if state in "ZX" else fields[18]
+    except FileNotFoundError:
+        return "" if os.path.exists("/proc/self/stat") else _signalled(process)
+
+
+def _signalled(process: int) -> str:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "unknown"
