@@ -2,7 +2,7 @@
 
 CPython before 3.14 ends a thread that comes back from native code once the interpreter is finalized, by unwinding its
 stack. Rust and C++ abort the process for that (SIGABRT), or it hangs. So no such call begins once `atexit` runs, and
-those under way are waited for.
+those under way are waited for. Work that only reads ends between two of its calls.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 
 from lance_namespace.errors import InvalidInputError
@@ -31,34 +34,59 @@ _SHOWN = 5
 """How many calls a message names."""
 
 
+class GivenUp(Exception):
+    """Ends work that nobody waits for any more, and is seen by nobody."""
+
+
+class Stoppable:
+    """Work in a worker thread that asks, between its calls into native code, whether it is given up."""
+
+    def __init__(self) -> None:
+        self.given_up = threading.Event()
+
+    def check(self) -> None:
+        """Raises GivenUp where nobody waits for it any more."""
+        if self.given_up.is_set():
+            raise GivenUp
+
+
+class _Call:
+    """A call into native code, or several in a row."""
+
+    def __init__(self, subject: str, work: Stoppable | None) -> None:
+        self.subject = subject
+        self.work = work
+
+
 class _Calls:
     """Calls into native code that are under way."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
-        self._under_way: dict[object, str] = {}
+        self._under_way: set[_Call] = set()
         self._closed = False
 
-    def begin(self, subject: str) -> object:
+    def begin(self, call: _Call) -> None:
         """Registers a call; raises InvalidInputError where the process is ending."""
-        call = object()
         with self._changed:
             if self._closed:
-                raise InvalidInputError(f"{subject}: {REFUSAL}")
-            self._under_way[call] = subject
-        return call
+                raise InvalidInputError(f"{call.subject}: {REFUSAL}")
+            self._under_way.add(call)
 
-    def end(self, call: object) -> None:
+    def end(self, call: _Call) -> None:
         """Forgets a call that is over."""
         with self._changed:
-            del self._under_way[call]
+            self._under_way.remove(call)
             if self._closed and not self._under_way:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuses calls from now on."""
+        """Refuses calls from now on, and gives up the work that can be stopped."""
         with self._changed:
             self._closed = True
+            for call in self._under_way:
+                if call.work is not None:
+                    call.work.given_up.set()
 
     def wait(self, seconds: float) -> list[str]:
         """Waits until all are over, for so long at most; returns the subjects of those that are not."""
@@ -66,30 +94,42 @@ class _Calls:
         with self._changed:
             while self._under_way and (left := until - monotonic()) > 0:
                 self._changed.wait(left)
-            return list(self._under_way.values())
+            return [call.subject for call in self._under_way]
 
 
 _calls = _Calls()
 _to_stop: list[Callable[[], None]] = []
 
 
+_work: ContextVar[Stoppable | None] = ContextVar("lance_ns_async_stoppable", default=None)
+
+
 @contextmanager
-def native_call(subject: str) -> Iterator[None]:
+def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
     """Has the end of the process wait for the native code that runs in this context, in a worker thread.
 
     Args:
         subject: What it works on, for messages.
+        work: The work that `check_given_up` asks in this context; None if it must not stop half-way.
 
     Raises:
         InvalidInputError: The process is ending.
     """
     # The one it began with: a forked child has another.
     calls = _calls
-    call = calls.begin(subject)
+    calls.begin(call := _Call(subject, work))
+    token = _work.set(work)
     try:
         yield
     finally:
+        _work.reset(token)
         calls.end(call)
+
+
+def check_given_up() -> None:
+    """Raises GivenUp where this thread does work that may stop, and nobody waits for it any more."""
+    if (work := _work.get()) is not None:
+        work.check()
 
 
 @contextmanager
@@ -129,9 +169,29 @@ def _end() -> None:
     except KeyboardInterrupt:
         left = _calls.wait(0)
     if left:
-        # What hangs in native code mostly does so until the process is gone. To end without finalizing the interpreter
-        # would be safe, but would lose the exit status, which Python tells nobody before.
+        # To end without finalizing the interpreter would be safe, but would skip what others have to do at the end, and
+        # would lose the exit status, which Python tells nobody before.
         log.warning("the process ends before the storage has answered (%s)", _list(left))
+        _delay_aborts()
+
+
+def _delay_aborts() -> None:
+    """Has a thread that aborts the process sleep first, so that the process ends with its own exit status before.
+
+    The handler of SIGABRT is the C library's `sleep`. Its argument, the signal's number, is 6: as many seconds, and
+    then the abort goes on. An abort for any other reason is only late.
+    """
+    if sys.version_info >= (3, 14) or sys.platform == "win32":
+        # No stack is unwound there.
+        return
+    try:
+        import ctypes
+    except ImportError:
+        return
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
 
 
 def _list(subjects: list[str]) -> str:

@@ -20,7 +20,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.locations import check_writable
-from lance_ns_async.ending import before_waiting, native_call, thread_start
+from lance_ns_async.ending import Stoppable, before_waiting, native_call, thread_start
 from lance_ns_async.errors import shortened
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
@@ -40,15 +40,11 @@ TIME_TO_END = 1.0
 _LONGEST = 400
 
 
-class GivenUp(Exception):
-    """Ends work that nobody waits for any more, and is seen by nobody."""
-
-
-class Work:
+class Work(Stoppable):
     """Something done in a worker thread, which whoever waits for it may give up."""
 
     def __init__(self) -> None:
-        self.given_up = threading.Event()
+        super().__init__()
         self.began = False
         self.clock: Callable[[bool], None] | None = None
         """Stops the clock by False, and has it begin anew by True."""
@@ -66,11 +62,6 @@ class Work:
         """Says that it waits for rows, which take the time that they take, or that they have come."""
         if self.clock is not None and not self.given_up.is_set():
             self.clock(not yes)
-
-    def check(self) -> None:
-        """Raises GivenUp where nobody waits for it any more."""
-        if self.given_up.is_set():
-            raise GivenUp
 
     def will_read(self, rows: object) -> None:
         """Says that Lance calls these back, from threads of its own, until it is over."""

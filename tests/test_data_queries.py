@@ -154,6 +154,8 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
     ("given", "told"),
     [
         ({"k": 0}, "^k 0: a query asks for at least 1 row"),
+        ({"k": 2**63}, "^k 9223372036854775808: it is at most 9223372036854775807"),
+        ({"offset": 2**64}, "^offset 18446744073709551616: it is at most 9223372036854775807"),
         ({"nprobes": 0}, "^nprobes 0: it is at least 1"),
         ({"refine_factor": 0}, "^refine_factor 0: it is at least 1"),
         ({"ef": 0}, "^ef 0: it is at least 1"),

@@ -16,6 +16,8 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lance_ns_async.ending import REFUSAL
+
 TABLES = 2_000
 
 LONGEST = 60
@@ -200,6 +202,65 @@ def test_a_storage_that_hangs_is_named_and_left_by_a_second_interrupt() -> None:
             assert b"ends before the storage has answered (describe_table t)" in rest
             assert child.returncode in INTERRUPTS
             connection.close()
+
+
+UNDER_WAY = """
+import asyncio, sys, threading
+from lance_namespace import DescribeTableRequest
+from lance_ns_async.model import TableId
+from lance_ns_async.policy import Caller, Policy
+from lance_ns_async.transports.directory import Directory
+from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
+
+root, how, end = sys.argv[1:]
+directory, begun = Directory(root, None), threading.Event()
+flat = directory.flat
+
+def work():
+    while True:
+        # Without the question, this stands for one long call.
+        (flat if how == "long" else directory.flat).describe_table(DescribeTableRequest(id=["t0"]))
+        begun.set()
+
+async def call():
+    transport = LanceTransport(Caller(Policy(), LANCE_ERRORS))
+    await transport.call(work, subject=TableId(["t0"]), operation="scan_tables")
+
+threading.excepthook = lambda args: print(args.exc_type.__name__, args.exc_value, flush=True)
+threading.Thread(target=asyncio.run, args=(call(),), daemon=True).start()
+begun.wait()
+print("begun", flush=True)
+sys.stdin.readline()
+sys.exit(int(end))
+"""
+
+
+@pytest.mark.parametrize("end", [0, 3])
+def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
+    with process(UNDER_WAY, root, "short", end) as child:
+        wait_for(child, 1)
+        said, complaints = child.communicate(timeout=LONGEST)
+        assert (child.returncode, complaints) == (end, b"")
+        # The thread that waited for it may have no time left to say so.
+        assert said in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
+
+
+@pytest.mark.parametrize("end", [-signal.SIGINT, 0, 3])
+def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, end: int) -> None:
+    with process(UNDER_WAY, root, "long", end) as child:
+        wait_for(child, 1)
+        assert child.stderr is not None and child.stdin is not None
+        if end < 0:
+            child.send_signal(signal.SIGINT)
+        else:
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+        while b"interrupted again" not in (said := child.stderr.readline()):
+            assert said
+        child.send_signal(signal.SIGINT)
+        _, complaints = child.communicate(timeout=LONGEST)
+        assert b"ends before the storage has answered (scan_tables t0)" in complaints
+        assert child.returncode in (INTERRUPTS if end < 0 else (end,))
 
 
 AT_EXIT = """

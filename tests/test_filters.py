@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,24 @@ async def test_every_value_is_bounded(operation: str, request_: dict[str, Any], 
             await getattr(ns, operation)({"id": ["t"], **request_})
 
 
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("NOT " * 47 + "a > 1", "it has 47 or more NOT in a row; leave out pairs of NOT: they change nothing"),
+        ("not\n" * 200 + "a", "it has 47 or more NOT in a row; leave out pairs"),
+        ("(" * 40 + "NOT " * 7 + "a" + ")" * 40, "it has 7 or more NOT in a row within 40 brackets and NOT; leave out"),
+        ("NOT " * 46 + "(a > 1)", "it has more than 46 brackets and NOT within each other; leave out"),
+    ],
+)
+def test_many_not_are_refused_as_what_they_are(sql: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^filter: {re.escape(message)}"):
+        Texts({"filter": sql}).check()
+
+
+def test_not_of_several_terms_are_not_in_a_row() -> None:
+    Texts({"filter": " AND ".join(["NOT a", "b NOT IN (1)", "NOT (c)"] * 100)}).check()
+
+
 async def test_lance_bears_what_is_let_through(tmp_path: Path) -> None:
     """The largest that the bounds allow is answered, and what is wrong with it is told by Lance at once."""
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
@@ -220,6 +239,9 @@ async def test_lance_bears_what_is_let_through(tmp_path: Path) -> None:
             "NOT (" * 10 + "id > 5" + ")" * 10,
             "(" * 40 + "id > 0" + ")" * 40,
             "1+" * 99 + "id > 1",
+            "NOT " * 46 + "id > 0",
+            "(" * 40 + "NOT " * 6 + "id > 0" + ")" * 40,
+            "(" * 26 + "NOT (" * 10 + "id > 0" + ")" * 36,
         ]
         for sql in largest:
             assert (await ns.count_table_rows({"id": ["t"], "predicate": sql})).count in (0, 2)

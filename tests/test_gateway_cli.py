@@ -51,6 +51,21 @@ def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
         assert (server.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.parametrize("grace", ["0", "1"])
+def test_a_request_that_is_cut_off_is_told_of(grace: str) -> None:
+    with command("--grace", grace) as (server, url):
+        assert server.stdout is not None
+        header = server.stdout.readline().strip()
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
+            head = "POST /v1/table/t/describe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue"
+            client.sendall(f"{head}\r\n{header}\r\n\r\n".encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 100 ")
+            server.terminate()
+            _, err = server.communicate(timeout=30)
+        message = f"lance-ns: ended after {grace} s of grace with 1 request under way; what it changed is unknown\n"
+        assert (server.returncode, err) == (1, message)
+
+
 def test_the_token_may_come_by_the_environment_and_the_open_network_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

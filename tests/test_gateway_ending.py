@@ -84,6 +84,7 @@ async def test_what_is_under_way_is_finished_at_the_end(operation: str) -> None:
             asyncio.get_running_loop().call_later(0.05, slow.go.set)
         assert slow.outcome == "done"
         assert (await asked).status == 200
+    assert gateway.cut_off == 0
 
 
 @pytest.mark.parametrize("operation", ["describe", "drop"])
@@ -92,6 +93,8 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
     async with serving(slow, grace=0.05) as gateway:
         await leave(gateway, slow, operation)
     assert slow.outcome == "cancelled"
+    # The client of a read has left before.
+    assert gateway.cut_off == (operation == "drop")
     slow = Slow()
     with pytest.raises(ExceptionGroup) as raised:
         async with asyncio.TaskGroup() as group:
@@ -101,6 +104,21 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
     # The connection was closed without an answer.
     assert raised.group_contains(IndexError)
     assert slow.outcome == "cancelled"
+    assert gateway.cut_off == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"{"])
+async def test_a_request_whose_body_does_not_come_is_cut_off(sent: bytes) -> None:
+    async with serving(Slow(), grace=0.05) as gateway:
+        place = urlsplit(gateway.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        head = "POST /v1/table/t/describe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
+        writer.write(f"{head}x-lance-token: {gateway.token}\r\n\r\n".encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(sent)
+    assert gateway.cut_off == 1
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_nobody_is_answered_after_the_end() -> None:

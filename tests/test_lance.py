@@ -16,6 +16,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from lance_ns_async.ending import check_given_up
 from lance_ns_async.model import TableId
 from lance_ns_async.observing import Call
 from lance_ns_async.policy import Caller, Policy, deadline
@@ -94,6 +95,40 @@ async def test_a_call_given_up_frees_its_slot_although_its_thread_goes_on() -> N
         assert await at.call(lambda: "next") == "next"
         gate.open()
     assert [call.outcome for call in at.calls] == ["timeout", "ok"]
+
+
+async def test_a_read_given_up_ends_where_it_asks_and_a_write_does_not() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def read() -> None:
+        begun.set()
+        try:
+            while True:
+                check_given_up()
+        finally:
+            over.set()
+
+    def write() -> None:
+        begun.set()
+        over.wait(10)
+        check_given_up()
+        over.clear()
+        written.set()
+
+    async with lance() as made:
+        reading = asyncio.create_task(made.call(read))
+        await asyncio.to_thread(begun.wait, 10)
+        reading.cancel()
+        assert await asyncio.to_thread(over.wait, 10)
+        begun.clear()
+        over.clear()
+        written = threading.Event()
+        writing = asyncio.create_task(made.call(write, safe=False))
+        await asyncio.to_thread(begun.wait, 10)
+        writing.cancel()
+        await asyncio.wait([reading, writing])
+        over.set()
+        assert await asyncio.to_thread(written.wait, 10)
 
 
 async def test_one_write_at_a_time_and_reads_beside_it() -> None:

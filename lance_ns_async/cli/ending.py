@@ -15,28 +15,39 @@ _CLOSING = 1.0
 """Seconds that closing takes at most, once what is under way had its grace."""
 
 
-def end_within(seconds: float, describe: Callable[[], str]) -> None:
+class Deadline:
     """Ends the process after so many seconds and one more, if it has not ended by itself.
 
     Threads that compute in Lance or wait for a storage cannot be stopped, and the interpreter waits for them for
     ever. What they do had its grace by then, and nobody was told that it is done.
-
-    Args:
-        seconds: The time that what is under way has.
-        describe: Returns what is under way, for the message.
     """
-    timer = threading.Timer(seconds + _CLOSING, _end, (seconds, describe))
-    timer.daemon = True
-    timer.start()
 
+    def __init__(self, seconds: float, describe: Callable[[], str]) -> None:
+        """Begins to count.
 
-def _end(seconds: float, describe: Callable[[], str]) -> None:
-    try:
-        say(f"ended after {seconds:g} s of grace with {describe()} under way; what it changed is unknown")
-        for stream in (sys.stdout, sys.stderr):
-            # Whoever read it may have gone.
-            with suppress(OSError, ValueError):
-                stream.flush()
-        logging.shutdown()
-    finally:
-        os._exit(Code.FAILED)
+        Args:
+            seconds: The time that what is under way has.
+            describe: Returns what is under way, for the message.
+        """
+        self._seconds = seconds
+        self._describe = describe
+        self._unsaid = threading.Lock()
+        timer = threading.Timer(seconds + _CLOSING, self._end)
+        timer.daemon = True
+        timer.start()
+
+    def report(self, under_way: str) -> None:
+        """Says what was under way when the time was over; only the first report is said."""
+        if self._unsaid.acquire(blocking=False):
+            say(f"ended after {self._seconds:g} s of grace with {under_way} under way; what it changed is unknown")
+
+    def _end(self) -> None:
+        try:
+            self.report(self._describe())
+            for stream in (sys.stdout, sys.stderr):
+                # Whoever read it may have gone.
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            logging.shutdown()
+        finally:
+            os._exit(Code.FAILED)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lance_ns_async.cli.errors import Misuse, say
+from lance_ns_async.cli.errors import Code, Misuse, say
 from lance_ns_async.cli.exposure import warn_if_exposed
 
 if TYPE_CHECKING:
@@ -41,7 +41,13 @@ def serve(
     functions: Sequence[str],
     grace: float,
 ) -> None:
-    """Serves a catalog until SIGINT or SIGTERM; what is under way then has `grace` seconds to finish."""
+    """Serves a catalog until SIGINT or SIGTERM; what is under way then has `grace` seconds to finish.
+
+    Raises:
+        typer.Exit: A request was under way when the grace was over.
+    """
+    import typer
+
     from lance_ns_async.gateway import serving
     from lance_ns_async.gateway.access import is_loopback
 
@@ -66,7 +72,8 @@ def serve(
         functions=functions,
         grace=grace,
     )
-    asyncio.run(_serve(catalog, server, grace, show_token=token is None))
+    if asyncio.run(_serve(catalog, server, grace, show_token=token is None)):
+        raise typer.Exit(Code.FAILED)
 
 
 async def _serve(
@@ -75,11 +82,12 @@ async def _serve(
     grace: float,
     *,
     show_token: bool,
-) -> None:
+) -> int:
+    """Serves until it is told to end; returns how many requests were cut off then."""
     import anyio
 
     from lance_ns_async import threads
-    from lance_ns_async.cli.ending import end_within
+    from lance_ns_async.cli.ending import Deadline
 
     def under_way() -> str:
         load = threads.load()
@@ -96,8 +104,11 @@ async def _serve(
                 for name, value in gateway.headers.items():
                     print(f"{name}: {value}", flush=True)
             async for _ in signals:
-                end_within(grace, under_way)
+                deadline = Deadline(grace, under_way)
                 break
+    if cut_off := gateway.cut_off:
+        deadline.report(f"{cut_off} request{'s' if cut_off > 1 else ''}")
+    return cut_off
 
 
 def _token(file: Path | None) -> str | None:

@@ -21,6 +21,8 @@ class Seen:
     """The spec's name of it; `other` for what is none of its operations."""
     code: str = "cancelled"
     """The status of its answer; `cancelled` where the client left before there was one."""
+    is_cut_off: bool = False
+    """Whether the end of the server came before the end of what it asked for."""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,8 @@ class Metrics:
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
         self._seconds: dict[str, _Histogram] = {}
-        self._in_flight = 0
+        self._in_flight: dict[int, Seen] = {}
+        self._cut_off = 0
         self._calls: Counter[tuple[str, str]] = Counter()
         self._call_seconds: dict[str, _Histogram] = {}
 
@@ -47,13 +50,29 @@ class Metrics:
     def request(self) -> Iterator[Seen]:
         """Counts a request; what is to be told of it is set on what this gives."""
         seen, started = Seen(), monotonic()
-        self._in_flight += 1
+        self._in_flight[id(seen)] = seen
         try:
             yield seen
         finally:
-            self._in_flight -= 1
+            del self._in_flight[id(seen)]
             self._requests[seen.operation, seen.code] += 1
             self._seconds.setdefault(seen.operation, _Histogram()).add(monotonic() - started)
+
+    @property
+    def cut_off(self) -> int:
+        """How many requests the end of the server has cut off."""
+        return self._cut_off
+
+    def cut(self, seen: Seen) -> None:
+        """Counts a request that the end of the server cuts off; once, however often it is told."""
+        if not seen.is_cut_off:
+            seen.is_cut_off = True
+            self._cut_off += 1
+
+    def cut_all(self) -> None:
+        """Counts all requests under way as cut off."""
+        for seen in self._in_flight.values():
+            self.cut(seen)
 
     def called(self, call: Call) -> None:
         """Counts a remote call of the namespace: an `Observer`."""
@@ -67,7 +86,7 @@ class Metrics:
             *_histogram("lance_ns_request_seconds", "How long requests took.", self._seconds),
             "# HELP lance_ns_requests_in_flight Requests under way.",
             "# TYPE lance_ns_requests_in_flight gauge",
-            f"lance_ns_requests_in_flight {self._in_flight}",
+            f"lance_ns_requests_in_flight {len(self._in_flight)}",
             *_counter("lance_ns_calls_total", "Calls that the catalog was sent, by outcome.", "outcome", self._calls),
             *_histogram("lance_ns_call_seconds", "How long the catalog's calls took.", self._call_seconds),
         ]

@@ -49,6 +49,12 @@ class Gateway:
 
     url: str
     token: str = field(repr=False)
+    metrics: Metrics = field(repr=False)
+
+    @property
+    def cut_off(self) -> int:
+        """How many requests were still under way when the grace was over; known when the block has ended."""
+        return self.metrics.cut_off
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -79,7 +85,8 @@ async def serving(
     unsupported. Port 0 takes a free one, and without a `token` there is a random one. `hosts` are further names
     under which a server on a loopback address is asked for. A connection may be without a whole request for `idle`
     seconds, and a body or an answer go no further for as long. At the end what is under way has `grace` seconds to
-    finish; threads that Lance does not come back to are left behind, and keep the process from ending.
+    finish. What has not by then is cut off, and counted in `Gateway.cut_off`. Threads that Lance does not come back to
+    are left behind, and keep the process from ending.
 
     `max_bytes` bounds the rows that a request sends, as they come and decompressed; `max_answer_bytes` those of an
     answer; `max_held_bytes` both for all requests at once, and is four times the larger one, but at least 512 MiB,
@@ -109,13 +116,15 @@ async def serving(
     )
     observe = getattr(namespace, "observe", None)
     with nullcontext() if observe is None else observe(metrics.called):
-        async with _running(server, changes, grace) as runner:
+        async with _running(server, changes, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls)
-            yield Gateway(_url(host, bound, tls), access.token)
+            yield Gateway(_url(host, bound, tls), access.token, metrics)
 
 
 @asynccontextmanager
-async def _running(server: web.Server, changes: asyncio.TaskGroup, grace: float) -> AsyncIterator[web.ServerRunner]:
+async def _running(
+    server: web.Server, changes: asyncio.TaskGroup, grace: float, metrics: Metrics
+) -> AsyncIterator[web.ServerRunner]:
     """The server's runner; leaving it waits for what is under way, for `grace` seconds at most."""
     # The runner waits so long for the answers and then for the connections, and for ever where it is told 0.
     runner = web.ServerRunner(server, shutdown_timeout=max(grace, 0.001) / 2)
@@ -129,6 +138,8 @@ async def _running(server: web.Server, changes: asyncio.TaskGroup, grace: float)
             try:
                 await runner.cleanup()
             finally:
+                # What is under way by now was cancelled, or is about to be.
+                metrics.cut_all()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(end):
                         # Not told of an error inside: it would end the changes for it, and wrap it.
@@ -151,9 +162,14 @@ class _Handler:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         with self.metrics.request() as seen, self.memory.share() as share:
-            response = await _told(self._answer(request, seen, share))
-            seen.code = str(response.status)
-            return await wire.send(request, response, self.idle)
+            try:
+                response = await _told(self._answer(request, seen, share))
+                seen.code = str(response.status)
+                return await wire.send(request, response, self.idle)
+            except asyncio.CancelledError:
+                if not wire.has_client_left(request):
+                    self.metrics.cut(seen)
+                raise
 
     async def _answer(self, request: web.BaseRequest, seen: Seen, share: Share) -> web.Response:
         self.access.check_sender(request.headers)
@@ -169,7 +185,17 @@ class _Handler:
             raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
         work = self._done(route, await self._asked(request, route, names, query, share), share)
         # Told of within: what a change raised would end the server.
-        return await (asyncio.shield(self.changes.create_task(_told(work))) if route.changes else work)
+        if not route.changes:
+            return await work
+        return await asyncio.shield(self.changes.create_task(self._changed(work, seen)))
+
+    async def _changed(self, work: Awaitable[web.Response], seen: Seen) -> web.Response:
+        """Returns the answer to a change, whose client may have left by then."""
+        try:
+            return await _told(work)
+        except asyncio.CancelledError:
+            self.metrics.cut(seen)
+            raise
 
     async def _asked(
         self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str, share: Share

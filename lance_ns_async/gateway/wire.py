@@ -23,7 +23,17 @@ class Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("client_left",)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Notes that the client is there."""
+        self.client_left = False
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Notes whether it was the client who left; the server forgets the transport of what it closes by itself."""
+        self.client_left = self.transport is not None
+        super().connection_lost(exc)
 
     def handle_error(
         self,
@@ -43,6 +53,12 @@ class _Connection(web.RequestHandler):
         answer = answers.error(Refused(status, code, text))
         answer.force_close()
         return answer
+
+
+def has_client_left(request: web.BaseRequest) -> bool:
+    """Returns whether the client has closed the connection of a request."""
+    connection: object = request.protocol
+    return isinstance(connection, _Connection) and connection.client_left
 
 
 async def send(request: web.BaseRequest, answer: web.Response, idle: float) -> web.StreamResponse:

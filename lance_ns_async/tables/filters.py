@@ -20,6 +20,9 @@ from lance_ns_async.tables.bounds import Bounds, current
 MAX_DEPTH: Final = 40
 """Brackets within brackets; Lance's own parser refuses some more."""
 
+MAX_NESTED: Final = 46
+"""Brackets and NOT within each other. Lance's parser ends at so many, and then takes NOT for a column."""
+
 MAX_CALLS: Final = 10
 """Words before brackets, such as functions and NOT, within each other. Each doubles the time that errors take."""
 
@@ -139,6 +142,8 @@ class _Group:
     """Operators around it."""
     calls: int
     """Words before brackets, its own included."""
+    nested: int = 0
+    """Brackets and NOT within each other, its own bracket included."""
     rewritten: int = 0
     """COALESCE and the like, its own included."""
     name: str = ""
@@ -234,6 +239,7 @@ def _scan(text: _Text) -> None:
     budget = bounds.sql_tokens - total.tokens
     group = _Group(0, 0)
     groups.append(group)
+    nots = 0
     word = ""
     """The word or quoted name that ended just before this token, blanks aside."""
     for found in _TOKEN.finditer(text.sql):
@@ -256,6 +262,13 @@ def _scan(text: _Text) -> None:
             )
         if total.planning > MAX_PLANNING:
             text.refuse("it has too much in COALESCE and the like within each other", "write coalesce(a, b, c, ...)")
+        if token.lower() == "not":
+            nots += 1
+        elif kind != "open":
+            nots = 0
+        if group.nested + nots > MAX_NESTED:
+            within = f" within {group.nested} brackets and NOT" if group.nested else ""
+            text.refuse(f"it has {nots} or more NOT in a row{within}", "leave out pairs of NOT: they change nothing")
         match kind:
             case "string" | "number":
                 length = len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
@@ -269,6 +282,13 @@ def _scan(text: _Text) -> None:
                 _word(text, group, word)
             case "open":
                 group = _open(text, group, token, word)
+                group.nested += nots
+                nots = 0
+                if group.nested > MAX_NESTED:
+                    text.refuse(
+                        f"it has more than {MAX_NESTED} brackets and NOT within each other",
+                        "leave out those that change nothing",
+                    )
                 word = ""
             case "close":
                 inner = groups.pop()
@@ -368,7 +388,7 @@ def _open(text: _Text, outer: _Group, bracket: str, word: str) -> _Group:
         _operator(text, outer)
     rewritten = outer.rewritten + (is_call and word in _REWRITTEN)
     name = word if is_call else "[" if bracket == "[" else ""
-    opened = _Group(outer.base + outer.operators + 1, calls, rewritten, name)
+    opened = _Group(outer.base + outer.operators + 1, calls, outer.nested + 1, rewritten, name)
     if opened.base > MAX_OPERATORS:
         _operator(text, opened)
     text.groups.append(opened)

@@ -14,13 +14,14 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import files, storage
+from lance_ns_async.ending import GivenUp
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables import arrow
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import GivenUp, under_way
+from lance_ns_async.threads import under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -24,6 +24,9 @@ DISTANCES = ("l2", "cosine", "dot", "hamming")
 
 _USUAL_COLUMN = "vector"
 
+_MOST_ROWS = 2**63 - 1
+"""The largest number of rows that Lance takes."""
+
 # Without bypass_vector_index, which lancedb sets in every query that has no vector.
 _OF_VECTORS = (
     "vector_column",
@@ -42,6 +45,9 @@ def check(query: Query) -> None:
     """Raises InvalidInputError for what no table could answer."""
     if query.k < 1:
         raise InvalidInputError(f"k {query.k}: a query asks for at least 1 row")
+    for field in ("k", "offset"):
+        if (getattr(query, field) or 0) > _MOST_ROWS:
+            raise InvalidInputError(f"{field} {getattr(query, field)}: it is at most {_MOST_ROWS}, which is 2**63 - 1")
     for field in ("nprobes", "refine_factor", "ef"):
         if getattr(query, field) == 0:
             raise InvalidInputError(f"{field} 0: it is at least 1; leave it out for the usual")

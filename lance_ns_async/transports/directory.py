@@ -26,6 +26,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.ending import check_given_up
 from lance_ns_async.marks import local_path
 from lance_ns_async.model import DELIMITER
 
@@ -159,16 +160,29 @@ class Directory:
         self._storage_options = dict(storage_options or {})
         self._known: tuple[object, Entries] | None = None
 
-    @cached_property
+    @property
     def flat(self) -> Any:
-        """pylance's namespace of the tables at the root alone: the folders `<name>.lance`."""
+        """pylance's namespace of the tables at the root alone: the folders `<name>.lance`.
+
+        Raises:
+            GivenUp: The work that asks for it is given up.
+        """
+        check_given_up()
+        return self._flat
+
+    @cached_property
+    def _flat(self) -> Any:
         return self._open(manifest_enabled="false")
 
     def entries(self) -> Entries:
         """Returns the entries as they are now; none where there is no manifest yet.
 
         Cost: an open of the manifest, and a scan of it where it has changed since the last call.
+
+        Raises:
+            GivenUp: The work that asks for it is given up.
         """
+        check_given_up()
         dataset = self._manifest()
         return _NONE if dataset is None else self._read(dataset)
 

@@ -16,6 +16,7 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     ErrorCode,
     InternalError,
+    InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
     PermissionDeniedError,
@@ -23,7 +24,7 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.ending import native_call, thread_start
+from lance_ns_async.ending import REFUSAL, GivenUp, Stoppable, native_call, thread_start
 from lance_ns_async.errors import (
     COMMON_ERRORS,
     PHRASES,
@@ -64,17 +65,23 @@ class LanceTransport:
         """Calls that write, were given up, and go on in their threads."""
 
     async def call(self, work: Callable[[], T], *, subject: Id, operation: str, safe: bool = True) -> T:
-        """What `work` gives. A call given up goes on in its thread, because nothing can stop it there."""
+        """What `work` gives.
+
+        A call given up goes on in its thread. A `safe` one ends there where it asks `ending.check_given_up`.
+        """
         limiter = self._limiter or self._open()
         begun: list[_Begun] = []
 
         async def send() -> T:
-            begun.append(thread := _Begun(f"{operation} {subject}".rstrip()))
+            begun.append(thread := _Begun(f"{operation} {subject}".rstrip(), stoppable=safe))
             try:
                 with thread_start():
                     return await anyio.to_thread.run_sync(
                         partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
                     )
+            except GivenUp as e:
+                # Nobody but the end of the process gives up what somebody waits for.
+                raise InvalidInputError(f"{operation} {subject}: {REFUSAL}") from e
             except ConcurrentModificationError as e:
                 # Somebody else committed to the manifest first, and nothing of ours is in it.
                 name = type(e).__name__
@@ -91,6 +98,8 @@ class LanceTransport:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
             except (OSError, ValueError, RuntimeError) as e:
                 raise Failure(code_of(e), message=_first_line(e)) from e
+            finally:
+                thread.given_up.set()
 
         if safe:
             if self._late:
@@ -126,11 +135,13 @@ class LanceTransport:
         return self._limiter
 
 
-class _Begun:
+class _Begun(Stoppable):
     """Work in a thread that may be given up, and of which it can be known when it is over."""
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, *, stoppable: bool) -> None:
+        super().__init__()
         self._subject = subject
+        self._stoppable = stoppable
         self._loop = asyncio.get_running_loop()
         self._lock = Lock()
         self._state = "waiting"
@@ -142,7 +153,7 @@ class _Begun:
                 raise RuntimeError("it was given up before it began")
             self._state = "running"
         try:
-            with native_call(self._subject):
+            with native_call(self._subject, self if self._stoppable else None):
                 return work()
         finally:
             with self._lock:
