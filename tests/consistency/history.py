@@ -145,8 +145,9 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
     if answer.error is not None:
         refused = _refused(it, answer.error)
         # What it had declared somebody may have removed, and then it begins again.
-        once_more = again and it.kind in OVERWRITES
-        return refused + [(_DECLARE, _IS_FREE, *program) for program in refused] * once_more
+        if again and it.kind in OVERWRITES:
+            refused += [(_DECLARE, _IS_FREE, *program) for program in refused]
+        return refused
     rows = frozenset(it.rows)
     also: list[Program] = [] if rules.once else [(_IS_REGISTERED, _IS_FREE)]
     match it.kind:
