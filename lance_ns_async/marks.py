@@ -64,3 +64,13 @@ def local_path(location: str) -> str | None:
     if location.startswith("file:"):
         return os.path.abspath(unquote(urlsplit(location).path))
     return None if "://" in location else os.path.abspath(location)
+
+
+def same_place(one: str, other: str) -> bool:
+    """Returns whether two spellings of a location mean the same place."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(location: str) -> str:
+    local = local_path(location)
+    return location.rstrip("/") if local is None else f"file://{local}"

@@ -18,8 +18,8 @@ from lance_ns_async.backends import locations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import UnreadableRegistrationError
 from lance_ns_async.files import delete
-from lance_ns_async.marks import local_path
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.marks import local_path, same_place
+from lance_ns_async.model import Table
 from lance_ns_async.storage import Snapshot
 from lance_ns_async.tables.drop_marks import (
     CATALOGS,
@@ -58,7 +58,7 @@ class Deletion:
         """Returns whether no version is left.
 
         Versions that others committed meanwhile go, too, with the files that they name, as long as nobody has
-        registered the name again or left the data to somebody.
+        registered the name at this place again or left the data to somebody.
 
         Cost: a listing before and one after; a describe more where others have committed meanwhile.
         """
@@ -67,12 +67,21 @@ class Deletion:
             if not late:
                 break
             # Whoever registers the name from now on finds these versions, and whoever did before is found here.
-            if not await _is_free(backend, self.table.id):
+            if not await self._is_nobodys(backend):
                 break
             late = await in_thread(self.table, partial(self._delete_late, late), changes=True)
         if marks:
             await in_thread(self.table, partial(self._end, marks), changes=True)
         return not late
+
+    async def _is_nobodys(self, backend: Backend) -> bool:
+        """Returns whether the name is certainly not registered at this place again."""
+        try:
+            return not same_place((await backend.describe_table(self.table.id)).location, self.table.location)
+        except UnreadableRegistrationError:
+            return False
+        except TableNotFoundError:
+            return True
 
     def _delete_listed(self) -> tuple[Sequence[str], Sequence[str]]:
         """Deletes what was there before, and versions that were committed since.
@@ -166,17 +175,6 @@ class Deletion:
 
     def _at_work(self) -> AbstractContextManager[None]:
         return at_work(self.mark.token if self.mark is not None else "")
-
-
-async def _is_free(backend: Backend, id: TableId) -> bool:
-    """Returns whether a name is certainly not registered."""
-    try:
-        await backend.describe_table(id)
-    except UnreadableRegistrationError:
-        return False
-    except TableNotFoundError:
-        return True
-    return False
 
 
 def _check_time(until: float) -> None:

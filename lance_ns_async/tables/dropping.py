@@ -58,7 +58,7 @@ from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
 from lance_ns_async.files import delete
 from lance_ns_async.listing import Lister
 from lance_ns_async.locating import located
-from lance_ns_async.marks import local_path
+from lance_ns_async.marks import same_place
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.policy import deadline, rollback
 from lance_ns_async.tables.deletion import DELETES_AT_ONCE, Deletion
@@ -203,11 +203,6 @@ async def check_not_shared(backend: Backend, table: Table) -> None:
 def _is_same_name(backend: Backend, one: TableId, other: TableId) -> bool:
     fold = backend.capabilities.folds_case
     return one == other or (fold and [name.lower() for name in one] == [name.lower() for name in other])
-
-
-def same_place(one: str, other: str) -> bool:
-    """Returns whether two spellings of a location mean the same place."""
-    return _plain(one) == _plain(other)
 
 
 async def _free(backend: Backend, id: TableId) -> Table:
@@ -400,8 +395,3 @@ def _owners(backend: Backend, table: Table) -> Sequence[TableId]:
     candidates = [[*parent, name] for parent in parents]
     ids = [TableId(names) for names in candidates if all(names)]
     return [id for id in dict.fromkeys(ids) if not _is_same_name(backend, id, table.id)]
-
-
-def _plain(location: str) -> str:
-    local = local_path(location)
-    return location.rstrip("/") if local is None else f"file://{local}"

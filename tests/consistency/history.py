@@ -193,7 +193,8 @@ def _refused(it: Operation, error: str) -> list[Program]:
     if it.kind in APPENDS:
         return [(), (_add(rows), _withdraw(rows)), (_leave_first(rows), _withdraw(rows))]
     if not creates:
-        return [()]
+        # A drop that leaves the rest to others has removed the registration.
+        return [(), (_UNREGISTER,), (_DROP,)] if it.kind == "drop" else [()]
     gone: list[Program] = [(_DECLARE, _IS_FREE), (_DECLARE, _leave_first(rows), _withdraw(rows))]
     gone += [(_set(rows), _withdraw(rows))] if it.kind in OVERWRITES else []
     return [(), (_DECLARE, _TAKE_BACK), *gone]
