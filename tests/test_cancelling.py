@@ -33,7 +33,6 @@ from tests.fakes.glue import FakeGlue
 from tests.fakes.hive import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.unity import FakeUnity
-from tests.glue import forget_aws
 
 SLOTS = 4
 TURN = 5e-5
@@ -137,8 +136,12 @@ def hive(tmp: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def glue(_: Path) -> Iterator[Place]:
-    with FakeGlue() as server:
+def glue(home: Path) -> Iterator[Place]:
+    # Here, because it needs an extra that the others do without.
+    from tests.glue import forget_aws
+
+    with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
+        forget_aws(patch, home)
         found = {}
         for database in ("a", "b"):
             server.add_database("", database)
@@ -160,8 +163,7 @@ def names() -> Sequence[str]:
 
 @pytest.fixture(scope="module", params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with pytest.MonkeyPatch.context() as patch, PLACES[request.param](tmp_path_factory.mktemp("place")) as place:
-        forget_aws(patch, tmp_path_factory.mktemp("home"))
+    with PLACES[request.param](tmp_path_factory.mktemp("place")) as place:
         place.heal()
 
         async def main(loop: Watched) -> None:

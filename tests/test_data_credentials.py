@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import lance
 import pytest
 from lance_namespace import (
     CountTableRowsRequest,
-    CreateNamespaceRequest,
     CreateTableRequest,
     InsertIntoTableRequest,
     UpdateTableRequest,
@@ -19,16 +17,12 @@ from lance_namespace import (
 from lance_namespace.errors import (
     PermissionDeniedError,
     ServiceUnavailableError,
-    TableNotFoundError,
 )
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.model import Table
-from lance_ns_async.observing import Call
 from lance_ns_async.policy import Caller, Policy
-from tests import glue
 from tests.fakes.faults import Answer, Received
-from tests.fakes.glue import FakeGlue
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend
 from tests.fakes.polaris import FakePolaris
@@ -115,22 +109,6 @@ async def test_lance_asks_for_none_while_those_it_has_last(s3: FakeS3) -> None:
             assert dataset.to_table() == ROWS
             # The last one finds out whether the table is still there.
             assert len(server.requests) == 3
-
-
-async def test_tables_are_described_together_where_no_credentials_come_with_them(tmp_path: Path) -> None:
-    ids = [["n", name] for name in "abcdefgh"]
-    with FakeGlue() as server:
-        async with glue.connected(server, root=tmp_path.as_uri()) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
-            for id in ids:
-                await ns.write(id, ROWS)
-            calls: list[Call] = []
-            settled: list[int] = []
-            with ns.observe(calls.append):
-                opened = await ns.open_many([*ids, ["n", "none"]], progress=settled.append)
-        assert calls[0].operation == "describe_tables" and {str(call.subject) for call in calls[1:]} == {"n", "n$none"}
-        assert [list(id) for id in opened.datasets] == ids and sum(settled) == 9
-        assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]
 
 
 async def test_a_storage_that_denies_is_told_from_one_that_is_gone(s3: FakeS3) -> None:

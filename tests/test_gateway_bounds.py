@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
-import signal
-import socket
 import threading
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +18,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, Table, TableId, threads
 from lance_ns_async.gateway import Gateway, serving
-from tests.gateway import Said, ask, command, say
+from tests.gateway import Said, ask, say
 from tests.test_filters import COSTLY, DEADLY
 
 ROWS = pa.table(
@@ -380,36 +377,6 @@ async def test_health_tells_when_no_thread_is_free() -> None:
             assert (await ask(gateway, "POST", f"{TABLE}/count_rows")).json == 1
     finally:
         stuck.go.set()
-
-
-def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
-    """A storage that accepts connections and never answers holds a thread of Lance that nobody can stop."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        storage = {
-            "AWS_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "eu-central-1",
-        }
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LANCE_NS_")},
-            "LANCE_NS_IMPL": "dir",
-            "LANCE_NS_PROPERTY_ROOT": "s3://bucket/lake",
-            "LANCE_NS_TOKEN": "token",
-            **{f"LANCE_NS_PROPERTY_STORAGE__{name}": value for name, value in storage.items()},
-        }
-        with command("--grace", "0.1", environment=environment) as (server, url):
-            port = int(url.rpartition(":")[2])
-            with socket.create_connection(("127.0.0.1", port)) as client:
-                head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
-                client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
-                asked, _ = silent.accept()
-                with asked:
-                    server.send_signal(signal.SIGTERM)
-                    _, err = server.communicate(timeout=60)
-        assert server.returncode == 1
-        assert "ended after 0.1 s of grace with" in err and "secret" not in err
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace import ListTablesRequest
+from lance_namespace import CreateNamespaceRequest, ListTablesRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.glue_wire import expressions
 from lance_ns_async.model import NamespaceId
+from lance_ns_async.observing import Call
 from tests.fakes.glue import FakeGlue
 from tests.glue import connected, forget_aws, opened
+from tests.lake import ROWS
 
 NAMES = [f"table_{i:04}" for i in range(2000)]
 OTHERS = [f"other_{i:04}" for i in range(500)]
@@ -206,3 +208,19 @@ def test_patterns_mean_each_name_once_and_no_other(names: list[str]) -> None:
     for expression, part in parts:
         assert len(expression) <= 2048 and part
         assert [name for name in wanted if re.fullmatch(expression, name)] == part
+
+
+async def test_tables_are_described_together_where_no_credentials_come_with_them(tmp_path: Path) -> None:
+    ids = [["n", name] for name in "abcdefgh"]
+    with FakeGlue() as server:
+        async with connected(server, root=tmp_path.as_uri()) as ns:
+            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
+            for id in ids:
+                await ns.write(id, ROWS)
+            calls: list[Call] = []
+            settled: list[int] = []
+            with ns.observe(calls.append):
+                opened = await ns.open_many([*ids, ["n", "none"]], progress=settled.append)
+        assert calls[0].operation == "describe_tables" and {str(call.subject) for call in calls[1:]} == {"n", "n$none"}
+        assert [list(id) for id in opened.datasets] == ids and sum(settled) == 9
+        assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]

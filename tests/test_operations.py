@@ -14,11 +14,11 @@ from tests import operations
 from tests.pages import Page
 
 
-def test_the_page_shows_what_the_code_does() -> None:
+def test_the_page_shows_what_glue_and_the_others_do() -> None:
     assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.operations"
 
 
-def test_each_operation_is_served_by_a_catalog_or_needs_a_server() -> None:
+def test_each_operation_is_served_by_glue_or_another_catalog_or_needs_a_server() -> None:
     assert len(operations.OPERATIONS) == 54
     unserved = {row.operation for row in operations.rows() if None not in row.reasons.values()}
     assert unserved == set(REASONS)

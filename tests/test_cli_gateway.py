@@ -66,6 +66,36 @@ def test_a_request_that_is_cut_off_is_told_of(grace: str) -> None:
         assert (server.returncode, err) == (1, message)
 
 
+def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
+    """A storage that accepts connections and never answers holds a thread of Lance that nobody can stop."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        storage = {
+            "AWS_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "eu-central-1",
+        }
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("LANCE_NS_")},
+            "LANCE_NS_IMPL": "dir",
+            "LANCE_NS_PROPERTY_ROOT": "s3://bucket/lake",
+            "LANCE_NS_TOKEN": "token",
+            **{f"LANCE_NS_PROPERTY_STORAGE__{name}": value for name, value in storage.items()},
+        }
+        with command("--grace", "0.1", environment=environment) as (server, url):
+            port = int(url.rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
+                client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+                asked, _ = silent.accept()
+                with asked:
+                    server.send_signal(signal.SIGTERM)
+                    _, err = server.communicate(timeout=60)
+        assert server.returncode == 1
+        assert "ended after 0.1 s of grace with" in err and "secret" not in err
+
+
 def test_the_token_may_come_by_the_environment_and_the_open_network_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
