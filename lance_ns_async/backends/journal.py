@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
     InvalidInputError,
+    InvalidTableStateError,
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableAlreadyExistsError,
@@ -141,7 +142,14 @@ class Journalled(Backend):
                 await self._declared(note, location, kept, schema)
             except TableAlreadyExistsError:
                 await self._end(old.id)
-                await self._declared(note, location, kept, schema)
+                try:
+                    await self._declared(note, location, kept, schema)
+                except TableAlreadyExistsError as e:
+                    raise InvalidTableStateError(
+                        f"{PHRASES[InvalidTableStateError]}: {old.id} (its registration cannot be replaced while there "
+                        f"is {note}: if that is a table of yours, give it another name; otherwise somebody else "
+                        f"replaces {old.id} now, try again later)"
+                    ) from e
             removing = True
             await self._deregistered(old.id)
             new = await self._declared(old.id, location, properties, schema)
@@ -191,8 +199,8 @@ class Journalled(Backend):
         return replace(noted, id=id, properties=properties, storage_options=options or None)
 
     async def _forget(self, id: TableId) -> bool:
-        """Removes the note of a name; whether there was one."""
-        if len(note_of(id).name) > _LONGEST:
+        """Removes the note of a name; whether there was one. A table with the name of a note may be a user's own."""
+        if await self._noted(id, vend=False) is None:
             return False
         try:
             await self._deregistered(note_of(id))
