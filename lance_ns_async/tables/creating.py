@@ -25,7 +25,7 @@ from lance_ns_async import marks, replacing, storage
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.locating import located
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.policy import rollback, undoing
 from lance_ns_async.tables import dropping, first, meanwhile, names, writing
 from lance_ns_async.tables.opening import Opener
@@ -118,7 +118,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
     async with rollback(partial(take_back, backend, place)):
         # Described, it comes with credentials.
         table = await located(backend, id)
-        if not replacing.is_same(mine, table):
+        if not is_same(mine, table):
             raise TableAlreadyExistsError(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (somebody has dropped it since it was declared here, and "
                 "declared it again; append to it, overwrite it, or drop it first)"
@@ -255,7 +255,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     why, delete = "it was dropped or deregistered while its first rows were written", True
     try:
         there = await backend.describe_table(table.id)
-        if replacing.is_same(table, there):
+        if is_same(table, there):
             return
         why = "it was dropped or deregistered, and registered again, while its first rows were written"
         # What is registered there by now is somebody else's, with these rows.
@@ -307,7 +307,7 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
     )
     try:
         there = await backend.describe_table(table.id)
-        if not replacing.is_same(table, there):
+        if not is_same(table, there):
             return
         if backend.capabilities.vends and not table.storage_options:
             there = await located(backend, table.id)

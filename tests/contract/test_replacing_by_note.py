@@ -10,14 +10,12 @@ import pytest
 from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
     ServiceUnavailableError,
     TableNotFoundError,
 )
 
 from lance_ns_async import TableId, registry
-from lance_ns_async.backends.journal import Journalled, note_of
+from lance_ns_async.backends.journal import PREFIX, Journalled, note_of
 from lance_ns_async.model import Table
 from lance_ns_async.policy import Caller, Policy
 from tests.contract.conftest import Home
@@ -47,10 +45,13 @@ class Noting:
 
 
 def between(kind: Any) -> Any:
-    """The kind of backend, before whose calls others can do something."""
+    """The kind of backend, before whose calls something can be done."""
 
     class Between(kind):  # type: ignore[misc]
-        meddle: Meddle = staticmethod(_nobody)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.meddle: Meddle = _nobody
+            self.declared: list[TableId] = []
 
         async def _described(self, id: TableId, *, vend: bool) -> Table:
             await self.meddle("describe", id)
@@ -60,7 +61,9 @@ def between(kind: Any) -> Any:
             self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
         ) -> Table:
             await self.meddle("declare", id)
-            return await super()._declared(id, location, properties, schema)  # type: ignore[no-any-return]
+            made: Table = await super()._declared(id, location, properties, schema)
+            self.declared.append(id)
+            return made
 
         async def _deregistered(self, id: TableId) -> None:
             await self.meddle("deregister", id)
@@ -75,10 +78,10 @@ async def noting(site: Site, home: Home) -> AsyncIterator[Noting]:
     if site.served or not issubclass(kind, Journalled):
         pytest.skip("it replaces in one call")
     opened = [
-        one.open(kind.settings.parse(site.properties), Caller(Policy(max_retries=0), kind.errors))
-        for one in (between(kind), kind)
+        between(kind).open(kind.settings.parse(site.properties), Caller(Policy(max_retries=0), kind.errors))
+        for _ in range(2)
     ]
-    yield Noting(*opened, id=home.id.table("t"))
+    yield Noting(opened[0], opened[1], home.id.table("t"))
     for one in opened:
         await one.aclose()
 
@@ -101,3 +104,91 @@ async def test_a_table_with_the_name_of_a_note_stays(noting: Noting) -> None:
     with pytest.raises(TableNotFoundError):
         await noting.ours.deregister_table(noting.id)
     assert await found(noting, other) == (place, "other")
+
+
+async def noted(noting: Noting, properties: Mapping[str, str]) -> str:
+    """Leaves the note of a replacement by others that is cut off right after it; gives its location."""
+    old = await noting.theirs.describe_table(noting.id)
+    place = f"{old.location}_noted"
+
+    async def cut(operation: str, id: TableId) -> None:
+        if note_of(noting.id) in noting.theirs.declared:
+            raise ServiceUnavailableError("Service unavailable: cut off")
+
+    noting.theirs.meddle = cut
+    with pytest.raises(ServiceUnavailableError):
+        await noting.theirs.replace_table(old, place, properties)
+    noting.theirs.meddle = _nobody
+    return place
+
+
+async def test_another_registration_of_the_name_is_not_replaced(noting: Noting) -> None:
+    old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
+    await noting.theirs.deregister_table(noting.id)
+    with pytest.raises(TableNotFoundError):
+        await noting.ours.replace_table(old, old.location, {"owner": "new"})
+    await noting.theirs.declare_table(noting.id, None, {"owner": "theirs"})
+    with pytest.raises(ConcurrentModificationError):
+        await noting.ours.replace_table(old, old.location, {"owner": "new"})
+    assert await found(noting, noting.id) == (old.location, "theirs")
+    with pytest.raises(TableNotFoundError):
+        await found(noting, note_of(noting.id))
+
+
+@pytest.mark.parametrize("operation", ["declare", "describe"])
+async def test_what_others_replace_meanwhile_is_theirs(noting: Noting, operation: str) -> None:
+    old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
+    place = f"{old.location}_theirs"
+
+    async def meddle(called: str, id: TableId) -> None:
+        if called == operation:
+            noting.meddle(_nobody)
+            await noting.theirs.replace_table(old, place, {"owner": "theirs"})
+
+    noting.meddle(meddle)
+    with pytest.raises(ConcurrentModificationError):
+        await noting.ours.replace_table(old, old.location, {"owner": "new"})
+    assert await found(noting, noting.id) == (place, "theirs")
+    with pytest.raises(TableNotFoundError):
+        await found(noting, note_of(noting.id))
+
+
+@pytest.mark.parametrize("operation", ["declare", "describe"])
+async def test_a_note_of_others_stays(noting: Noting, operation: str) -> None:
+    """They began after this replacement, and go on with theirs."""
+    old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
+    place = ""
+
+    async def meddle(called: str, id: TableId) -> None:
+        nonlocal place
+        if (called, id.name.startswith(PREFIX)) == (operation, False):
+            noting.meddle(_nobody)
+            place = await noted(noting, {"owner": "theirs"})
+
+    noting.meddle(meddle)
+    with pytest.raises(ConcurrentModificationError):
+        await noting.ours.replace_table(old, old.location, {"owner": "new"})
+    # Where the old one was gone, they made the note that they found the registration.
+    assert await found(noting, noting.id) == (old.location, "old" if operation == "describe" else "new")
+    assert await found(noting, note_of(noting.id)) == (place, "theirs")
+
+
+async def test_what_was_described_by_its_note_is_replaced(noting: Noting) -> None:
+    await noting.theirs.declare_table(noting.id, None, {"owner": "old"})
+    place = await noted(noting, {"owner": "noted"})
+    await noting.theirs._deregistered(noting.id)
+    old = await noting.ours.describe_table(noting.id)
+    assert old.location == place and old.properties.get("owner") == "noted"
+    await noting.ours.replace_table(old, place, {"owner": "new"})
+    assert await found(noting, noting.id) == (place, "new")
+    with pytest.raises(TableNotFoundError):
+        await found(noting, note_of(noting.id))
+
+
+async def test_what_others_noted_since_it_was_described_is_theirs(noting: Noting) -> None:
+    old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
+    place = await noted(noting, {"owner": "theirs"})
+    await noting.theirs._deregistered(noting.id)
+    with pytest.raises(ConcurrentModificationError):
+        await noting.ours.replace_table(old, old.location, {"owner": "new"})
+    assert await found(noting, noting.id) == (place, "theirs")
