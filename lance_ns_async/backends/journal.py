@@ -20,6 +20,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -112,17 +113,13 @@ class Journalled(Backend):
                 f"table {id}: names that begin with {PREFIX} are of tables that are being replaced; choose another"
             )
         made = await self._declared(id, location, properties, schema)
-        try:
+        async with rollback(partial(self._take_back, made)):
             noted = await self._noted(id, vend=False)
             if noted is None:
                 return made
             # The name was taken: its replacement was cut off, and is ended here.
             await self._deregistered(id)
             await self._end(noted)
-        except LanceNamespaceError as e:
-            raise type(e)(
-                f"{e}; table {id} was declared at {made.location}, and whether it took effect is unknown: describe it"
-            ) from e
         raise TableAlreadyExistsError(
             f"{PHRASES[TableAlreadyExistsError]}: {id} (its replacement, which was cut off, was ended by this call)"
         )
@@ -206,6 +203,19 @@ class Journalled(Backend):
         noted = await self._noted(old.id, vend=False)
         if noted is None or noted.by != by:
             raise _replaced(old.id)
+
+    async def _take_back(self, made: Table, error: BaseException) -> None:
+        """Removes what was just declared, unless it is somebody else's by now."""
+        try:
+            if is_same(made, await self._described(made.id, vend=False)):
+                await self._deregistered(made.id)
+        except TableNotFoundError:
+            return
+        except LanceNamespaceError as e:
+            error.add_note(
+                f"and table {made.id} stays registered at {made.location}, for it could not be removed ({e}); "
+                "deregister_table removes it"
+            )
 
     async def _put_back(self, old: Table, location: str, by: str, error: BaseException, *, gone: bool) -> None:
         """Removes the note; before that, puts the old registration back where it is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -192,3 +193,52 @@ async def test_what_others_noted_since_it_was_described_is_theirs(noting: Noting
     with pytest.raises(ConcurrentModificationError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
     assert await found(noting, noting.id) == (place, "theirs")
+
+
+@pytest.mark.parametrize(
+    "error", [ServiceUnavailableError("Service unavailable: t"), asyncio.CancelledError()], ids=type
+)
+async def test_a_declaration_does_not_stay_where_nobody_can_tell_whether_there_is_a_note(
+    noting: Noting, error: BaseException
+) -> None:
+    async def meddle(operation: str, id: TableId) -> None:
+        if operation == "describe" and id == note_of(noting.id):
+            noting.meddle(_nobody)
+            raise error
+
+    noting.meddle(meddle)
+    with pytest.raises(type(error)) as raised:
+        await noting.ours.declare_table(noting.id, None, {})
+    assert raised.value is error
+    with pytest.raises(TableNotFoundError):
+        await found(noting, noting.id)
+
+
+async def test_a_declaration_that_cannot_be_taken_back_is_told(noting: Noting) -> None:
+    async def meddle(operation: str, id: TableId) -> None:
+        if operation == "describe":
+            raise ServiceUnavailableError("Service unavailable: t")
+
+    noting.meddle(meddle)
+    with pytest.raises(ServiceUnavailableError) as raised:
+        await noting.ours.declare_table(noting.id, None, {})
+    place, _ = await found(noting, noting.id)
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"and table {noting.id} stays registered at {place}") and "deregister_table" in note
+
+
+async def test_a_declaration_that_fails_leaves_the_note_that_it_found(noting: Noting) -> None:
+    await noting.theirs.declare_table(noting.id, None, {"owner": "old"})
+    place = await noted(noting, {"owner": "noted"})
+    await noting.theirs._deregistered(noting.id)
+
+    async def meddle(operation: str, id: TableId) -> None:
+        if operation == "deregister":
+            noting.meddle(_nobody)
+            raise ServiceUnavailableError("Service unavailable: t")
+
+    noting.meddle(meddle)
+    with pytest.raises(ServiceUnavailableError):
+        await noting.ours.declare_table(noting.id, None, {"owner": "new"})
+    described = await noting.ours.describe_table(noting.id)
+    assert described.location == place and described.properties.get("owner") == "noted"
