@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import lance
+import lance.file
 import pyarrow as pa
 import pytest
 from lance_namespace import (
     CreateTableRequest,
 )
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InternalError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -22,6 +28,7 @@ from lance_namespace.errors import (
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.model import Id, Table, TableId
 from lance_ns_async.policy import Caller, Policy
+from tests.fakes.calls import settle
 from tests.fakes.memory import MemoryBackend
 from tests.lake import ROWS, stream
 
@@ -183,3 +190,54 @@ async def test_a_first_version_that_is_not_made_leaves_no_files(
     with pytest.raises(InternalError):
         await catalog.create()
     assert catalog.backend.tables == {} and not any(path.is_file() for path in catalog.location.rglob("*"))
+
+
+def dropped_meanwhile(catalog: Catalog) -> pa.RecordBatchReader:
+    """Rows during which somebody else deregisters the table."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        catalog.backend.tables.clear()
+        yield from ROWS.to_batches()
+
+    return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+
+
+@pytest.mark.parametrize("error", [AttributeError, MemoryError, OSError])
+async def test_a_first_version_that_cannot_be_taken_back_is_told_with_what_went_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error("it ends here")
+
+    catalog = Catalog(tmp_path)
+    await catalog.ns.declare_table({"id": ["t"]})
+    monkeypatch.setattr(lance.file.LanceFileSession, "list", fail)
+    with pytest.raises(ConcurrentModificationError) as raised:
+        await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
+    told = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert f"whether they stay at {catalog.location} is unknown" in told and "it ends here" in told
+
+
+async def test_whoever_is_cancelled_while_a_first_version_is_taken_back_gets_the_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    listed = lance.file.LanceFileSession.list
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        begun.set()
+        go_on.wait()
+        return listed(*args, **kwargs)
+
+    catalog = Catalog(tmp_path)
+    await catalog.ns.declare_table({"id": ["t"]})
+    monkeypatch.setattr(lance.file.LanceFileSession, "list", slow)
+    task = asyncio.ensure_future(catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append"))
+    await anyio.to_thread.run_sync(begun.wait)
+    task.cancel()
+    await settle()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert "they are gone again" in str(raised.value.__context__)
+    assert not any(path.suffix == ".manifest" for path in catalog.location.rglob("*"))

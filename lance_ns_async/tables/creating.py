@@ -26,7 +26,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId, is_same
-from lance_ns_async.policy import rollback, undoing
+from lance_ns_async.policy import rollback
 from lance_ns_async.tables import dropping, first, meanwhile, names, writing
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.threads import in_thread, under_way
@@ -265,28 +265,33 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     except LanceNamespaceError as e:
         e.add_note(f"and the rows are written to {table.location}; whether table {table.id} is still there is unknown")
         raise
-    told = await _withdraw(table, transaction, delete)
-    raise ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {told})")
+    error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
+
+    async def withdraw(_: BaseException) -> None:
+        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
+        error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
+
+    async with rollback(withdraw):
+        raise error
+
+
+_UNKNOWN = "whether they stay at {location} is unknown: look there before you write them again"
+
+_BECAME: Mapping[first.Fate, str] = {
+    "gone": "they are gone again: write them again",
+    "there": "they stay at {location}, in data that others use by now: look there, do not write them again",
+    "unknown": _UNKNOWN,
+}
+"""What an error says of the rows of a first version that was to be taken back."""
+
+
+def _withdrawn(table: Table, why: str, became: str) -> ConcurrentModificationError:
+    return ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {became})")
 
 
 def _path(location: str) -> str:
     """The location as it can be compared: who registers a local one may spell it with or without its scheme."""
     return unquote(location.removeprefix("file://")).rstrip("/")
-
-
-@undoing
-async def _withdraw(table: Table, transaction: str, delete: bool) -> str:
-    """Takes back a first version, and returns what the error says of its rows."""
-    unknown = f"whether they stay at {table.location} is unknown: look there before you write them again"
-    try:
-        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
-    except LanceNamespaceError as e:
-        return f"{unknown}; {e}"
-    if became == "gone":
-        return "they are gone again: write them again"
-    if became == "there":
-        return f"they stay at {table.location}, in data that others use by now: look there, do not write them again"
-    return unknown
 
 
 async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
