@@ -241,3 +241,47 @@ async def test_whoever_is_cancelled_while_a_first_version_is_taken_back_gets_the
         await task
     assert "they are gone again" in str(raised.value.__context__)
     assert not any(path.suffix == ".manifest" for path in catalog.location.rglob("*"))
+
+
+async def test_the_data_of_a_table_that_is_deregistered_meanwhile_is_not_taken_for_a_free_place(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    await catalog.create(rows=OTHER)
+    before = {path for path in catalog.location.rglob("*") if path.is_file()}
+
+    def meddle(operation: str, _: Id) -> None:
+        if operation == "declare_table":
+            catalog.backend.tables.clear()
+
+    catalog.backend.on_call = meddle
+    with pytest.raises(TableAlreadyExistsError, match=rf"there is data at {catalog.location}, which") as raised:
+        await catalog.create()
+    assert raised.value.__notes__ == [f"and table t stays registered, for a version of it is at {catalog.location}"]
+    assert lance.dataset(catalog.location).to_table() == OTHER
+    assert before == {path for path in catalog.location.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("theirs", ["tag", "append", "replace"])
+async def test_a_version_that_others_use_since_it_was_looked_at_is_told_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    """Its manifest is deleted right after they began: nobody knows without a look what is left of its rows."""
+    delete = lance.file.LanceFileSession.delete_file
+
+    def late(session: Any, path: str) -> None:
+        if path.startswith("_versions/"):
+            if theirs == "tag":
+                lance.dataset(catalog.location).tags.create("mine", 1)
+            elif theirs == "append":
+                lance.write_dataset(ROWS, catalog.location, mode="append")
+            else:
+                (catalog.location / path).unlink()
+                lance.write_dataset(OTHER, catalog.location)
+                return
+        delete(session, path)
+
+    catalog = Catalog(tmp_path)
+    await catalog.ns.declare_table({"id": ["t"]})
+    monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", late)
+    told = "they are gone again" if theirs == "replace" else "whether they stay at .* is unknown: look there"
+    with pytest.raises(ConcurrentModificationError, match=told):
+        await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")

@@ -146,13 +146,13 @@ async def look_before(
         options: Storage options that go before those of the catalog.
 
     Returns:
-        The place, None where only declaring tells it; and whether it was looked at and is empty. It is not where the
-        storage is not at hand, as where only a table that is declared has credentials.
+        The place, None where only declaring tells it; and whether no table is there. That is False, too, where it was
+        not looked at: where the storage is not at hand, as where only a declared table has credentials.
 
     Raises:
-        DataThereError: There is data.
+        DataThereError: There is data of no table of that name.
 
-    Cost: an open, and the call of `Backend.default_location`.
+    Cost: an open, and the call of `Backend.default_location`; where there is data a describe, too.
     """
     location = await backend.default_location(id)
     if location is None:
@@ -171,7 +171,8 @@ async def look_before(
                 "register it there, give another location, or remove it; where a drop of it is under way, try again "
                 "later, and where one was cut off, drop_table goes on with it)"
             ) from None
-        # It is that of the table itself, which is there: declaring it tells so.
+        # It is that of the table itself. Declaring tells so, unless the table is deregistered before.
+        return location, False
     return location, True
 
 
