@@ -28,6 +28,7 @@ from lance_namespace.errors import (
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.model import Id, Table, TableId
 from lance_ns_async.policy import Caller, Policy
+from lance_ns_async.tables import creating
 from tests.fakes.calls import settle
 from tests.fakes.memory import MemoryBackend
 from tests.lake import ROWS, stream
@@ -285,3 +286,45 @@ async def test_a_version_that_others_use_since_it_was_looked_at_is_told_as_it_is
     told = "they are gone again" if theirs == "replace" else "whether they stay at .* is unknown: look there"
     with pytest.raises(ConcurrentModificationError, match=told):
         await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
+
+
+@pytest.mark.parametrize("fault", [None, PermissionDeniedError("Permission denied: t")], ids=["again", "refused"])
+async def test_a_table_that_was_written_to_while_it_was_taken_back_is_told_as_it_is(
+    tmp_path: Path, fault: PermissionDeniedError | None
+) -> None:
+    catalog = Catalog(tmp_path)
+
+    def meddle(operation: str, id: Id) -> None:
+        if operation == "deregister_table":
+            lance.write_dataset(OTHER, catalog.location)
+            if fault is not None:
+                catalog.backend.faults["declare_table", id] = fault
+
+    catalog.backend.on_call = meddle
+    with pytest.raises(TableSchemaValidationError) as raised:
+        await catalog.create(rows=pa.table({"a.b": [1]}))
+    place = catalog.location
+    refused = f"and somebody has just written to {place}, where table t could not be registered again ({fault}); "
+    assert raised.value.__notes__ == [
+        "and table t is registered again, for somebody has just written to it"
+        if fault is None
+        else f"{refused}where it is missing, register_table makes it a table again"
+    ]
+    assert list(catalog.backend.tables) == ([catalog.id] if fault is None else [])
+
+
+async def test_files_that_cannot_be_removed_with_a_declaration_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise OSError("LanceError(IO): no, /lance/file.rs:1:1")
+
+    catalog, error = Catalog(tmp_path), ValueError("first")
+    table = await catalog.backend.declare_table(catalog.id, None, {})
+    (catalog.location / "data").mkdir(parents=True)
+    (catalog.location / "data" / "left.lance").write_bytes(b"left")
+    monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", fail)
+    await creating.take_back(catalog.backend, table, error, clear=True)
+    (note,) = error.__notes__
+    assert note.startswith(f"and files that are of no use are left at {catalog.location} (Internal error: t")
+    assert catalog.backend.tables == {}

@@ -349,18 +349,29 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         files: Data files to remove.
     """
     try:
-        if await storage.is_only_declared(table):
-            await storage.remove_files(table, files)
-            await storage.tidy(table)
-            return
-        await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
-        error.add_note(f"and table {table.id} stays registered, for somebody has just written to it")
-    except TableAlreadyExistsError:
-        return
+        free = await storage.is_only_declared(table)
     except LanceNamespaceError as e:
         error.add_note(
             f"and whether somebody has written to table {table.id} at {table.location} is unknown ({e}); it is not "
             "registered any more: if there is data, register_table makes it a table again"
+        )
+        return
+    if free:
+        try:
+            await storage.remove_files(table, files)
+            await storage.tidy(table)
+        except LanceNamespaceError as e:
+            error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+        return
+    try:
+        await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
+        error.add_note(f"and table {table.id} is registered again, for somebody has just written to it")
+    except TableAlreadyExistsError:
+        return
+    except LanceNamespaceError as e:
+        error.add_note(
+            f"and somebody has just written to {table.location}, where table {table.id} could not be registered again "
+            f"({e}); where it is missing, register_table makes it a table again"
         )
 
 

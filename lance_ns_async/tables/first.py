@@ -124,7 +124,7 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
 
     Returns:
         Whether its rows are at the place now. That is unknown where their version is gone and others are there, or
-        branches or tags.
+        branches or tags; and where the version does not tell by which transaction it was made.
     """
     from lance.file import LanceFileSession
 
