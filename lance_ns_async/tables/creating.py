@@ -327,6 +327,9 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if clear:
             # While the name is taken: later ones may be of the next table of that name.
             files = await storage.data_files(place)
+        # Catalogs remove by name alone, so what the name stands for is looked at just before.
+        if not is_same(table, await backend.describe_table(table.id)):
+            return
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
