@@ -21,7 +21,7 @@ from lance_namespace.errors import (
     ThrottlingError,
 )
 
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import Failure, failure_of
 from lance_ns_async.observing import Call
 from lance_ns_async.policy import Policy, deadline
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
@@ -75,7 +75,7 @@ async def test_only_passing_failures_are_repeated_and_writes_only_if_they_did_no
             assert await call(to, script, safe=safe) == len(failures) + 1
         except LanceNamespaceError as e:
             last = failures[wanted - 1]
-            assert e.__cause__ is last and last.attempts == wanted
+            assert failure_of(e) is last and last.attempts == wanted
     assert script.sent == wanted
     outcomes = [*(str(failure.codes[0]) for failure in failures), "ok"]
     assert [(c.attempt, c.outcome) for c in seen] == [(i + 1, outcomes[i]) for i in range(wanted)]
