@@ -21,8 +21,8 @@ from benchmarks.catalog_stall import Stall
 from benchmarks.figures import Spread
 from benchmarks.report import spread
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.bulk import Progress
-from lance_ns_async.observing import Call
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.engine.describe import Progress
 from tests.fakes.glue import FakeGlue
 
 THROTTLED_EVERY = 3

@@ -6,14 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_ns_async.bulk import Described
-    from lance_ns_async.client import AsyncNamespace
-    from lance_ns_async.listing import Listed
+    from lance_ns_async.calls.observers import Call
+    from lance_ns_async.calls.policy import Policy
+    from lance_ns_async.engine.describe import Described
+    from lance_ns_async.engine.list import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
-    from lance_ns_async.observing import Call
-    from lance_ns_async.policy import Policy
-    from lance_ns_async.short_names import register
-    from lance_ns_async.sync import (
+    from lance_ns_async.namespace.client import AsyncNamespace
+    from lance_ns_async.namespace.sync import (
         DirNamespace,
         GlueNamespace,
         Hive3Namespace,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         PolarisNamespace,
         UnityNamespace,
     )
+    from lance_ns_async.short_names import register
     from lance_ns_async.tables.open_many import Opened
 
 __all__ = [

@@ -25,12 +25,12 @@ class Entry:
 _AROUND = re.compile(r"^lance_ns_async\.(sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
 
 BACKENDS: Mapping[str, Entry] = {
-    "dir": Entry("lance_ns_async.backends.directory", "DirectoryBackend"),
-    "iceberg": Entry("lance_ns_async.backends.iceberg", "IcebergBackend"),
-    "hive3": Entry("lance_ns_async.backends.hive3", "HiveBackend"),
-    "glue": Entry("lance_ns_async.backends.glue", "GlueBackend", extra="glue"),
-    "polaris": Entry("lance_ns_async.backends.polaris", "PolarisBackend"),
-    "unity": Entry("lance_ns_async.backends.unity", "UnityBackend"),
+    "dir": Entry("lance_ns_async.backends.directory.backend", "DirectoryBackend"),
+    "iceberg": Entry("lance_ns_async.backends.iceberg.backend", "IcebergBackend"),
+    "hive3": Entry("lance_ns_async.backends.hive3.backend", "HiveBackend"),
+    "glue": Entry("lance_ns_async.backends.glue.backend", "GlueBackend", extra="glue"),
+    "polaris": Entry("lance_ns_async.backends.polaris.backend", "PolarisBackend"),
+    "unity": Entry("lance_ns_async.backends.unity.backend", "UnityBackend"),
 }
 
 

@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from lance_ns_async.policy import Policy
+from lance_ns_async.calls.policy import Policy
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
 _USUAL = Policy()

@@ -12,7 +12,7 @@ from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from lance_ns_async.observing import BOUNDS, Call
+from lance_ns_async.calls.observers import BOUNDS, Call
 
 try:
     from opentelemetry import metrics, trace
@@ -22,9 +22,9 @@ except ModuleNotFoundError as e:
     raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=e.name) from e
 
 if TYPE_CHECKING:
-    from lance_ns_async.client import AsyncNamespace
-    from lance_ns_async.sync import Namespace
-    from lance_ns_async.traffic import Traffic
+    from lance_ns_async.calls.traffic import Traffic
+    from lance_ns_async.namespace.client import AsyncNamespace
+    from lance_ns_async.namespace.sync import Namespace
 
 _SCOPE = "lance_ns_async"
 _VERSION = version("lance-ns-async")

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from lance_ns_async.backends.locations import unique_location
+from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
+from lance_ns_async.storage.locations import unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,9 +27,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.policy import rollback
 from lance_ns_async.errors import PHRASES, NotALanceTableError
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import rollback
 
 if TYPE_CHECKING:
     import pyarrow as pa

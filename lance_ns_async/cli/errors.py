@@ -75,7 +75,7 @@ def say(message: str) -> None:
     line = " ".join(message.split())
     if not line.isprintable():
         # Here, because most runs have nothing to say and should not wait for it.
-        from lance_ns_async.spark.report import printable
+        from lance_ns_async.spark.resolve.report import printable
 
         line = printable(line)
     print("lance-ns:", line, file=sys.stderr)

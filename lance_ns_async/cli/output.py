@@ -129,7 +129,7 @@ def write_object(found: Row, format: ObjectFormat) -> None:
 
 def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     # Here, because `--help` should not wait for it.
-    from lance_ns_async.spark.report import printable
+    from lance_ns_async.spark.resolve.report import printable
 
     count = 0
     # What a catalog names its tables may move a terminal's cursor; a pipe gets it as it is.

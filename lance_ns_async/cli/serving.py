@@ -86,8 +86,8 @@ async def _serve(
     """Serves until it is told to end; returns how many requests were cut off then."""
     import anyio
 
-    from lance_ns_async import threads
     from lance_ns_async.cli.ending import Deadline
+    from lance_ns_async.storage import threads
 
     def under_way() -> str:
         load = threads.load()

@@ -11,8 +11,8 @@ import orjson
 from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel
 
-from lance_ns_async import messages
 from lance_ns_async.gateway.routes import Route
+from lance_ns_async.namespace import requests
 
 _HOP = ("header.", "headers.")
 """How entries of a context begin that a client has sent as headers: they are for this server, not for a catalog."""
@@ -53,7 +53,7 @@ def request(route: Route, names: Mapping[str, str], query: str, body: bytes, del
         given = _Fields(_with_integers(route.request, given))
     except RecursionError:
         raise InvalidInputError("body: it is nested too deeply; write it with fewer parts") from None
-    asked = messages.coerced(route.request, given)
+    asked = requests.coerced(route.request, given)
     for name, encoded in names.items():
         _check_same(name, encoded, getattr(asked, name), delimiter)
     return asked

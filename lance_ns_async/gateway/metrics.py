@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from time import monotonic
 
-from lance_ns_async.observing import BOUNDS, Call
+from lance_ns_async.calls.observers import BOUNDS, Call
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ import anyio
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
-from lance_ns_async import threads
 from lance_ns_async.errors import one_line
 from lance_ns_async.gateway import answers, asking, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
@@ -26,6 +25,7 @@ from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.metrics import Metrics, Seen
 from lance_ns_async.gateway.routes import Route, match
+from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
 
 log = logging.getLogger(__name__)

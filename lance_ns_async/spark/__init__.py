@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_ns_async.spark.locations import Location, Locations
-    from lance_ns_async.spark.report import Problem, Report, WriteReport
-    from lance_ns_async.spark.resolver import LocationResolver
-    from lance_ns_async.spark.sql import Views, views
-    from lance_ns_async.spark.unions import union
+    from lance_ns_async.spark.read.sql import Views, views
+    from lance_ns_async.spark.read.unions import union
+    from lance_ns_async.spark.resolve.locations import Location, Locations
+    from lance_ns_async.spark.resolve.report import Problem, Report, WriteReport
+    from lance_ns_async.spark.resolve.resolver import LocationResolver
 
 __all__ = [
     "Location",

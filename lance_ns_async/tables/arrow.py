@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.dataset
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import bounds, ipc
 from lance_ns_async.tables.alignment import aligned, aligned_reader
-from lance_ns_async.threads import under_way
 
 _FILE_MAGIC = b"ARROW1"
 

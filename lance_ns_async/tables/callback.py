@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lance_ns_async.policy import Policy
+from lance_ns_async.calls.policy import Policy
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
@@ -20,7 +20,7 @@ def connecting(impl: str, properties: Mapping[str, str], policy: Policy | None) 
 
     def connect() -> LanceNamespace:
         # By name, as it stands above this: it is made of the namespace that uses this.
-        made: LanceNamespace = import_module("lance_ns_async.sync").Namespace(impl, properties, policy)
+        made: LanceNamespace = import_module("lance_ns_async.namespace.sync").Namespace(impl, properties, policy)
         return made
 
     return connect

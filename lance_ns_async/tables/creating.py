@@ -21,15 +21,15 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import marks, replacing, storage
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.policy import rollback, undoing
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import rollback, undoing
-from lance_ns_async.tables import dropping, first, meanwhile, names, writing
+from lance_ns_async.storage import datasets, dir_markers
+from lance_ns_async.storage.threads import in_thread, under_way
+from lance_ns_async.tables import dropping, first, meanwhile, names, replacing, writing
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread, under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -92,7 +92,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
         finally:
             if under_way().given_up.is_set():
                 # The declaration was taken back before the last file was gone.
-                marks.remove(place.location, place.storage_options)
+                dir_markers.remove(place.location, place.storage_options)
 
     async with rollback(partial(take_back, backend, place)):
         async with meanwhile.explained(backend, place, makes=True):
@@ -125,7 +125,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
             )
         place = content.place(table)
         async with meanwhile.explained(backend, place, makes=True):
-            free = looked or await storage.is_only_declared(place) or await dropping.finish(backend, place)
+            free = looked or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
         if not free:
             # At a place that nobody could know before the declaration, nothing was there before.
             kind = TableAlreadyExistsError if location is None else DataThereError
@@ -158,9 +158,9 @@ async def look_before(
     if location is None:
         return None, False
     table = Table(id, location, storage_options={**(backend.configured_options or {}), **(options or {})} or None)
-    if not storage.is_at_hand(table):
+    if not datasets.is_at_hand(table):
         return location, False
-    if not await storage.is_only_declared(table):
+    if not await datasets.is_only_declared(table):
         try:
             await backend.describe_table(id)
         except TableNotFoundError:
@@ -312,15 +312,15 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if backend.capabilities.vends and not table.storage_options:
             there = await located(backend, table.id)
         place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
-        if not storage.is_at_hand(place):
+        if not datasets.is_at_hand(place):
             error.add_note(left.format(why="its storage cannot be looked at from here"))
             return
-        if not await storage.is_only_declared(place):
+        if not await datasets.is_only_declared(place):
             error.add_note(f"and table {table.id} stays registered, for a version of it is at {table.location}")
             return
         if clear:
             # While the name is taken: later ones may be of the next table of that name.
-            files = await storage.data_files(place)
+            files = await datasets.data_files(place)
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
@@ -343,9 +343,9 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         files: Data files to remove.
     """
     try:
-        if await storage.is_only_declared(table):
-            await storage.remove_files(table, files)
-            await storage.tidy(table)
+        if await datasets.is_only_declared(table):
+            await datasets.remove_files(table, files)
+            await datasets.tidy(table)
             return
         await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
         error.add_note(f"and table {table.id} stays registered, for somebody has just written to it")

@@ -13,14 +13,14 @@ from typing import Any
 
 from lance_namespace.errors import TableNotFoundError
 
-from lance_ns_async import storage
-from lance_ns_async.backends import locations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import UnreadableRegistrationError
-from lance_ns_async.files import delete
-from lance_ns_async.marks import local_path, same_place
 from lance_ns_async.model import Table
-from lance_ns_async.storage import Snapshot
+from lance_ns_async.storage import datasets, locations
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.dir_markers import local_path, same_place
+from lance_ns_async.storage.files import delete
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables.drop_marks import (
     CATALOGS,
     MANIFEST,
@@ -31,7 +31,6 @@ from lance_ns_async.tables.drop_marks import (
     version_of,
     write_mark,
 )
-from lance_ns_async.threads import in_thread
 
 DELETES_AT_ONCE = 16
 """How many files are deleted, or read, at once."""
@@ -128,7 +127,7 @@ class Deletion:
             if path in self.before.paths:
                 continue
             try:
-                dataset = storage.opened(self.table, Snapshot(version_of(path)))
+                dataset = datasets.opened(self.table, Snapshot(version_of(path)))
                 committed = dataset.read_transaction(dataset.version)
             except (OSError, ValueError):
                 if session.contains(path):

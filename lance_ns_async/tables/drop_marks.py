@@ -19,10 +19,10 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from lance_ns_async.files import download, open_session
+from lance_ns_async.calls.policy import remaining
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import remaining
-from lance_ns_async.threads import PATIENCE
+from lance_ns_async.storage.files import download, open_session
+from lance_ns_async.storage.threads import PATIENCE
 
 PREFIX = ".lance-dropping-"
 """How the names of marks begin; they lie directly under a table's location."""

@@ -51,16 +51,17 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import storage
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.bulk import describe_tables
+from lance_ns_async.calls.policy import deadline, rollback
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.engine.list import Lister
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
-from lance_ns_async.files import delete
-from lance_ns_async.listing import Lister
-from lance_ns_async.locating import located
-from lance_ns_async.marks import same_place
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import deadline, rollback
+from lance_ns_async.storage import datasets
+from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.storage.files import delete
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables.deletion import DELETES_AT_ONCE, Deletion
 from lance_ns_async.tables.drop_marks import (
     CATALOGS,
@@ -76,7 +77,6 @@ from lance_ns_async.tables.drop_marks import (
     session_of,
     write_mark,
 )
-from lance_ns_async.threads import in_thread
 
 _DESCRIBES_AT_ONCE = 16
 
@@ -114,7 +114,7 @@ async def drop(backend: Backend, id: TableId) -> Table:
         if backend.capabilities.drops or (left := await _left_behind(backend, id, e)) is None:
             raise
         return left
-    await storage.check_alone(table)
+    await datasets.check_alone(table)
     if backend.capabilities.drops:
         await backend.drop_table(table)
         return table
@@ -156,9 +156,9 @@ async def disown(backend: Backend, table: Table) -> None:
         return
     with deadline(_LOOK_SECONDS):
         try:
-            if backend.capabilities.vends and not storage.is_at_hand(table):
+            if backend.capabilities.vends and not datasets.is_at_hand(table):
                 table = await located(backend, table.id)
-            if storage.is_at_hand(table):
+            if datasets.is_at_hand(table):
                 await in_thread(table, partial(_remove_marks, table), changes=True)
         except LanceNamespaceError:
             # A table whose storage is gone can be renamed and deregistered all the same, and registered by those who
@@ -212,7 +212,7 @@ async def _free(backend: Backend, id: TableId) -> Table:
     if place is None:
         return Table(id, "")
     table = Table(id, place, storage_options=backend.configured_options)
-    if not storage.is_at_hand(table) or await storage.is_only_declared(table):
+    if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
         return Table(id, "")
     raise InvalidTableStateError(
         f"Invalid table state: {id} (it is no longer registered, but the catalog had lost where its data was, so none "
@@ -231,7 +231,7 @@ async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError)
         if place is None:
             return None
         table = Table(id, place, storage_options=backend.configured_options)
-        if not storage.is_at_hand(table) or await storage.is_only_declared(table):
+        if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
             return None
         return table if await _finished(backend, table, within=inf) else None
     except LanceNamespaceError as e:

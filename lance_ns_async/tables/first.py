@@ -13,15 +13,15 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import files, storage
-from lance_ns_async.ending import GivenUp
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
-from lance_ns_async.storage import Snapshot
+from lance_ns_async.storage import datasets, files
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.process_end import GivenUp
+from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import arrow
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -75,7 +75,7 @@ def _staged(opener: Opener, table: Table, data: Any) -> Any:
             table.location,
             mode="create",
             return_transaction=True,
-            storage_options=storage.options(table),
+            storage_options=datasets.options(table),
             session=opener.caches(),
             **opener.asking(table),
         )
@@ -90,7 +90,7 @@ def commit(opener: Opener, table: Table, rows: Any) -> None:
         LanceDataset.commit(
             table.location,
             rows,
-            storage_options=storage.options(table),
+            storage_options=datasets.options(table),
             enable_v2_manifest_paths=True,
             # Another try would make a second version.
             max_retries=0,
@@ -133,7 +133,7 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
     try:
         with translated(table):
             # Without the caches, which may hold the version of a table that was at this place before.
-            made = storage.opened(table, Snapshot(1)).read_transaction(1)
+            made = datasets.opened(table, Snapshot(1)).read_transaction(1)
     except (TableNotFoundError, TableVersionNotFoundError):
         return "unknown" if _manifests(session.list())[0] else "gone"
     if made is None:

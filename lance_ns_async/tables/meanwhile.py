@@ -14,10 +14,10 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import replacing
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
+from lance_ns_async.tables import replacing
 
 _FOLDER_GONE = re.compile("failed to persist temp file .*No such file or directory")
 """A data file that Lance had no folder for; files are made before a version is committed that names them."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.bulk import Progress, describe_tables
-from lance_ns_async.concurrency import each
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.describe import Progress, describe_tables
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import raise_first
-from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import meanwhile
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset

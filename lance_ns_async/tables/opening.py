@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as spec
 from lance_namespace.errors import UnsupportedOperationError
 
-from lance_ns_async import storage
-from lance_ns_async.faults import translated
 from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.responses import DescribeTableResponse
-from lance_ns_async.storage import LATEST, Snapshot
+from lance_ns_async.storage import datasets
+from lance_ns_async.storage.datasets import LATEST, Snapshot
+from lance_ns_async.storage.pylance_errors import translated
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -48,7 +48,7 @@ class Opener:
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
         """The dataset in that state; what is missing is told apart: version, tag, branch, or all data."""
         with translated(table):
-            return storage.opened(table, snapshot, session=self.caches(), **self._where(table))
+            return datasets.opened(table, snapshot, session=self.caches(), **self._where(table))
 
     def asking(self, table: Table) -> dict[str, Any]:
         """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""
@@ -76,7 +76,7 @@ class Opener:
             return self._session
 
     def _where(self, table: Table) -> dict[str, Any]:
-        options, asking = storage.options(table), self.asking(table)
+        options, asking = datasets.options(table), self.asking(table)
         if not asking:
             return {"uri": table.location, "storage_options": options}
         return {**asking, "namespace_client": FirstAnswerKnown(table, options, asking["namespace_client"])}

@@ -18,7 +18,7 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.errors import PHRASES, shortened
 from lance_ns_async.model import Table
-from lance_ns_async.storage import MAIN, check_branch
+from lance_ns_async.storage.datasets import MAIN, check_branch
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -20,17 +20,17 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import history, messages, replacing
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.faults import translated
-from lance_ns_async.locating import located
+from lance_ns_async.calls.policy import rollback, undoing
+from lance_ns_async.engine.locate import located
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import rollback, undoing
-from lance_ns_async.storage import Snapshot
-from lance_ns_async.tables import creating, first, meanwhile
+from lance_ns_async.namespace import requests
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.threads import in_thread
+from lance_ns_async.tables import commits, creating, first, meanwhile, replacing
 from lance_ns_async.tables.creating import Content
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -66,7 +66,7 @@ class Staging:
 
     async def begin(self, id: TableId, mode: str, fit: Fit) -> Staged:
         """Declares the table or finds it: create wants it new, append wants it there, overwrite takes both."""
-        id = messages.table_id(id, self.backend.capabilities)
+        id = requests.table_id(id, self.backend.capabilities)
         with self.operation():
             if mode == "create":
                 return await self._declared(id, fit)
@@ -78,7 +78,7 @@ class Staging:
                 return await self._declared(id, fit)
             if dataset is not None and table.managed_versioning:
                 # Those who write the files look for it in the storage, where its writer may not have put it yet.
-                await history.one(self.backend, id, dataset.version)
+                await commits.one(self.backend, id, dataset.version)
             schema = await anyio.to_thread.run_sync(fit, dataset)
         return Staged(table, schema, mode == "overwrite", dataset, declared=False)
 

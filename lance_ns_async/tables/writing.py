@@ -19,10 +19,10 @@ from lance_namespace.errors import (
 from pydantic import TypeAdapter, ValidationError
 
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
-from lance_ns_async.storage import MAIN, Snapshot
+from lance_ns_async.storage.datasets import MAIN, Snapshot
+from lance_ns_async.storage.pylance_errors import translated
 from lance_ns_async.tables import arrow, first, names, paths
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener

@@ -26,9 +26,9 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.ending import check_given_up
-from lance_ns_async.marks import local_path
 from lance_ns_async.model import DELIMITER
+from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.storage.process_end import check_given_up
 
 if TYPE_CHECKING:
     from lance import LanceDataset

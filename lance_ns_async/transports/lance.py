@@ -24,7 +24,7 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.ending import REFUSAL, GivenUp, Stoppable, native_call, thread_start
+from lance_ns_async.calls.policy import Caller, remaining
 from lance_ns_async.errors import (
     COMMON_ERRORS,
     PHRASES,
@@ -37,7 +37,7 @@ from lance_ns_async.errors import (
     without_user,
 )
 from lance_ns_async.model import Id
-from lance_ns_async.policy import Caller, remaining
+from lance_ns_async.storage.process_end import REFUSAL, GivenUp, Stoppable, native_call, thread_start
 
 T = TypeVar("T")
 

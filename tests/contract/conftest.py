@@ -15,8 +15,8 @@ from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
 from tests.contract.site import Site
 from tests.contract.sites import PARAMS, SITES
-from tests.gateway import Remote
-from tests.operations import OPERATIONS
+from tests.support.gateway import Remote
+from tests.support.operations import OPERATIONS
 
 _numbers = itertools.count()
 

@@ -19,13 +19,14 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import AsyncNamespace, Namespace, TableId, registry, replacing
-from lance_ns_async.credentials import SharedCredentials
+from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.engine.credentials import SharedCredentials
 from lance_ns_async.model import Table
-from lance_ns_async.policy import Caller, Policy
+from lance_ns_async.tables import replacing
 from tests.contract.conftest import Home
 from tests.contract.site import Site
-from tests.lake import stream
+from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
 

@@ -1,0 +1,284 @@
+"""Versions that an Iceberg REST catalog commits: each is a snapshot, and the branch `main` says which is current.
+
+A commit names the snapshot that must still be the current one, so that of all who want to make the next version one
+does. The snapshot's summary says where its writer put the manifest, which nobody else did: so whoever does not know
+what became of a commit looks, and can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    ThrottlingError,
+)
+
+from lance_ns_async.backends.base import Prepare, Version, Versions
+from lance_ns_async.backends.iceberg.schema import iceberg_schema
+from lance_ns_async.backends.iceberg.wire import identifier, table
+from lance_ns_async.backends.values import text
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.policy import Policy, remaining
+from lance_ns_async.errors import Failure
+from lance_ns_async.model import Table, TableId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Json = dict[str, Any]
+
+_STAGING = "lance.staging"
+_SIZE = "lance.size"
+_METADATA = "lance.metadata."
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a load tells of a table, as far as its next commit must know."""
+
+    table: Table
+    uuid: str
+    format: int
+    last_sequence: int
+    last_updated: int
+    """In milliseconds."""
+    next_row: int | None
+    last_column: int
+    schema_id: int
+    schemas: Mapping[int, Sequence[Json]]
+    """The fields of each schema that the table ever had."""
+    versions: Sequence[Version]
+    """Newest first, the current one first of all; none where the storage commits them."""
+
+    @property
+    def current(self) -> int | None:
+        """The current version; None where none was committed yet."""
+        return self.table.version
+
+    def version(self, number: int) -> Version | None:
+        """One of the versions that the load gave."""
+        return next((version for version in self.versions if version.number == number), None)
+
+
+def held(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Held:
+    """The table of a load's answer, with its versions."""
+    found, metadata = table(id, storage_options, body), body["metadata"]
+    current = found.version
+    versions = [] if current is None else [version(it) for it in metadata["snapshots"] if it["snapshot-id"] <= current]
+    return Held(
+        found,
+        uuid=metadata["table-uuid"],
+        format=metadata["format-version"],
+        last_sequence=metadata.get("last-sequence-number", 0),
+        last_updated=metadata["last-updated-ms"],
+        next_row=metadata.get("next-row-id"),
+        last_column=metadata["last-column-id"],
+        schema_id=metadata["current-schema-id"],
+        schemas={it["schema-id"]: it["fields"] for it in metadata["schemas"]},
+        versions=sorted(versions, key=lambda version: -version.number),
+    )
+
+
+def version(snapshot: Any) -> Version:
+    """The version that a snapshot stands for."""
+    summary = snapshot.get("summary") or {}
+    size, staging = summary.get(_SIZE), summary.get(_STAGING)
+    return Version(
+        snapshot["snapshot-id"],
+        None if staging is None else text(staging),
+        size=None if size is None else int(size),
+        timestamp_millis=snapshot["timestamp-ms"],
+        metadata={key.removeprefix(_METADATA): it for key, it in summary.items() if key.startswith(_METADATA)},
+    )
+
+
+def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[str, str]) -> Json:
+    """The commit that makes a version the current one, on condition that the one known to be current still is.
+
+    The table is given those of the properties that it lacks.
+    """
+    updates, schema_id = _shown(held, schema)
+    kept = held.table.properties or {}
+    if lacking := {key: value for key, value in properties.items() if key not in kept}:
+        updates.append({"action": "set-properties", "updates": lacking})
+    requirements: list[Json] = [
+        {"type": "assert-table-uuid", "uuid": held.uuid},
+        {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": held.current},
+    ]
+    if held.current is None:
+        # Some servers do not enforce that there is no snapshot yet. The schema that comes with the first says it too.
+        requirements.append({"type": "assert-current-schema-id", "current-schema-id": held.schema_id})
+    summary = {"operation": "append", **{_METADATA + key: told for key, told in version.metadata.items()}}
+    summary[_STAGING] = version.staging or ""
+    if version.size is not None:
+        summary[_SIZE] = str(version.size)
+    snapshot: Json = {
+        "snapshot-id": version.number,
+        "timestamp-ms": version.timestamp_millis,
+        "schema-id": schema_id,
+        "manifest-list": f"{held.table.location}/_versions/{(version.manifest or '').rpartition('/')[2]}",
+        "summary": summary,
+    }
+    if held.current is not None:
+        snapshot["parent-snapshot-id"] = held.current
+    if held.format > 1:
+        snapshot["sequence-number"] = held.last_sequence + 1
+    if held.next_row is not None:
+        snapshot |= {"first-row-id": held.next_row, "added-rows": 0}
+    return {
+        "identifier": identifier(held.table.id),
+        "requirements": requirements,
+        "updates": [
+            *updates,
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": version.number},
+        ],
+    }
+
+
+def forgetting(held: Held, numbers: Sequence[int]) -> Json | None:
+    """The commit that removes the snapshots of versions, never the current one; None where there are none."""
+    ids = [version.number for version in held.versions[1:] if version.number in numbers]
+    if not ids:
+        return None
+    return {
+        "identifier": identifier(held.table.id),
+        "requirements": [{"type": "assert-table-uuid", "uuid": held.uuid}],
+        "updates": [{"action": "remove-snapshots", "snapshot-ids": ids}],
+    }
+
+
+def _shown(held: Held, schema: pa.Schema) -> tuple[list[Json], int]:
+    """What makes Iceberg's own tools see a schema, and the id it has; nothing where they see it already."""
+    new = max(held.schemas) + 1
+    wanted, last_column = iceberg_schema(schema, new)
+    if held.schemas[held.schema_id] == wanted["fields"]:
+        return [], held.schema_id
+    for id, fields in held.schemas.items():
+        if fields == wanted["fields"]:
+            return [{"action": "set-current-schema", "schema-id": id}], id
+    add = {"action": "add-schema", "schema": wanted, "last-column-id": max(held.last_column, last_column)}
+    return [add, {"action": "set-current-schema", "schema-id": -1}], new
+
+
+Load = Callable[[TableId, bool], Awaitable[Held]]
+"""Loads a table: with its current snapshot alone, or with all."""
+
+Send = Callable[[Sequence[Json]], Awaitable[None]]
+"""Sends commits, which take effect together or not at all."""
+
+
+async def commit(
+    wanted: Mapping[TableId, Version],
+    *,
+    load: Load,
+    send: Send,
+    prepare: Prepare,
+    policy: Policy,
+    properties: Mapping[str, str],
+) -> Mapping[TableId, Versions]:
+    """Commits a version of each table; looks before it believes a refusal, and before it sends again.
+
+    To send again is safe: what took effect after all makes the repetition fail. It is done as often, and after such
+    pauses, as the policy says.
+    """
+    schemas: dict[TableId, pa.Schema] = {}
+    doubt: LanceNamespaceError | None = None
+    asked = 0.0
+    tables = await _loaded(wanted, load)
+    for attempt in range(policy.max_retries + 2):
+        made = await _made(wanted, tables, load, doubt)
+        # In the same order whoever commits them: so fewer get in each other's way.
+        missing = sorted(id for id in wanted if id not in made)
+        if not missing:
+            return made
+        if attempt:
+            pause, left = policy.pause(attempt) + asked, remaining()
+            if attempt > policy.max_retries or (left is not None and pause >= left):
+                break
+            await asyncio.sleep(pause)
+        for id in missing:
+            if id not in schemas:
+                schemas[id] = await prepare(tables[id].table, wanted[id])
+        stamped = {id: replace(wanted[id], timestamp_millis=_now(tables[id])) for id in missing}
+        try:
+            await send([change(tables[id], stamped[id], schemas[id], properties) for id in missing])
+            if len(wanted) == 1:
+                return {id: Versions(tables[id].table, [stamped[id]]) for id in wanted}
+            # Where several race, some servers thank for a commit of several tables that they then drop.
+            last: LanceNamespaceError = InternalError("Internal error: the server says it committed, and did not")
+        except ConcurrentModificationError as e:
+            last = InternalError(f"Internal error: the server refuses a commit that nothing came before: {e}")
+            asked = _asked_pause(e)
+        except (InternalError, ServiceUnavailableError, ThrottlingError) as e:
+            if isinstance(e.__cause__, Failure) and e.__cause__.delivered is False:
+                raise doubt or e from e.__cause__
+            last = doubt = doubt or e
+            asked = _asked_pause(e)
+        try:
+            tables = await _loaded(wanted, load)
+        except LanceNamespaceError as e:
+            raise doubt or e from last
+    # What is still in doubt may yet take effect, whatever became of the repetitions.
+    raise doubt or last
+
+
+async def _loaded(wanted: Mapping[TableId, Version], load: Load) -> Mapping[TableId, Held]:
+    tables: dict[TableId, Held] = {}
+
+    async def one(id: TableId) -> None:
+        tables[id] = await load(id, False)
+
+    await each(one, wanted, max_in_flight=len(wanted))
+    return tables
+
+
+async def _made(
+    wanted: Mapping[TableId, Version], tables: Mapping[TableId, Held], load: Load, doubt: LanceNamespaceError | None
+) -> dict[TableId, Versions]:
+    """Those of the versions that are there as wanted; an error where one is there, but another's."""
+    made: dict[TableId, Versions] = {}
+    taken: dict[TableId, str] = {}
+    for id, version in wanted.items():
+        known = tables[id]
+        if known.current is None or known.current < version.number:
+            continue
+        if known.version(version.number) is None:
+            known = await load(id, True)
+        found = known.version(version.number)
+        if found is None and doubt is not None:
+            raise ServiceUnavailableError(
+                f"Service unavailable: {id} (version {version.number} is made, but the catalog tells of its latest "
+                f"version {known.current} alone; whether by this commit is unknown: {doubt})"
+            )
+        if found is not None and found.staging == version.staging:
+            made[id] = Versions(known.table, [found])
+        else:
+            taken[id] = f"{id} (version {version.number} is taken; the latest is {known.current})"
+    if taken and made:
+        raise InternalError(
+            f"Internal error: {', '.join(taken.values())}, though the same commit took effect for "
+            f"{', '.join(map(str, made))}: this server does not commit tables together"
+        )
+    if taken:
+        raise ConcurrentModificationError(f"Concurrent modification: {', '.join(taken.values())}") from doubt
+    return made
+
+
+def _asked_pause(error: LanceNamespaceError) -> float:
+    """Seconds that the server asked to wait."""
+    cause = error.__cause__
+    return (cause.retry_after or 0.0) if isinstance(cause, Failure) else 0.0
+
+
+def _now(held: Held) -> int:
+    # The times of a table's snapshots must not fall, whatever the clocks of its writers say.
+    return max(int(time.time() * 1000), held.last_updated)

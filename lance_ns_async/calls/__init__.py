@@ -1,0 +1,1 @@
+"""One remote call: policy, caller, slots, limiter, circuit, hedging, observers, paging."""

@@ -1,0 +1,1 @@
+"""Many tables at once: describe, list, walk, locate."""

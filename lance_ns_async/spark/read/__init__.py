@@ -1,0 +1,1 @@
+"""Reading resolved tables as one DataFrame."""

@@ -1,0 +1,136 @@
+"""Making one DataFrame of many tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.namespace.background_loop import BackgroundLoop
+from lance_ns_async.spark.read.plan import Entry, Plan
+from lance_ns_async.spark.read.reading import plans_reader
+from lance_ns_async.spark.resolve.expiry import warn_of_expiry
+from lance_ns_async.spark.resolve.locations import Location, Locations
+from lance_ns_async.spark.resolve.opening import open_tables
+from lance_ns_async.spark.resolve.report import one_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+TASKS_A_CORE = 4
+"""A task costs tens of milliseconds, so more than a few a core are slower."""
+
+USUAL_CORES = 8
+"""Taken where the client of a Spark server cannot tell how many there are."""
+
+_registered: WeakSet[SparkSession] = WeakSet()
+"""Sessions that know the data source; Spark complains about each registration after the first."""
+
+
+def dataframe(
+    locations: Locations,
+    spark: SparkSession,
+    columns: Collection[str] | None,
+    partitions: int | None,
+    table_column: str | None,
+    *,
+    push_filters: bool,
+) -> DataFrame:
+    """See `Locations.dataframe`."""
+    from lance_ns_async.spark.read.schemas import common
+
+    if not locations:
+        raise InvalidInputError(f"dataframe: there is no table and so no column; {locations.report.line()}")
+    if partitions is not None and partitions < 1:
+        raise InvalidInputError(f"partitions {partitions}: there must be at least 1")
+    if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
+        raise InvalidInputError(f"push_filters: Spark hands no filter on unless {PUSHDOWN} is true")
+    pinned = _pinned(locations)
+    shared = common(pinned, columns)
+    schema = _with_table_column(shared.schema, table_column)
+    warn_of_expiry(pinned, stacklevel=3)
+    plan = Plan(
+        [_entry(location) for location in pinned],
+        partitions or TASKS_A_CORE * _cores(spark),
+        table_column or None,
+        shared.filterable,
+        push_filters,
+    )
+    if int(spark.version.partition(".")[0]) < 4:
+        return by_map_in_arrow(spark, plan, schema)
+    return by_data_source(spark, plan, schema)
+
+
+def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
+    """The plan read by a Python data source, which Spark has since 4.0."""
+    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables
+
+    if spark not in _registered:
+        spark.dataSource.register(LanceTables)
+        _registered.add(spark)
+    return spark.read.format(NAME).schema(schema).option(OPTION, plan.encode()).load()
+
+
+def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
+    """The plan read by `mapInArrow`, for older Sparks; those want pandas for it. No filter gets past Spark."""
+    from lance_ns_async.spark.types import arrow_schema
+
+    plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
+    # By range, because any other way puts two plans into one task and none into another.
+    tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
+    return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
+
+
+def _pinned(locations: Locations) -> Sequence[Location]:
+    """The locations, those opened now that were not yet."""
+    tables = [location.table() for location in locations.values() if location.schema is None]
+    if not tables:
+        return list(locations.values())
+    loop = BackgroundLoop.lease()
+    try:
+        opened = loop.run(open_tables(tables))
+    finally:
+        loop.release()
+    if opened.errors:
+        raise one_error(list(opened.errors.values()), of=len(locations))
+    now = {table.id: Location.of(table, opened.details[table.id]) for table in tables}
+    return [now.get(id, location) for id, location in locations.items()]
+
+
+def _with_table_column(schema: StructType, table_column: str | None) -> StructType:
+    if not table_column:
+        if not schema.fields:
+            raise InvalidInputError("columns []: with no table_column either, there is nothing to read")
+        return schema
+    # Spark tells no column apart by case.
+    clash = [name for name in schema.names if name.casefold() == table_column.casefold()]
+    if clash:
+        raise InvalidInputError(
+            f"table_column {table_column!r}: the tables have a column {clash[0]!r}; "
+            "name another with table_column=..., or None for no such column"
+        )
+    return schema.add(table_column, "string", nullable=True)
+
+
+def _entry(location: Location) -> Entry:
+    assert location.version is not None and location.rows is not None and location.fragments is not None
+    return Entry(
+        str(location.id),
+        location.location,
+        location.version,
+        location.rows,
+        location.fragments,
+        location.storage_options,
+    )
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except AttributeError:
+        return USUAL_CORES

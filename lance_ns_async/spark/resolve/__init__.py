@@ -1,0 +1,1 @@
+"""Resolving the locations of thousands of tables on the driver."""

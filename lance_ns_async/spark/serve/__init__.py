@@ -1,0 +1,1 @@
+"""A catalog for the JVM connector, served from the prefetch."""

@@ -1,0 +1,329 @@
+"""One wire: JSON over HTTP. What an answer means is told by the backend's functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import anyio.to_thread
+import httpx
+import orjson
+from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.model import Id
+from lance_ns_async.settings import HttpSettings, is_url
+from lance_ns_async.transports.http.auth import Tokens
+from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
+from lance_ns_async.transports.http.wire import (
+    WITHDRAW,
+    AiohttpWire,
+    EncodedRequest,
+    ResponseTooLargeError,
+    UntrustedError,
+    WireClosedError,
+    environment_proxy,
+)
+
+T = TypeVar("T")
+
+Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
+"""From the JSON body of an error: codes more specific than the status, and the server's message."""
+
+_NOT_HERE = (404, 405, 501)
+"""Statuses with which a server that is no catalog answers."""
+
+_MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
+_LARGE = 2**18
+"""Bytes from which on an answer is decoded in a worker thread: it takes long enough to be felt in the event loop."""
+
+_SHOWN = 200
+"""How many characters of an answer nobody understands are shown."""
+
+
+class HttpTransport:
+    """Makes calls on one HTTP API: JSON in, a decoded value out."""
+
+    def __init__(
+        self,
+        wire: httpx.AsyncBaseTransport,
+        caller: Caller,
+        *,
+        base: str,
+        headers: Mapping[str, str],
+        explain: Explain,
+        tokens: Tokens | None = None,
+        confidential: bool = False,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        """`confidential` answers hold secrets and are quoted in no message, and `secrets` are in none."""
+        self._wire = wire
+        self._caller = caller
+        self._base = base
+        self._headers = httpx.Headers(headers)
+        self._explain = explain
+        self._tokens = tokens
+        self._confidential = confidential
+        self._secrets = secrets
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        subject: Id,
+        operation: str,
+        decode: Callable[[Any], T],
+        query: str = "",
+        body: Any = None,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        safe: bool | None = None,
+    ) -> T:
+        """What `decode` makes of the answer's JSON, or of None where the answer is empty.
+
+        `path` and `query` are sent as they are, so both must be encoded. GET and HEAD are `safe`, that is
+        sent again after any passing failure, unless said otherwise. Costs one remote call, and one more
+        where the token had expired.
+        """
+        url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
+        content, content_type = _content(body, form)
+        is_safe = method in ("GET", "HEAD") if safe is None else safe
+
+        async def call(token: str | None) -> T:
+            sent = self._headers
+            if content_type or token or headers:
+                sent = sent.copy()
+                if headers:
+                    sent.update(headers)
+                if content_type:
+                    sent["content-type"] = content_type
+                if token:
+                    sent["authorization"] = f"Bearer {token}"
+
+            async def send() -> T:
+                request = EncodedRequest(method, url, sent, content)
+                response = await self._answer(request)
+                if len(response.content) < _LARGE:
+                    return self._decoded(response, request, decode)
+                return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
+
+            return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
+
+        if self._tokens is None:
+            return await call(None)
+        token = await self._tokens.current()
+        try:
+            return await call(token)
+        except UnauthenticatedError:
+            # A refused token did nothing, so even a write may be sent again with a new one.
+            renewed = await self._tokens.renewed(token)
+        return await call(renewed)
+
+    async def aclose(self) -> None:
+        """Closes the wire; may be called twice."""
+        await self._wire.aclose()
+
+    async def _answer(self, request: EncodedRequest) -> httpx.Response:
+        try:
+            response = await self._wire.handle_async_request(request)
+            await response.aread()
+        except WireClosedError as e:
+            raise InvalidInputError(str(e)) from e
+        except httpx.UnsupportedProtocol as e:
+            raise InvalidInputError(f"endpoint: {e}") from e
+        except UntrustedError as e:
+            raise Failure("untrusted", message=f"{e} ({_where(request)}); {UNTRUSTED}", delivered=False) from e
+        except (httpx.ConnectError, httpx.ConnectTimeout) as e:
+            message = f"{e} ({_where(request)}); is the endpoint right and the server up?"
+            raise Failure("refused", message=message, delivered=False) from e
+        except httpx.ProxyError as e:
+            raise Failure(407, message=f"{e}; give the proxy's credentials in its URL", delivered=False) from e
+        except ResponseTooLargeError as e:
+            raise Failure("unreadable", message=str(e)) from e
+        except httpx.TransportError as e:
+            raise Failure("disconnected", message=str(e)) from e
+        except httpx.DecodingError as e:
+            raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
+        if response.is_success:
+            return response
+        raise self._failure(response, request)
+
+    def _decoded(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
+        # Some servers say in words that a thing is done.
+        content = b"" if response.content in (b"OK", b"200 OK") else response.content
+        try:
+            body = orjson.loads(content) if content else None
+        except ValueError as e:
+            # A page says where one has come to; broken JSON says no more, and may hold credentials.
+            quoted = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
+            told = f" {_shown(response, self._sent(request))}" if quoted else ""
+            message = f"an answer that is no JSON, so is the endpoint right?{told}"
+            raise Failure("unreadable", message=message) from e
+        try:
+            return decode(body)
+        except AnotherAnswerError as e:
+            if (withdraw := response.extensions.get(WITHDRAW)) is not None:
+                withdraw()
+            raise Failure("mismatch", message=f"{e}; {_MIXED_UP}") from e
+        except (ValueError, LookupError, TypeError, AttributeError) as e:
+            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
+            raise Failure("unreadable", message=message) from e
+
+    def _sent(self, request: EncodedRequest) -> Sequence[str]:
+        """The secrets that a request told the server."""
+        return *self._secrets, request.headers.get("authorization", "").rpartition(" ")[2]
+
+    def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
+        status = response.status_code
+        codes, message = self._explained(response, request)
+        if response.is_redirect:
+            message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
+        if (request_id := response.headers.get("x-request-id")) is not None:
+            message = f"{message} (X-Request-ID {request_id[:_SHOWN]})"
+        return Failure(
+            *codes,
+            status,
+            message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
+            retry_after=_retry_after(response.headers.get("retry-after")),
+            delivered=False if _was_turned_away(status) else None,
+        )
+
+    def _explained(self, response: httpx.Response, request: EncodedRequest) -> tuple[tuple[Code, ...], str]:
+        try:
+            codes, message = self._explain(orjson.loads(response.content))
+            if not all(isinstance(code, str | int) for code in codes):
+                raise TypeError("a code is a text or a number")
+            # Codes are logged, too.
+            return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
+        except (ValueError, LookupError, TypeError, AttributeError):
+            told = _shown(response, self._sent(request)) or response.reason_phrase
+            if response.status_code in _NOT_HERE and request.method != "HEAD":
+                # A catalog would have said it in its own form, for which HEAD has no place, so perhaps there is none.
+                told = f"{told} ({request.text.partition('?')[0]}); is the endpoint right?"
+            return (), told
+
+
+def open_http(
+    settings: HttpSettings,
+    caller: Caller,
+    *,
+    path: str,
+    explain: Explain,
+    tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
+    headers: Mapping[str, str] | None = None,
+) -> HttpTransport:
+    """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet.
+
+    `headers` come with every call; the `header.*` properties may replace them.
+    """
+    endpoint = settings.endpoint.rstrip("/")
+    wire = _wire(settings)
+    usual = httpx.Headers(
+        {
+            "accept": "application/json",
+            # Descriptions are short: compressing them costs more time than it saves.
+            "accept-encoding": "identity",
+            "user-agent": "lance-ns-async",
+        }
+    )
+    usual.update(headers)
+    own = {name: value.get_secret_value() for name, value in settings.header.items()}
+    usual.update(own)
+    if settings.auth_token is not None:
+        usual["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
+    return HttpTransport(
+        wire,
+        caller,
+        base=endpoint + path,
+        headers=usual,
+        explain=explain,
+        tokens=tokens(wire),
+        secrets=list(own.values()),
+    )
+
+
+def _wire(settings: HttpSettings) -> AiohttpWire:
+    _proxy(settings, settings.endpoint)
+    try:
+        # The usual context is made once for all; this one takes a while.
+        special = settings.ca_bundle is not None or settings.client_cert is not None
+        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key) if special else None
+    except OSError as e:
+        given = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
+        raise InvalidInputError(f"{settings.backend} properties: cannot load {given}: {e}") from e
+    return AiohttpWire(
+        connect_timeout=settings.connect_timeout,
+        tls=tls,
+        proxy=partial(_proxy, settings),
+        max_bytes=settings.max_response_bytes,
+        keep_alive=settings.keep_alive,
+    )
+
+
+def _proxy(settings: HttpSettings, url: str) -> str | None:
+    """The proxy for a URL: the property's for all, or else what the environment says of it."""
+    if settings.proxy is not None:
+        told = settings.proxy.get_secret_value()
+        return None if told == "none" else told
+    found = environment_proxy(url)
+    if found is not None and not is_url(found):
+        # Not quoted: it may hold a password.
+        raise InvalidInputError(
+            f"{settings.backend} properties: proxy: what the environment names for {url} is no HTTP proxy; "
+            "set the property to one, or to none"
+        )
+    return found
+
+
+def _where(request: EncodedRequest) -> str:
+    return f"{request.url.scheme}://{request.url.netloc.decode()}"
+
+
+def _was_turned_away(status: int) -> bool:
+    """Whether a request is blamed on us, or on what the server cannot do: if on its troubles, it may have acted."""
+    if status == httpx.codes.REQUEST_TIMEOUT:
+        return False
+    return 400 <= status < 500 or status == httpx.codes.NOT_IMPLEMENTED
+
+
+def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, str | None]:
+    if form is not None:
+        return urlencode(form).encode(), "application/x-www-form-urlencoded"
+    if body is not None:
+        return orjson.dumps(body), "application/json"
+    return None, None
+
+
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        when = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _outline(body: Any) -> str:
+    # Names alone: what stands beside them may be credentials.
+    return (
+        f"it holds {', '.join(map(str, body))}"[:_SHOWN] if isinstance(body, dict) else f"it is a {type(body).__name__}"
+    )
+
+
+def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:
+    text = response.content[: 16 * _SHOWN].decode("utf-8", "replace")
+    if "<html" in text[: 4 * _SHOWN].lower():
+        text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
+    # What is cut off afterwards cannot be told for a secret any more.
+    return unsaid(" ".join(text.split()), secrets)[:_SHOWN]
