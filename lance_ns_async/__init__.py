@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         PolarisNamespace,
         UnityNamespace,
     )
-    from lance_ns_async.short_names import register
+    from lance_ns_async.registry import register
     from lance_ns_async.tables.open_many import Opened
 
 __all__ = [
@@ -46,23 +46,23 @@ __all__ = [
 
 # Loaded when first asked for: the spec's models alone take half a second to import.
 _HOMES = {
-    "AsyncNamespace": "client",
-    "Call": "observing",
-    "Described": "bulk",
-    "DirNamespace": "sync",
-    "GlueNamespace": "sync",
-    "Hive3Namespace": "sync",
-    "IcebergNamespace": "sync",
-    "Listed": "listing",
-    "Namespace": "sync",
+    "AsyncNamespace": "namespace.client",
+    "Call": "calls.observers",
+    "Described": "engine.describe",
+    "DirNamespace": "namespace.sync",
+    "GlueNamespace": "namespace.sync",
+    "Hive3Namespace": "namespace.sync",
+    "IcebergNamespace": "namespace.sync",
+    "Listed": "engine.list",
+    "Namespace": "namespace.sync",
     "NamespaceId": "model",
     "Opened": "tables.open_many",
-    "Policy": "policy",
-    "PolarisNamespace": "sync",
+    "Policy": "calls.policy",
+    "PolarisNamespace": "namespace.sync",
     "Table": "model",
     "TableId": "model",
-    "UnityNamespace": "sync",
-    "register": "short_names",
+    "UnityNamespace": "namespace.sync",
+    "register": "registry",
 }
 
 

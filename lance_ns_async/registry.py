@@ -1,4 +1,4 @@
-"""From a catalog's name to its backend, imported only when it is asked for."""
+"""From a catalog's name to its backend, imported only when it is asked for, and to its class path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 
+import lance_namespace
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.base import Backend
@@ -57,3 +58,29 @@ def _meant(impl: str) -> str | None:
     word = _AROUND.sub("", impl).lower()
     near = get_close_matches(word, BACKENDS, n=1)
     return near[0] if near else next((name for name in BACKENDS if word.startswith(name)), None)
+
+
+CLASS_PATHS: Mapping[str, str] = {
+    "dir": "lance_ns_async.DirNamespace",
+    "glue": "lance_ns_async.GlueNamespace",
+    "hive3": "lance_ns_async.Hive3Namespace",
+    "iceberg": "lance_ns_async.IcebergNamespace",
+    "polaris": "lance_ns_async.PolarisNamespace",
+    "unity": "lance_ns_async.UnityNamespace",
+}
+"""By the backend's name: what `lance_namespace.connect` takes in every process, without a registration."""
+
+
+def register(*, plain: bool = False) -> Mapping[str, str]:
+    """Makes `lance_namespace.connect` know `lance-ns-glue` and its like in this process; gives name and class path.
+
+    With `plain` also `glue`, `hive3`, `iceberg`, `polaris` and `unity`, which other packages may claim as well: the
+    last to do so has them. Workers of Ray, Daft or Spark know no such name: give those the class path.
+    """
+    names = {f"lance-ns-{impl}": path for impl, path in CLASS_PATHS.items()}
+    if plain:
+        # The spec's own package keeps `dir` for itself.
+        names |= {impl: path for impl, path in CLASS_PATHS.items() if impl != "dir"}
+    for name, path in names.items():
+        lance_namespace.register_namespace_impl(name, path)
+    return names

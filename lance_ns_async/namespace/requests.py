@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -16,8 +16,8 @@ from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSch
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 from pydantic import BaseModel, ValidationError
 
-from lance_ns_async.backends.base import Capabilities, Version
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.backends.base import Version
+from lance_ns_async.model import Table
 from lance_ns_async.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
 from lance_ns_async.tables.arrow_json import json_schema
@@ -120,38 +120,6 @@ def _part(annotation: Any, *, many: bool = False) -> _Part | None:
         return None
     inner = [it for it in get_args(annotation) if it is not type(None)]
     return _part(inner[0], many=many or get_origin(annotation) is list) if inner else None
-
-
-def table_id(names: Iterable[str] | None, can: Capabilities) -> TableId:
-    """The checked id of a table: the message for a wrong depth is the same for every catalog."""
-    id = names if isinstance(names, TableId) else TableId(names or ())
-    check_depth(id, can)
-    return id
-
-
-def check_depth(id: TableId, can: Capabilities) -> None:
-    """Raises InvalidInputError where the catalog can have no table at such a depth."""
-    depth = len(id) - 1
-    if depth < can.min_depth or (can.max_depth is not None and depth > can.max_depth):
-        if can.max_depth is None:
-            wanted = f"{can.min_depth} or more"
-        elif can.min_depth == can.max_depth:
-            wanted = f"exactly {can.min_depth}"
-        else:
-            wanted = f"{can.min_depth} to {can.max_depth}"
-        raise InvalidInputError(
-            f"table id {list(id)!r}: this catalog wants {wanted} namespace levels above a table, not {depth}"
-        )
-
-
-def namespace_id(names: Iterable[str] | None, can: Capabilities) -> NamespaceId:
-    """The checked id of a namespace; None and no names are the root."""
-    id = names if isinstance(names, NamespaceId) else NamespaceId(names or ())
-    if can.max_depth is not None and len(id) > can.max_depth:
-        raise InvalidInputError(
-            f"namespace id {list(id)!r}: this catalog has at most {can.max_depth} namespace levels, not {len(id)}"
-        )
-    return id
 
 
 def word(given: str | None, field: str, known: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from typing import NoReturn, Self
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import registry
+from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Caller, Policy, deadline
@@ -21,7 +22,6 @@ from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.namespace import requests
 from lance_ns_async.settings import Settings
 
 _SECRET_DIGEST_KEY = os.urandom(16)
@@ -124,10 +124,10 @@ class Session:
         return allowed if max_in_flight is None else min(max_in_flight, allowed)
 
     def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
-        return requests.namespace_id(names, self._backend.capabilities)
+        return ids.namespace_id(names, self._backend.capabilities)
 
     def _table(self, names: Iterable[str] | None) -> TableId:
-        return requests.table_id(names, self._backend.capabilities)
+        return ids.table_id(names, self._backend.capabilities)
 
 
 @contextmanager

@@ -63,8 +63,8 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.docstrings import called_with, documented
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
+from lance_ns_async.registry import CLASS_PATHS
 from lance_ns_async.settings import by_name
-from lance_ns_async.short_names import CLASS_PATHS
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -26,15 +26,15 @@ __all__ = [
 
 # Loaded when first asked for: executors import this package too, and need none of it.
 _HOMES = {
-    "Location": "locations",
-    "LocationResolver": "resolver",
-    "Locations": "locations",
-    "Problem": "report",
-    "Report": "report",
-    "Views": "sql",
-    "WriteReport": "report",
-    "union": "unions",
-    "views": "sql",
+    "Location": "resolve.locations",
+    "LocationResolver": "resolve.resolver",
+    "Locations": "resolve.locations",
+    "Problem": "resolve.report",
+    "Report": "resolve.report",
+    "Views": "read.sql",
+    "WriteReport": "resolve.report",
+    "union": "read.unions",
+    "views": "read.sql",
 }
 
 

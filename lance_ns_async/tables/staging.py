@@ -20,11 +20,11 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback, undoing
 from lance_ns_async.engine.locate import located
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.namespace import requests
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translated
 from lance_ns_async.storage.threads import in_thread
@@ -66,7 +66,7 @@ class Staging:
 
     async def begin(self, id: TableId, mode: str, fit: Fit) -> Staged:
         """Declares the table or finds it: create wants it new, append wants it there, overwrite takes both."""
-        id = requests.table_id(id, self.backend.capabilities)
+        id = ids.table_id(id, self.backend.capabilities)
         with self.operation():
             if mode == "create":
                 return await self._declared(id, fit)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from textwrap import dedent
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "pages"
 
 _FENCE = re.compile(

@@ -13,7 +13,7 @@ from typing import Any
 import lance_namespace
 
 from lance_ns_async import Namespace, registry
-from lance_ns_async.short_names import CLASS_PATHS
+from lance_ns_async.registry import CLASS_PATHS
 from tests.documentation.pages import Block, Page
 from tests.support.operations import NAMES
 from tests.support.reader import Reader, comparable

@@ -10,7 +10,7 @@ import lance_namespace
 
 import lance_ns_async
 from lance_ns_async import registry
-from lance_ns_async.short_names import CLASS_PATHS
+from lance_ns_async.registry import CLASS_PATHS
 
 UNREACHABLE = {
     "dir": {"root": "."},
