@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_ns_async.spark.read.sql import Views, views
     from lance_ns_async.spark.read.unions import union
-    from lance_ns_async.spark.resolve.locations import Location, Locations
+    from lance_ns_async.spark.resolve.location import Location
+    from lance_ns_async.spark.resolve.locations import Locations
     from lance_ns_async.spark.resolve.report import Problem, Report, WriteReport
     from lance_ns_async.spark.resolve.resolver import LocationResolver
 
@@ -26,7 +27,7 @@ __all__ = [
 
 # Loaded when first asked for: executors import this package too, and need none of it.
 _HOMES = {
-    "Location": "resolve.locations",
+    "Location": "resolve.location",
     "LocationResolver": "resolve.resolver",
     "Locations": "resolve.locations",
     "Problem": "resolve.report",

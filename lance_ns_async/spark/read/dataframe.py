@@ -11,8 +11,8 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.namespace.background_loop import BackgroundLoop
 from lance_ns_async.spark.read.plan import Entry, Plan
 from lance_ns_async.spark.read.reading import plans_reader
-from lance_ns_async.spark.resolve.expiry import warn_of_expiry
-from lance_ns_async.spark.resolve.locations import Location, Locations
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
 
@@ -32,14 +32,14 @@ _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that know the data source; Spark complains about each registration after the first."""
 
 
-def dataframe(
-    locations: Locations,
+def build_dataframe(
+    locations: LocationMap,
     spark: SparkSession,
-    columns: Collection[str] | None,
-    partitions: int | None,
-    table_column: str | None,
+    columns: Collection[str] | None = None,
+    partitions: int | None = None,
+    table_column: str | None = "_table",
     *,
-    push_filters: bool,
+    push_filters: bool = False,
 ) -> DataFrame:
     """See `Locations.dataframe`."""
     from lance_ns_async.spark.read.schemas import common
@@ -86,7 +86,7 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> Data
     return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
 
 
-def _pinned(locations: Locations) -> Sequence[Location]:
+def _pinned(locations: LocationMap) -> Sequence[Location]:
     """The locations, those opened now that were not yet."""
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:

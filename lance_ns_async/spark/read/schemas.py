@@ -15,7 +15,7 @@ from lance_ns_async.model import TableId
 from lance_ns_async.spark.types import spark_type
 
 if TYPE_CHECKING:
-    from lance_ns_async.spark.resolve.locations import Location
+    from lance_ns_async.spark.resolve.location import Location
 
 _FEW = 5
 """How many tables that differ are described."""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
+from lance_ns_async.spark.read.dataframe import build_dataframe
 from lance_ns_async.spark.read.unions import union, warn_of_chains
-from lance_ns_async.spark.resolve.expiry import warn_of_expiry
-from lance_ns_async.spark.resolve.locations import Location, Locations
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.resolve.patterns import table_id
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ CONNECTOR = "lance"
 
 def views(
     spark: SparkSession,
-    locations: Locations,
+    locations: LocationMap,
     *,
     name: Callable[[TableId], str] = "_".join,
     connector: bool | None = None,
@@ -52,7 +53,7 @@ def views(
 class Views(Mapping[TableId, str]):
     """Temporary views by the ids of their tables: each is a name, quoted for SQL. Closing drops them."""
 
-    def __init__(self, spark: SparkSession, locations: Locations, named: Mapping[TableId, str]) -> None:
+    def __init__(self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str]) -> None:
         self.connector = False
         """Whether the JVM connector reads them."""
         self._spark = spark
@@ -71,7 +72,7 @@ class Views(Mapping[TableId, str]):
         With the connector a balanced union; without, one data source that reads all, as many cost a start each.
         """
         if not self.connector:
-            return self._locations.dataframe(self._spark, table_column=table_column)
+            return build_dataframe(self._locations, self._spark, table_column=table_column)
         if not table_column:
             return union(self._frames.values())
         from pyspark.sql.functions import lit
@@ -139,7 +140,7 @@ class Views(Mapping[TableId, str]):
 
     def _frame(self, at: Location) -> DataFrame:
         if not self.connector:
-            return Locations([at], self._locations.report).dataframe(self._spark, table_column=None)
+            return build_dataframe(LocationMap([at], self._locations.report), self._spark, table_column=None)
         # `versionAsOf` is an option that the connector takes and does not heed.
         reader = self._spark.read.format(CONNECTOR).option("version", str(at.version))
         return reader.options(**(at.storage_options or {})).load(at.location)
@@ -150,7 +151,7 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _named(locations: Locations, name: Callable[[TableId], str]) -> Mapping[TableId, str]:
+def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[TableId, str]:
     named = {id: name(id) for id in locations}
     seen: dict[str, TableId] = {}
     for id, chosen in named.items():

@@ -10,7 +10,7 @@ from time import time
 from typing import Any
 
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.spark.resolve.expiry import expiry
+from lance_ns_async.spark.resolve.location import expiry
 from lance_ns_async.spark.resolve.patterns import Wanted
 from lance_ns_async.storage.datasets import Details
 

@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
-from lance_namespace.errors import InvalidInputError
-
-from lance_ns_async.model import Table, TableId
-from lance_ns_async.spark.resolve.expiry import expiry
-from lance_ns_async.spark.resolve.patterns import Wanted, What, table_id
-from lance_ns_async.spark.resolve.report import Report
-from lance_ns_async.storage.datasets import Details
+from lance_ns_async.spark.resolve.location_map import LocationMap
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_ns_async.spark.resolve.resolver import LocationResolver
     from lance_ns_async.spark.serve.endpoint import Served
+    from lance_ns_async.spark.serve.upstream import Resolver
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where one table is and how to read it. Pickled and copied without its storage options."""
-
-    id: TableId
-    location: str
-    """A URI or a path, as `lance.dataset` takes it."""
-    version: int | None = None
-    """The version to read; None for whatever is the latest then."""
-    rows: int | None = None
-    """Rows in that version; None where the dataset was not opened."""
-    fragments: int | None = None
-    """Fragments of that version; None where the dataset was not opened."""
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
-    """What Lance needs to reach the storage, secrets included; None where there are none or they were left out."""
-    expires_at: float | None = None
-    """When the storage options expire, in seconds since 1970; None where they do not."""
-    schema: pa.Schema | None = field(default=None, repr=False, hash=False)
-    """The columns in that version, an object shared by equal ones; None where the dataset was not opened."""
-
-    @classmethod
-    def of(cls, table: Table, details: Details | None) -> Location:
-        """The location of a table as its catalog describes it, and as its dataset was found."""
-        options = table.storage_options
-        if details is None:
-            return cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
-        return cls(
-            table.id,
-            table.location,
-            details.version,
-            details.rows,
-            details.fragments,
-            options,
-            expiry(options),
-            details.schema,
-        )
-
-    def renewed(self, table: Table) -> Location:
-        """The same version of the same table, reached as its catalog says now."""
-        options = table.storage_options
-        return replace(self, location=table.location, storage_options=options, expires_at=expiry(options))
-
-    def table(self) -> Table:
-        """What is needed to open the dataset."""
-        return Table(self.id, self.location, storage_options=self.storage_options, version=self.version)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        bare = (self.id, self.location, self.version, self.rows, self.fragments, None, self.expires_at, self.schema)
-        return Location, bare
-
-
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class Locations(Mapping[TableId, Location]):
+class Locations(LocationMap):
     """The locations of many tables, by their ids and in the order they were asked for.
 
     Immutable. Pickle, JSON, Arrow and Spark's form leave the storage options out unless they are asked for.
@@ -83,64 +24,7 @@ class Locations(Mapping[TableId, Location]):
     itself asked for in vain says why.
     """
 
-    report: Report
-    """What else was asked for and is not here."""
-    _by_id: Mapping[TableId, Location]
-    _reasons: Mapping[TableId, str]
-    """Why those are not here that were asked for."""
-    _carries_secrets: bool
-
-    def __init__(self, locations: Iterable[Location], report: Report) -> None:
-        object.__setattr__(self, "report", report)
-        object.__setattr__(self, "_by_id", {location.id: location for location in locations})
-        # A namespace of the same names would be an equal key.
-        reasons = {problem.subject: problem.reason for problem in report.problems if type(problem.subject) is TableId}
-        object.__setattr__(self, "_reasons", reasons)
-        object.__setattr__(self, "_carries_secrets", False)
-
-    def __getitem__(self, id: str | Iterable[str]) -> Location:
-        try:
-            wanted = table_id(id)
-        except (InvalidInputError, TypeError) as e:
-            # What can be no id is not here either, so `in` and `get` answer for it.
-            raise KeyError(id) from e
-        if (found := self._by_id.get(wanted)) is None:
-            raise KeyError(self._lacks(wanted))
-        return found
-
-    def __iter__(self) -> Iterator[TableId]:
-        return iter(self._by_id)
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def select(self, what: What) -> Locations:
-        """Those that are asked for, in the words `prefetch` takes; costs nothing.
-
-        A pattern may match none of them; a table that is named but not among them is an InvalidInputError.
-        """
-        wanted = Wanted.read(what)
-        strangers = [id for id in wanted.ids if id not in self._by_id]
-        if strangers:
-            raise InvalidInputError(f"select: {self._lacks(strangers[0])}")
-        named = frozenset(wanted.ids)
-        chosen = (
-            location
-            for id, location in self._by_id.items()
-            if id in named or any(pattern.matches(id) for pattern in wanted.patterns)
-        )
-        found = Locations(chosen, self.report)
-        return found.with_secrets() if self._carries_secrets else found
-
-    def _lacks(self, id: TableId) -> str:
-        reason = self._reasons.get(id)
-        return f"{id} is not among these {len(self)} locations" + (f": {reason}" if reason else "")
-
-    def with_secrets(self) -> Locations:
-        """The same, but its pickle keeps the storage options: keep that where they may be seen."""
-        same = Locations(self.values(), self.report)
-        object.__setattr__(same, "_carries_secrets", True)
-        return same
+    __slots__ = ()
 
     def dataframe(
         self,
@@ -164,12 +48,12 @@ class Locations(Mapping[TableId, Location]):
         has no type for one, it raises InvalidInputError before any job. Storage options freeze with the
         DataFrame: before they expire, build a new one from what `LocationResolver.refresh` gives.
         """
-        from lance_ns_async.spark.read.dataframe import dataframe
+        from lance_ns_async.spark.read.dataframe import build_dataframe
 
-        return dataframe(self, spark, columns, partitions, table_column, push_filters=push_filters)
+        return build_dataframe(self, spark, columns, partitions, table_column, push_filters=push_filters)
 
     def serve(
-        self, spark: SparkSession, catalog: str = "lance", *, resolver: LocationResolver | None = None
+        self, spark: SparkSession, catalog: str = "lance", *, resolver: Resolver | None = None
     ) -> AbstractContextManager[Served]:
         """Gives Spark's Lance connector a catalog of these tables, under that name, while the context is open.
 
@@ -181,50 +65,31 @@ class Locations(Mapping[TableId, Location]):
         Wants the connector on Spark's class path and a driver in this process, so not Spark Connect; executors ask
         nothing. Raises InvalidInputError where that is not so, or Spark has another catalog of this name.
         """
-        from lance_ns_async.spark.serve.endpoint import serve
+        from lance_ns_async.spark.serve import endpoint
 
-        return serve(self, spark, catalog, resolver)
+        return endpoint.serve(self, spark, catalog, resolver)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
         """A row a table; `secrets` adds the storage options."""
-        from lance_ns_async.spark.resolve.serialize import to_arrow
+        from lance_ns_async.spark.resolve import serialize
 
-        return to_arrow(self, secrets=secrets)
+        return serialize.to_arrow(self, secrets=secrets)
 
     def to_dataframe(self, spark: SparkSession, *, secrets: bool = False) -> DataFrame:
         """A row a table, in Spark; for the tables' own rows see `dataframe`."""
-        from lance_ns_async.spark.resolve.serialize import to_dataframe
+        from lance_ns_async.spark.resolve import serialize
 
-        return to_dataframe(self, spark, secrets=secrets)
+        return serialize.to_dataframe(self, spark, secrets=secrets)
 
     def to_json(self, *, secrets: bool = False) -> str:
         """Everything as one JSON object, the report included."""
-        from lance_ns_async.spark.resolve.serialize import to_json
+        from lance_ns_async.spark.resolve import serialize
 
-        return to_json(self, secrets=secrets)
+        return serialize.to_json(self, secrets=secrets)
 
     @classmethod
-    def from_json(cls, text: str) -> Locations:
+    def from_json(cls, text: str) -> Self:
         """What `to_json` wrote; raises InvalidInputError for anything else."""
-        from lance_ns_async.spark.resolve.serialize import from_json
+        from lance_ns_async.spark.resolve import serialize
 
-        return from_json(text)
-
-    def __repr__(self) -> str:
-        return f"Locations of {len(self)} tables: {self.report!r}"
-
-    def _repr_html_(self) -> str:
-        return self.report._repr_html_()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        options = {id: at.storage_options for id, at in self.items()} if self._carries_secrets else None
-        return _unpickled, (list(self.values()), self.report, options)
-
-
-def _unpickled(
-    locations: list[Location], report: Report, options: Mapping[TableId, Mapping[str, str] | None] | None
-) -> Locations:
-    if options is None:
-        return Locations(locations, report)
-    whole = (replace(location, storage_options=options[location.id]) for location in locations)
-    return Locations(whole, report).with_secrets()
+        return serialize.from_json(text, cls)

@@ -23,7 +23,8 @@ from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.spark.resolve.cache import LEAD, Known, Memory
-from lance_ns_async.spark.resolve.locations import Location, Locations
+from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.patterns import Wanted
 from lance_ns_async.spark.resolve.progress import Steps, Tell, told

@@ -11,7 +11,8 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.spark.resolve.locations import Location, Locations
+from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.location_map import LocationMap, M
 from lance_ns_async.spark.resolve.report import Problem, Report, Subject
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _DDL = (
 )
 
 
-def to_arrow(locations: Locations, *, secrets: bool) -> pa.Table:
+def to_arrow(locations: LocationMap, *, secrets: bool) -> pa.Table:
     """A row a table, in the order of the mapping."""
     schema = _COLUMNS.append(_SECRETS) if secrets else _COLUMNS
     columns = list(zip(*_rows(locations, secrets=secrets), strict=True)) or [()] * len(schema)
@@ -43,14 +44,14 @@ def to_arrow(locations: Locations, *, secrets: bool) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def to_dataframe(locations: Locations, spark: SparkSession, *, secrets: bool) -> DataFrame:
+def to_dataframe(locations: LocationMap, spark: SparkSession, *, secrets: bool) -> DataFrame:
     """A row a table; from rows, because Spark takes Arrow tables only since 4.0."""
     ddl = f"{_DDL}, storage_options map<string,string>" if secrets else _DDL
     rows = to_arrow(locations, secrets=secrets).to_pylist(maps_as_pydicts="strict")
     return spark.createDataFrame([tuple(row.values()) for row in rows], ddl)
 
 
-def to_json(locations: Locations, *, secrets: bool) -> str:
+def to_json(locations: LocationMap, *, secrets: bool) -> str:
     """One JSON object: the report, the tables, and each schema once."""
     schemas: list[pa.Schema] = []
     # By object, because many tables share one and to compare whole schemas costs more.
@@ -71,17 +72,17 @@ def to_json(locations: Locations, *, secrets: bool) -> str:
     return json.dumps({"report": _from_report(locations.report), "schemas": packed, "tables": tables})
 
 
-def from_json(text: str) -> Locations:
+def from_json(text: str, kind: type[M]) -> M:
     """What `to_json` wrote."""
     try:
         found = json.loads(text)
         schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))) for packed in found["schemas"]]
-        return Locations((_location(table, schemas) for table in found["tables"]), _report(found["report"]))
+        return kind((_location(table, schemas) for table in found["tables"]), _report(found["report"]))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError) as e:
         raise InvalidInputError(f"locations: the text is not what to_json writes ({type(e).__name__}: {e})") from e
 
 
-def _rows(locations: Locations, *, secrets: bool) -> Sequence[tuple[Any, ...]]:
+def _rows(locations: LocationMap, *, secrets: bool) -> Sequence[tuple[Any, ...]]:
     rows = []
     for at in locations.values():
         micros = None if at.expires_at is None else round(at.expires_at * 1e6)

@@ -17,11 +17,10 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.namespace.sync import Namespace
-from lance_ns_async.spark.resolve.expiry import warn_of_expiry
-from lance_ns_async.spark.resolve.locations import Locations
-from lance_ns_async.spark.resolve.resolver import LocationResolver
+from lance_ns_async.spark.resolve.location import warn_of_expiry
+from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.serve.prefetched import Prefetched
-from lance_ns_async.spark.serve.upstream import Catalog, Nobody, Upstream
+from lance_ns_async.spark.serve.upstream import Catalog, Nobody, Resolver, Upstream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,9 +77,7 @@ class Served:
 
 
 @contextmanager
-def serve(
-    locations: Locations, spark: SparkSession, catalog: str, resolver: LocationResolver | None
-) -> Iterator[Served]:
+def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None) -> Iterator[Served]:
     """See `Locations.serve`."""
     upstream = Nobody(locations) if resolver is None else Catalog(resolver, _namespace(resolver))
     prefetched = Prefetched(locations, upstream)
@@ -121,7 +118,7 @@ def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
     }
 
 
-def _namespace(resolver: LocationResolver) -> Namespace:
+def _namespace(resolver: Resolver) -> Namespace:
     namespace = resolver.namespace
     if not isinstance(namespace, Namespace):
         raise InvalidInputError(

@@ -25,7 +25,8 @@ from lance_ns_async.gateway.routes import ROUTES
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.spark.resolve.cache import LEAD
-from lance_ns_async.spark.resolve.locations import Location, Locations
+from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.serve.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Prefetched:
     else is the upstream's. What changes where a table is has it asked for anew.
     """
 
-    def __init__(self, locations: Locations, upstream: Upstream) -> None:
+    def __init__(self, locations: LocationMap, upstream: Upstream) -> None:
         self._known: dict[TableId, Location] = dict(locations)
         self._upstream = upstream
         self._evictions = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import anyio.to_thread
 from lance_namespace import (
@@ -20,9 +20,27 @@ from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
-from lance_ns_async.spark.resolve.locations import Location, Locations
-from lance_ns_async.spark.resolve.resolver import LocationResolver
+from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_ns_async.spark.resolve.patterns import What
+
+
+class Resolver(Protocol):
+    """What a `LocationResolver` does for a served catalog."""
+
+    @property
+    def namespace(self) -> Namespace | AsyncNamespace:
+        """The catalog that it asks."""
+
+    async def aprefetch(
+        self, what: What, *, pin_versions: bool, on_error: Literal["report", "raise"], progress: bool
+    ) -> Mapping[TableId, Location]:
+        """Returns the locations of tables, as it remembers them or its catalog says."""
+
+    def forget(self, what: What | None) -> None:
+        """Has the tables asked for anew."""
 
 
 class Upstream(Protocol):
@@ -56,7 +74,7 @@ class Catalog:
 
     renews = True
 
-    def __init__(self, resolver: LocationResolver, namespace: Namespace) -> None:
+    def __init__(self, resolver: Resolver, namespace: Namespace) -> None:
         self._resolver = resolver
         self._namespace = namespace
         self.located = 0
@@ -94,7 +112,7 @@ class Nobody:
     located = 0
     passed = 0
 
-    def __init__(self, locations: Locations) -> None:
+    def __init__(self, locations: LocationMap) -> None:
         self._ids = tuple(locations)
         self._missing = {problem.subject: problem.reason for problem in locations.report.missing}
 

@@ -17,8 +17,7 @@ from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.namespace.sync import Namespace
-from lance_ns_async.spark.resolve.expiry import warn_of_expiry
-from lance_ns_async.spark.resolve.locations import Location
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import COLUMN, Names, Sink, fragments_writer
