@@ -134,6 +134,21 @@ class Page(Generic[T]):
     """What to ask the next page with; None on the last page."""
 
 
+def is_same(one: Table, other: Table) -> bool:
+    """Returns whether two descriptions of a name are of one registration, as far as the catalog tells."""
+    if one.location.rstrip("/") != other.location.rstrip("/"):
+        return False
+    if one.registration is not None and other.registration is not None:
+        return one.registration == other.registration
+    return has(other, one.properties or {})
+
+
+def has(table: Table, properties: Mapping[str, str]) -> bool:
+    """Returns whether a table is registered with these properties, whatever else its catalog adds."""
+    kept = table.properties or {}
+    return all(kept.get(key) == value for key, value in properties.items())
+
+
 def _check_encodable(kind: str, id: Id, name: str) -> None:
     try:
         name.encode()

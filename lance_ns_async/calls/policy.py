@@ -118,18 +118,21 @@ async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -
     except BaseException as error:  # a panic of Lance, an interrupt or a lack of memory leave as much behind
         try:
             await undoing(undo)(error)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as e:
             if not isinstance(error, asyncio.CancelledError):
                 raise
+            for note in getattr(e, "__notes__", ()):
+                error.add_note(note)
         except Exception as e:  # it must not take the place of what went wrong at first
-            error.add_note(
-                f"and to undo what was begun failed ({type(e).__name__}: {shortened(str(e), _LONGEST_NOTE)})"
-            )
+            error.add_note(_not_undone(e))
         raise
 
 
 def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Gives what puts a failure right some time of its own; whoever cancels it meanwhile waits for its end."""
+    """Gives what puts a failure right some time of its own; whoever cancels it meanwhile waits for its end.
+
+    Where it then fails, the cancellation has a note that says so, which is logged, too.
+    """
 
     @wraps(work)
     async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -150,16 +153,32 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
                     cancelled = e
                 if not task.done() and monotonic() >= until:
                     if ends:
-                        raise ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+                        break
                     task.cancel()
                     until, ends = until + _UNDO_GRACE, True
+        failed: BaseException | None
+        if not task.done():
+            failed = ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+        elif task.cancelled():
+            failed = ServiceUnavailableError("Service unavailable: undoing what failed took too long")
+        else:
+            failed = task.exception()
         if cancelled is not None:
+            if failed is not None:
+                note = _not_undone(failed)
+                cancelled.add_note(note)
+                # What awaits a cancelled task need not get to see this very error.
+                log.warning("cancelled, %s", note)
             raise cancelled
-        if task.cancelled():
-            raise ServiceUnavailableError("Service unavailable: undoing what failed took too long")
+        if failed is not None:
+            raise failed
         return task.result()
 
     return lasting
+
+
+def _not_undone(error: BaseException) -> str:
+    return f"and to undo what was begun failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
 
 
 def remaining() -> float | None:

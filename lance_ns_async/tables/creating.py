@@ -22,10 +22,10 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import rollback, undoing
+from lance_ns_async.calls.policy import rollback
 from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.threads import in_thread, under_way
 from lance_ns_async.tables import dropping, first, meanwhile, names, replacing, writing
@@ -118,7 +118,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
     async with rollback(partial(take_back, backend, place)):
         # Described, it comes with credentials.
         table = await located(backend, id)
-        if not replacing.is_same(mine, table):
+        if not is_same(mine, table):
             raise TableAlreadyExistsError(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (somebody has dropped it since it was declared here, and "
                 "declared it again; append to it, overwrite it, or drop it first)"
@@ -146,13 +146,13 @@ async def look_before(
         options: Storage options that go before those of the catalog.
 
     Returns:
-        The place, None where only declaring tells it; and whether it was looked at and is empty. It is not where the
-        storage is not at hand, as where only a table that is declared has credentials.
+        The place, None where only declaring tells it; and whether no table is there. That is False, too, where it was
+        not looked at: where the storage is not at hand, as where only a declared table has credentials.
 
     Raises:
-        DataThereError: There is data.
+        DataThereError: There is data of no table of that name.
 
-    Cost: an open, and the call of `Backend.default_location`.
+    Cost: an open, and the call of `Backend.default_location`; where there is data a describe, too.
     """
     location = await backend.default_location(id)
     if location is None:
@@ -171,7 +171,8 @@ async def look_before(
                 "register it there, give another location, or remove it; where a drop of it is under way, try again "
                 "later, and where one was cut off, drop_table goes on with it)"
             ) from None
-        # It is that of the table itself, which is there: declaring it tells so.
+        # It is that of the table itself. Declaring tells so, unless the table is deregistered before.
+        return location, False
     return location, True
 
 
@@ -255,7 +256,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     why, delete = "it was dropped or deregistered while its first rows were written", True
     try:
         there = await backend.describe_table(table.id)
-        if replacing.is_same(table, there):
+        if is_same(table, there):
             return
         why = "it was dropped or deregistered, and registered again, while its first rows were written"
         # What is registered there by now is somebody else's, with these rows.
@@ -265,28 +266,33 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     except LanceNamespaceError as e:
         e.add_note(f"and the rows are written to {table.location}; whether table {table.id} is still there is unknown")
         raise
-    told = await _withdraw(table, transaction, delete)
-    raise ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {told})")
+    error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
+
+    async def withdraw(_: BaseException) -> None:
+        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
+        error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
+
+    async with rollback(withdraw):
+        raise error
+
+
+_UNKNOWN = "whether they stay at {location} is unknown: look there before you write them again"
+
+_BECAME: Mapping[first.Fate, str] = {
+    "gone": "they are gone again: write them again",
+    "there": "they stay at {location}, in data that others use by now: look there, do not write them again",
+    "unknown": _UNKNOWN,
+}
+"""What an error says of the rows of a first version that was to be taken back."""
+
+
+def _withdrawn(table: Table, why: str, became: str) -> ConcurrentModificationError:
+    return ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {became})")
 
 
 def _path(location: str) -> str:
     """The location as it can be compared: who registers a local one may spell it with or without its scheme."""
     return unquote(location.removeprefix("file://")).rstrip("/")
-
-
-@undoing
-async def _withdraw(table: Table, transaction: str, delete: bool) -> str:
-    """Takes back a first version, and returns what the error says of its rows."""
-    unknown = f"whether they stay at {table.location} is unknown: look there before you write them again"
-    try:
-        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
-    except LanceNamespaceError as e:
-        return f"{unknown}; {e}"
-    if became == "gone":
-        return "they are gone again: write them again"
-    if became == "there":
-        return f"they stay at {table.location}, in data that others use by now: look there, do not write them again"
-    return unknown
 
 
 async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
@@ -307,7 +313,7 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
     )
     try:
         there = await backend.describe_table(table.id)
-        if not replacing.is_same(table, there):
+        if not is_same(table, there):
             return
         if backend.capabilities.vends and not table.storage_options:
             there = await located(backend, table.id)
@@ -321,6 +327,9 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if clear:
             # While the name is taken: later ones may be of the next table of that name.
             files = await datasets.data_files(place)
+        # Catalogs remove by name alone, so what the name stands for is looked at just before.
+        if not is_same(table, await backend.describe_table(table.id)):
+            return
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
@@ -343,18 +352,29 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         files: Data files to remove.
     """
     try:
-        if await datasets.is_only_declared(table):
-            await datasets.remove_files(table, files)
-            await datasets.tidy(table)
-            return
-        await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
-        error.add_note(f"and table {table.id} stays registered, for somebody has just written to it")
-    except TableAlreadyExistsError:
-        return
+        free = await datasets.is_only_declared(table)
     except LanceNamespaceError as e:
         error.add_note(
             f"and whether somebody has written to table {table.id} at {table.location} is unknown ({e}); it is not "
             "registered any more: if there is data, register_table makes it a table again"
+        )
+        return
+    if free:
+        try:
+            await datasets.remove_files(table, files)
+            await datasets.tidy(table)
+        except LanceNamespaceError as e:
+            error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+        return
+    try:
+        await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
+        error.add_note(f"and table {table.id} is registered again, for somebody has just written to it")
+    except TableAlreadyExistsError:
+        return
+    except LanceNamespaceError as e:
+        error.add_note(
+            f"and somebody has just written to {table.location}, where table {table.id} could not be registered again "
+            f"({e}); where it is missing, register_table makes it a table again"
         )
 
 

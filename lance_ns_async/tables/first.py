@@ -124,7 +124,8 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
         delete: Whether it may be deleted; else it is only looked at.
 
     Returns:
-        Whether its rows are at the place now. Unknown is that of rows whose version is gone, and not all others.
+        Whether its rows are at the place now. That is unknown where their version is gone and others are there, or
+        branches or tags; and where the version does not tell by which transaction it was made.
     """
     session = files.open_session(table.location, table.storage_options)
     before, used = _manifests(session.list())
@@ -144,8 +145,11 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
         return "there"
     files.delete(session, before[0])
     after, used = _manifests(session.list())
-    # Where there is a first version again, it is that of another table.
-    return "there" if used or (after and before[0] not in after) else "gone"
+    if before[0] in after:
+        # It is that of another table.
+        return "gone"
+    # A later version may hold the rows or not, and a branch, too; a tag has lost them.
+    return "unknown" if after or used else "gone"
 
 
 def _manifests(paths: Sequence[str]) -> tuple[Sequence[str], bool]:

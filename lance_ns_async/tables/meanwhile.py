@@ -16,8 +16,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.model import Table
-from lance_ns_async.tables import replacing
+from lance_ns_async.model import Table, is_same
 
 _FOLDER_GONE = re.compile("failed to persist temp file .*No such file or directory")
 """A data file that Lance had no folder for; files are made before a version is committed that names them."""
@@ -55,7 +54,7 @@ async def _explanation(
 ) -> LanceNamespaceError | None:
     kind: type[LanceNamespaceError] = ConcurrentModificationError
     try:
-        if replacing.is_same(table, await backend.describe_table(table.id)):
+        if is_same(table, await backend.describe_table(table.id)):
             if not _FOLDER_GONE.search(str(error)):
                 return None
             what = "another process deleted an empty folder there meanwhile; nothing was written; try again"

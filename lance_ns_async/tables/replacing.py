@@ -17,7 +17,7 @@ from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.errors import masked
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId, has
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,15 +48,6 @@ async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str],
         error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
 
 
-def is_same(one: Table, other: Table) -> bool:
-    """Returns whether two descriptions of a name are of one registration, as far as the catalog tells."""
-    if one.location.rstrip("/") != other.location.rstrip("/"):
-        return False
-    if one.registration is not None and other.registration is not None:
-        return one.registration == other.registration
-    return has(other, one.properties or {})
-
-
 async def register(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
     """Registers a table in the place of the one that is there, if any; data stays where it is."""
     backend.check_declaration(id, location, properties)
@@ -80,7 +71,7 @@ async def replace(
         ConcurrentModificationError: Somebody else has taken its place meanwhile.
         UnsupportedOperationError: The catalog gives a registered table no other location, as Nessie.
 
-    Cost: one or two calls, or four where the catalog has no call for it.
+    Cost: one or two calls, or seven where the catalog has no call for it.
     """
     return await backend.replace_table(old, location, properties, schema)
 
@@ -121,12 +112,6 @@ def _same(one: Table, other: Table) -> bool:
 def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
     """Whether it is registered so."""
     return table.location == location and has(table, properties)
-
-
-def has(table: Table, properties: Mapping[str, str]) -> bool:
-    """Returns whether a table is registered with these properties, whatever else its catalog adds."""
-    kept = table.properties or {}
-    return all(kept.get(key) == value for key, value in properties.items())
 
 
 def _left(error: LanceNamespaceError, before: str) -> str:

@@ -22,8 +22,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.engine.credentials import SharedCredentials
-from lance_ns_async.model import Table
-from lance_ns_async.tables import replacing
+from lance_ns_async.model import Table, is_same
 from tests.contract.conftest import Home
 from tests.contract.site import Site
 from tests.support.lake import stream
@@ -276,7 +275,7 @@ async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: 
         await two.ours.open(two.id, version=2)
     expected: type[LanceNamespaceError] = TableNotFoundError
     if again:
-        same = replacing.is_same(old, await two.backend.describe_table(TableId(two.id)))
+        same = is_same(old, await two.backend.describe_table(TableId(two.id)))
         expected = TableVersionNotFoundError if same else ConcurrentModificationError
     assert type(caught.value) is expected, caught.value
 

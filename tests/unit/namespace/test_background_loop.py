@@ -63,7 +63,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_under_way() -> None:
         # Where it was not begun, it is for Python to say that nobody awaited it.
         work.close()
         assert lease.run(others()) == 0, interrupter.at
-        if "outcome.result()" in interrupter.at:
+        if "outcome.result(" in interrupter.at:
             break
     assert lines > 5
     lease.release()

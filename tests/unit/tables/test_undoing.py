@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import lance
+import lance.file
 import pyarrow as pa
 import pytest
 from lance_namespace import (
     CreateTableRequest,
 )
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InternalError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -22,6 +28,8 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Id, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.tables import creating
+from tests.fakes.calls import settle
 from tests.fakes.memory import MemoryBackend
 from tests.support.lake import ROWS, stream
 
@@ -183,3 +191,140 @@ async def test_a_first_version_that_is_not_made_leaves_no_files(
     with pytest.raises(InternalError):
         await catalog.create()
     assert catalog.backend.tables == {} and not any(path.is_file() for path in catalog.location.rglob("*"))
+
+
+def dropped_meanwhile(catalog: Catalog) -> pa.RecordBatchReader:
+    """Rows during which somebody else deregisters the table."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        catalog.backend.tables.clear()
+        yield from ROWS.to_batches()
+
+    return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+
+
+@pytest.mark.parametrize("error", [AttributeError, MemoryError, OSError])
+async def test_a_first_version_that_cannot_be_taken_back_is_told_with_what_went_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error("it ends here")
+
+    catalog = Catalog(tmp_path)
+    await catalog.ns.declare_table({"id": ["t"]})
+    monkeypatch.setattr(lance.file.LanceFileSession, "list", fail)
+    with pytest.raises(ConcurrentModificationError) as raised:
+        await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
+    told = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert f"whether they stay at {catalog.location} is unknown" in told and "it ends here" in told
+
+
+async def test_whoever_is_cancelled_while_a_first_version_is_taken_back_gets_the_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    listed = lance.file.LanceFileSession.list
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        begun.set()
+        go_on.wait()
+        return listed(*args, **kwargs)
+
+    catalog = Catalog(tmp_path)
+    await catalog.ns.declare_table({"id": ["t"]})
+    monkeypatch.setattr(lance.file.LanceFileSession, "list", slow)
+    task = asyncio.ensure_future(catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append"))
+    await anyio.to_thread.run_sync(begun.wait)
+    task.cancel()
+    await settle()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert "they are gone again" in str(raised.value.__context__)
+    assert not any(path.suffix == ".manifest" for path in catalog.location.rglob("*"))
+
+
+async def test_the_data_of_a_table_that_is_deregistered_meanwhile_is_not_taken_for_a_free_place(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    await catalog.create(rows=OTHER)
+    before = {path for path in catalog.location.rglob("*") if path.is_file()}
+
+    def meddle(operation: str, _: Id) -> None:
+        if operation == "declare_table":
+            catalog.backend.tables.clear()
+
+    catalog.backend.on_call = meddle
+    with pytest.raises(TableAlreadyExistsError, match=rf"there is data at {catalog.location}, which") as raised:
+        await catalog.create()
+    assert raised.value.__notes__ == [f"and table t stays registered, for a version of it is at {catalog.location}"]
+    assert lance.dataset(catalog.location).to_table() == OTHER
+    assert before == {path for path in catalog.location.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("theirs", ["tag", "append", "replace"])
+async def test_a_version_that_others_use_since_it_was_looked_at_is_told_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    """Its manifest is deleted right after they began: nobody knows without a look what is left of its rows."""
+    delete = lance.file.LanceFileSession.delete_file
+
+    def late(session: Any, path: str) -> None:
+        if path.startswith("_versions/"):
+            if theirs == "tag":
+                lance.dataset(catalog.location).tags.create("mine", 1)
+            elif theirs == "append":
+                lance.write_dataset(ROWS, catalog.location, mode="append")
+            else:
+                (catalog.location / path).unlink()
+                lance.write_dataset(OTHER, catalog.location)
+                return
+        delete(session, path)
+
+    catalog = Catalog(tmp_path)
+    await catalog.ns.declare_table({"id": ["t"]})
+    monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", late)
+    told = "they are gone again" if theirs == "replace" else "whether they stay at .* is unknown: look there"
+    with pytest.raises(ConcurrentModificationError, match=told):
+        await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
+
+
+@pytest.mark.parametrize("fault", [None, PermissionDeniedError("Permission denied: t")], ids=["again", "refused"])
+async def test_a_table_that_was_written_to_while_it_was_taken_back_is_told_as_it_is(
+    tmp_path: Path, fault: PermissionDeniedError | None
+) -> None:
+    catalog = Catalog(tmp_path)
+
+    def meddle(operation: str, id: Id) -> None:
+        if operation == "deregister_table":
+            lance.write_dataset(OTHER, catalog.location)
+            if fault is not None:
+                catalog.backend.faults["declare_table", id] = fault
+
+    catalog.backend.on_call = meddle
+    with pytest.raises(TableSchemaValidationError) as raised:
+        await catalog.create(rows=pa.table({"a.b": [1]}))
+    place = catalog.location
+    refused = f"and somebody has just written to {place}, where table t could not be registered again ({fault}); "
+    assert raised.value.__notes__ == [
+        "and table t is registered again, for somebody has just written to it"
+        if fault is None
+        else f"{refused}where it is missing, register_table makes it a table again"
+    ]
+    assert list(catalog.backend.tables) == ([catalog.id] if fault is None else [])
+
+
+async def test_files_that_cannot_be_removed_with_a_declaration_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise OSError("LanceError(IO): no, /lance/file.rs:1:1")
+
+    catalog, error = Catalog(tmp_path), ValueError("first")
+    table = await catalog.backend.declare_table(catalog.id, None, {})
+    (catalog.location / "data").mkdir(parents=True)
+    (catalog.location / "data" / "left.lance").write_bytes(b"left")
+    monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", fail)
+    await creating.take_back(catalog.backend, table, error, clear=True)
+    (note,) = error.__notes__
+    assert note.startswith(f"and files that are of no use are left at {catalog.location} (Internal error: t")
+    assert catalog.backend.tables == {}
