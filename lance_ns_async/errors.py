@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import inf
+from typing import Any, TypeVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -36,6 +38,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.model import Id, NamespaceId
+
+E = TypeVar("E", bound=BaseException)
 
 Code = str | int
 """What a wire calls a failure: an HTTP status, an error type, an exception's name."""
@@ -159,6 +163,38 @@ class Failure(Exception):
         self.attempts = 1
         """How often the call had been sent when it was given up."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors go from one process to another, with what is attached to them.
+        return partial(type(self), message=self.message), self.codes, vars(self)
+
+
+_FAILURE = "_lance_ns_async_failure"
+
+
+def with_failure(error: E, failure: Failure) -> E:
+    """Attaches the failed call that an error tells of, and returns the error."""
+    vars(error)[_FAILURE] = failure
+    return error
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """Returns the failed call that an error tells of; None for one that comes of no call of its own.
+
+    `__cause__` does not tell it: whoever raises the error again may give it another cause.
+    """
+    failure: Failure | None = vars(error).get(_FAILURE)
+    return failure
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Returns the seconds that a server asked to wait, told by an error or by one that it was raised from."""
+    known: BaseException | None = error
+    while known is not None:
+        if (failure := failure_of(known)) is not None:
+            return failure.retry_after
+        known = known.__cause__
+    return None
+
 
 def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> type[LanceNamespaceError]:
     """The error a failure means: its first code that is in the table, with the operation or kind first."""
@@ -170,14 +206,14 @@ def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable
 
 
 def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> LanceNamespaceError:
-    """The error users see, which names its subject in the words other Lance tools look for."""
+    """The error users see, which names its subject in the words other Lance tools look for; see `failure_of`."""
     cls = error_class(failure, subject, operation, table)
     # What is missing for a table, or for a namespace to be made, is what it is to be in.
     is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
     phrase = next((PHRASES[base] for base in cls.__mro__ if base in PHRASES), cls.__name__)
-    return cls(f"{phrase}: {spelled(named)} ({operation}: {failure.message}{attempts})")
+    return with_failure(cls(f"{phrase}: {spelled(named)} ({operation}: {failure.message}{attempts})"), failure)
 
 
 def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.errors import PHRASES, Failure
+from lance_ns_async.errors import PHRASES, failure_of
 from lance_ns_async.model import Id
 
 T = TypeVar("T")
@@ -69,4 +69,5 @@ async def removed(remove: Callable[[], Awaitable[None]], find: Callable[[], Awai
 
 def _may_have_acted(error: LanceNamespaceError) -> bool:
     """Whether the call that failed so may have done what it was to do; without a failure it was never sent."""
-    return isinstance(error.__cause__, Failure) and error.__cause__.delivered is not False
+    failure = failure_of(error)
+    return failure is not None and failure.delivered is not False

@@ -25,7 +25,7 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import remaining
-from lance_ns_async.errors import raise_first
+from lance_ns_async.errors import failure_of, raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 
 
@@ -277,5 +277,5 @@ def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:
     while rest:
         if (known := rest.pop()) is not None and known.__traceback__ is not None:
             known.__traceback__ = None
-            rest += (known.__cause__, known.__context__)
+            rest += (known.__cause__, known.__context__, failure_of(known))
     return error

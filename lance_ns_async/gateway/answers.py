@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import retry_after
 from lance_ns_async.gateway.routes import Route
 
 _ARROW_FILE = "application/vnd.apache.arrow.file"
@@ -91,7 +91,7 @@ def error(found: LanceNamespaceError | Refused) -> web.Response:
     """The answer that tells of an error; how long a catalog asked to wait is passed on."""
     if isinstance(found, Refused):
         return _error(found.status, found.code, str(found), found.headers)
-    wait = _retry_after(found)
+    wait = retry_after(found)
     headers = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
     return _error(STATUSES[found.code], found.code, str(found), headers)
 
@@ -104,11 +104,3 @@ def internal(instance: str) -> web.Response:
 
 def _error(status: int, code: ErrorCode, message: str, headers: Mapping[str, str], **more: str) -> web.Response:
     return json_response({"error": message, "code": int(code), **more}, status=status, headers=headers)
-
-
-def _retry_after(error: BaseException | None) -> float | None:
-    while error is not None:
-        if isinstance(error, Failure):
-            return error.retry_after
-        error = error.__cause__
-    return None

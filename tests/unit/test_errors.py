@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -49,7 +50,9 @@ from lance_ns_async.errors import (
     UnreadableRegistrationError,
     error_class,
     error_for,
+    failure_of,
     masked,
+    retry_after,
 )
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
@@ -293,7 +296,7 @@ async def _raised(make: Callable[[], Exception]) -> tuple[type[LanceNamespaceErr
     transport = LanceTransport(Caller(Policy(max_retries=0), LANCE_ERRORS))
     with pytest.raises(LanceNamespaceError) as raised:
         await transport.call(work, subject=TABLE, operation="op")
-    assert isinstance(raised.value.__cause__, Failure)
+    assert failure_of(raised.value) is not None
     return raised.type, str(raised.value)
 
 
@@ -309,3 +312,20 @@ def test_properties_are_shown_without_credentials() -> None:
     shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
     given = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
     assert masked({**given, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
+
+
+def test_an_error_keeps_its_failure_in_another_process() -> None:
+    failure = Failure(503, "busy", message="no", retry_after=2.0, delivered=False)
+    failure.attempts = 3
+    error = pickle.loads(pickle.dumps(error_for(failure, TABLE, "op", HTTP_ERRORS)))
+    again = failure_of(error)
+    assert isinstance(error, ServiceUnavailableError) and again is not None
+    assert (again.codes, str(again), vars(again)) == (failure.codes, str(failure), vars(failure))
+
+
+def test_how_long_to_wait_is_told_by_the_first_error_that_knows() -> None:
+    first = error_for(Failure(503, message="no", retry_after=2.0), TABLE, "op", HTTP_ERRORS)
+    again = ServiceUnavailableError("again")
+    again.__cause__ = first
+    assert retry_after(again) == 2.0 and failure_of(again) is None
+    assert retry_after(ServiceUnavailableError("unsent")) is None

@@ -45,7 +45,7 @@ from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.settling import removed, settled
 from lance_ns_async.calls.concurrency import SingleFlights, each
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure
+from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.thrift.transport import open_thrift
@@ -157,14 +157,21 @@ class HiveBackend(Backend):
             await make()
             return wanted if known else await self.describe_namespace(id)
 
+        missing = False
+
         async def find() -> Mapping[str, str] | None:
-            found = await self.describe_namespace(id)
+            nonlocal missing
+            try:
+                found = await self.describe_namespace(id)
+            except NamespaceNotFoundError:
+                missing = True
+                raise
             return found if is_made_of(found, wanted) else None
 
         try:
             return await settled(id, create, find, NamespaceAlreadyExistsError)
         except ServiceUnavailableError as e:
-            if isinstance(e.__cause__, NamespaceNotFoundError):
+            if missing:
                 e.add_note("it is not there; some servers hang up on a place in a file system that they do not know")
             raise
 
@@ -278,8 +285,8 @@ class HiveBackend(Backend):
         try:
             return await self._hive.lance_tables(parent, operation)
         except LanceNamespaceError as e:
-            codes = e.__cause__.codes if isinstance(e.__cause__, Failure) else ()
-            if not _NO_FILTER.intersection(codes):
+            failure = failure_of(e)
+            if failure is None or not _NO_FILTER.intersection(failure.codes):
                 raise
         names = await self._sifted(parent, operation)
         # That the server answers otherwise shows that it is the filter that it cannot do.

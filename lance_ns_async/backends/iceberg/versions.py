@@ -27,7 +27,7 @@ from lance_ns_async.backends.iceberg.wire import identifier, table
 from lance_ns_async.backends.values import text
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import Policy, remaining
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import failure_of
 from lance_ns_async.model import Table, TableId
 
 if TYPE_CHECKING:
@@ -219,8 +219,8 @@ async def commit(
             last = InternalError(f"Internal error: the server refuses a commit that nothing came before: {e}")
             asked = _asked_pause(e)
         except (InternalError, ServiceUnavailableError, ThrottlingError) as e:
-            if isinstance(e.__cause__, Failure) and e.__cause__.delivered is False:
-                raise doubt or e from e.__cause__
+            if (failure := failure_of(e)) is not None and failure.delivered is False:
+                raise doubt or e from failure
             last = doubt = doubt or e
             asked = _asked_pause(e)
         try:
@@ -275,8 +275,8 @@ async def _made(
 
 def _asked_pause(error: LanceNamespaceError) -> float:
     """Seconds that the server asked to wait."""
-    cause = error.__cause__
-    return (cause.retry_after or 0.0) if isinstance(cause, Failure) else 0.0
+    failure = failure_of(error)
+    return 0.0 if failure is None else failure.retry_after or 0.0
 
 
 def _now(held: Held) -> int:

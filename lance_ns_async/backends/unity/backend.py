@@ -44,7 +44,7 @@ from lance_ns_async.backends.values import done, nothing
 from lance_ns_async.backends.vended import over
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, spelled
+from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
@@ -295,7 +295,7 @@ class UnityBackend(Journalled):
         try:
             served = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
         except LanceNamespaceError as e:
-            if isinstance(e.__cause__, Failure) and wire.TWICE in e.__cause__.codes:
+            if (failure := failure_of(e)) is not None and wire.TWICE in failure.codes:
                 raise
             # Created it is; that somebody removed it since, or that the server is busy, tells nothing else of it.
             log.debug("%s was created, and could not be looked at afterwards: %s", spelled(id), e)

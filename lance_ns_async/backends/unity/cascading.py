@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.calls.paging import walk
-from lance_ns_async.errors import Failure, shortened, spelled
+from lance_ns_async.errors import failure_of, shortened, spelled
 from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.transports.http.transport import HttpTransport
 
@@ -86,4 +86,5 @@ async def _listed(http: HttpTransport, schema: NamespaceId, kind: str) -> Sequen
 
 def _is_unserved(error: LanceNamespaceError) -> bool:
     """Whether a server has no such path, and so holds nothing of the kind: it has no error code of its own for that."""
-    return isinstance(error.__cause__, Failure) and error.__cause__.codes in ((404,), (501,))
+    failure = failure_of(error)
+    return failure is not None and failure.codes in ((404,), (501,))

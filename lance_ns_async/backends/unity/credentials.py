@@ -8,7 +8,7 @@ from typing import Literal
 from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError
 
 from lance_ns_async.backends.unity import wire
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import failure_of
 from lance_ns_async.model import TableId
 from lance_ns_async.transports.http.transport import HttpTransport
 
@@ -49,6 +49,6 @@ class Credentials:
                 safe=True,
             )
         except LanceNamespaceError as e:
-            if isinstance(e.__cause__, Failure) and e.__cause__.codes[0] in _NOT_SET_UP:
+            if (failure := failure_of(e)) is not None and failure.codes[0] in _NOT_SET_UP:
                 return {}
             raise

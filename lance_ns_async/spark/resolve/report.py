@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import failure_of
 from lance_ns_async.model import NamespaceId, TableId
 
 Subject: TypeAlias = TableId | NamespaceId | str
@@ -161,7 +161,8 @@ def printable(text: str) -> str:
 
 
 def _attempts(error: LanceNamespaceError) -> int:
-    return error.__cause__.attempts if isinstance(error.__cause__, Failure) else 1
+    failure = failure_of(error)
+    return 1 if failure is None else failure.attempts
 
 
 def _quantile(ranked: Sequence[float], share: float) -> float | None:

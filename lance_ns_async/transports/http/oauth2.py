@@ -11,7 +11,7 @@ from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
 from pydantic import SecretStr, model_validator
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, Failure
+from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.http.auth import RenewedTokens, Token
@@ -91,8 +91,8 @@ def client_credentials(
             )
         except LanceNamespaceError as e:
             # Whatever became of this, the call that wanted the token was not carried out.
-            if isinstance(e.__cause__, Failure):
-                e.__cause__.delivered = False
+            if (failure := failure_of(e)) is not None:
+                failure.delivered = False
             raise
 
     return RenewedTokens(fetch)

@@ -19,12 +19,15 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import Failure, with_failure
 
 ID = TableId(["a", "t"])
 
 
 def failing(error: LanceNamespaceError, cause: Exception | None = None) -> Callable[[], Awaitable[NoReturn]]:
+    if isinstance(cause, Failure):
+        with_failure(error, cause)
+
     async def fail() -> NoReturn:
         raise error from cause
 
@@ -70,6 +73,15 @@ async def test_where_nothing_can_be_told_the_first_error_stands() -> None:
         with pytest.raises(ServiceUnavailableError, match="lost") as raised:
             await work
         assert isinstance(raised.value.__cause__, PermissionDeniedError)
+
+
+async def test_a_call_that_may_have_acted_is_known_whatever_its_error_was_raised_from() -> None:
+    """Where another look failed, too, the error has that look's as its cause."""
+
+    async def create() -> str:
+        return await settled(ID, lost(), failing(PermissionDeniedError("not yours")))
+
+    assert await settled(ID, create, it) == "it"
 
 
 @pytest.mark.parametrize(

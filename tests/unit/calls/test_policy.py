@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy, deadline
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import Failure, failure_of
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
 from tests.fakes.clock import run
 
@@ -75,7 +75,7 @@ async def test_only_passing_failures_are_repeated_and_writes_only_if_they_did_no
             assert await call(to, script, safe=safe) == len(failures) + 1
         except LanceNamespaceError as e:
             last = failures[wanted - 1]
-            assert e.__cause__ is last and last.attempts == wanted
+            assert failure_of(e) is last and last.attempts == wanted
     assert script.sent == wanted
     outcomes = [*(str(failure.codes[0]) for failure in failures), "ok"]
     assert [(c.attempt, c.outcome) for c in seen] == [(i + 1, outcomes[i]) for i in range(wanted)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import failure_of
 from tests.fakes.iceberg import FakeIceberg
 
 
@@ -16,7 +16,7 @@ async def test_errors_that_are_kept_hold_no_frames() -> None:
             described = await ns.describe_tables([("a", "there"), ("a", "gone"), ("a", "lost")])
     assert len(described.tables) == 1 and len(described.errors) == 2
     for error in described.errors.values():
-        assert isinstance(error, TableNotFoundError) and isinstance(error.__cause__, Failure)
+        assert isinstance(error, TableNotFoundError) and failure_of(error) is not None
         known: BaseException | None = error
         while known is not None:
             assert known.__traceback__ is None

@@ -15,7 +15,7 @@ from lance_namespace.errors import ErrorCode, LanceNamespaceError
 from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import Failure, with_failure
 from lance_ns_async.gateway import serving
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import Remote, ask
@@ -102,8 +102,8 @@ async def test_what_nobody_foresaw_stays_in_the_log(caplog: pytest.LogCaptureFix
     ("message", "wait"), [("a name that is no UTF-8: \udc80", None), ("a wait without an end", math.inf)]
 )
 async def test_an_error_that_cannot_be_told_ends_nothing(message: str, wait: float | None) -> None:
-    error = errors.ServiceUnavailableError(message)
-    error.__cause__ = Failure(503, message="busy", retry_after=wait)
+    failure = Failure(503, message="busy", retry_after=wait)
+    error = with_failure(errors.ServiceUnavailableError(message), failure)
     async with serving(Failing(error)) as gateway:
         for operation in ("drop", "describe"):
             said = await ask(gateway, "POST", f"/v1/table/t/{operation}")

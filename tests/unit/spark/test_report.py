@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.errors import Failure
+from lance_ns_async.errors import Failure, with_failure
 from lance_ns_async.spark.resolve.report import Problem, Report, Subject, one_error, printable, report
 
 T = TableId(["db", "t"])
@@ -41,10 +41,9 @@ def test_errors_are_sorted_by_what_they_mean() -> None:
 
 
 def test_it_tells_how_often_a_call_was_sent() -> None:
-    error = ThrottlingError("Throttled: t")
     failure = Failure(429, message="slow down")
     failure.attempts = 4
-    error.__cause__ = failure
+    error = with_failure(ThrottlingError("Throttled: t"), failure)
     found = report(0, [(T, error)], seconds=0.0, calls=[])
     assert found.failed == (Problem(T, "Throttled: t", attempts=4),)
 

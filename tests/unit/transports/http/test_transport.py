@@ -17,6 +17,7 @@ from lance_namespace.errors import (
     ThrottlingError,
 )
 
+from lance_ns_async import errors
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, Failure, NotALanceTableError
 from tests.fakes.plain import Plain, over, plain
@@ -27,8 +28,8 @@ async def failure_of(asked: Plain, *args: Any, **kwargs: Any) -> Failure:
     """The failure behind the error that asking raises."""
     with pytest.raises(LanceNamespaceError) as raised:
         await asked.ask(*args, **kwargs)
-    failure = raised.value.__cause__
-    assert isinstance(failure, Failure)
+    failure = errors.failure_of(raised.value)
+    assert failure is not None
     return failure
 
 
@@ -296,5 +297,5 @@ async def test_any_retry_after_is_seconds_or_nothing(value: str) -> None:
 
     with pytest.raises(ThrottlingError) as raised:
         await over(httpx.MockTransport(answer), Policy(max_retries=0)).ask()
-    failure = raised.value.__cause__
-    assert isinstance(failure, Failure) and (failure.retry_after is None or failure.retry_after >= 0)
+    failure = errors.failure_of(raised.value)
+    assert failure is not None and (failure.retry_after is None or failure.retry_after >= 0)
