@@ -106,10 +106,11 @@ def check_installed(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, import order, who may import whom, and what is known to be unsafe."""
+    """Style, spelling, import rules, and what is known to be unsafe."""
     install(session, "-e", ".", *group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("codespell", "lance_ns_async", "tests", "benchmarks", "docs", "noxfile.py", *sorted(glob("*.md")))
     session.run("lint-imports")
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", "lance_ns_async")
 
