@@ -166,6 +166,18 @@ async def test_cascade_drops_registrations_and_leaves_the_data(ns: AsyncNamespac
     assert lance.dataset(declared.location).count_rows() == 2
 
 
+@pytest.mark.usefixtures("cascading")
+async def test_cascade_refuses_what_is_no_lance_table_and_drops_nothing(
+    ns: AsyncNamespace, site: Site, home: Home
+) -> None:
+    assert site.plant_other is not None
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    site.plant_other(home.id.table("other"))
+    with pytest.raises(InvalidInputError, match=r"a cascade drops Lance tables alone, and it also holds the .*other"):
+        await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade"))
+    assert await ns.exists(home.table("t"))
+
+
 async def test_cascade_is_refused_where_the_catalog_has_none(ns: AsyncNamespace, site: Site, home: Home) -> None:
     if site.can.cascades:
         pytest.skip("it drops what is inside, too")

@@ -53,6 +53,8 @@ class FakeHive(ThriftServer):
         self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)
         self._tables = HiveTables(self._catalog, filters)
         self._heard: set[int] = set()
+        self.lacks: set[str] = set()
+        """Methods that it does not know."""
 
     def __enter__(self) -> Self:
         self._stack.__enter__()
@@ -86,11 +88,16 @@ class FakeHive(ThriftServer):
         with self._lock:
             self._tables.plant(catalog, database, name, parameters, location, table_type)
 
+    def add_function(self, catalog: str, database: str, name: str) -> None:
+        """Puts a function into a database."""
+        with self._lock:
+            self._catalog.database(catalog, database).functions.add(name)
+
     def handle(self, call: Call) -> Message:
         reply = Message(REPLY, call.method, call.sequence)
         first = call.connection not in self._heard
         self._heard.add(call.connection)
-        if call.method not in METHODS:
+        if call.method not in METHODS or call.method in self.lacks:
             told = f"Invalid method name: '{call.method}'"
             return application_exception(reply, APPLICATION_TYPES["unknown method"], told)
         try:
@@ -155,6 +162,8 @@ class FakeHive(ThriftServer):
                 return tables.create(request)
             case "get_all_tables":
                 return Typed(STRING, tables.names(request))
+            case "get_functions":
+                return Typed(STRING, catalogs.functions(request))
             case "get_table_req":
                 return Struct({1: tables.get(request)})
             case "get_table_objects_by_name_req":

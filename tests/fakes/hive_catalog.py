@@ -129,6 +129,12 @@ class HiveCatalog:
         parts = [part.strip().replace("*", ".*") for part in pattern.split("|")]
         return [name for name in names if any(re.fullmatch(part, name, re.IGNORECASE) for part in parts)]
 
+    def functions(self, text: str | None) -> list[str]:
+        """The names of the functions in a database; none where there is no such database."""
+        catalog, name = address(text)
+        found = self.find_database(catalog, name or "")
+        return sorted(found.functions) if found else []
+
     def create_database(self, asked: Struct) -> None:
         name, catalog = asked.get(1), asked.get(8) or HIVE
         if name is None:
@@ -191,6 +197,8 @@ class HiveCatalog:
             raise Thrown(META, "Can not drop default database in catalog hive")
         if found.tables and not cascade:
             raise Thrown(INVALID_OPERATION, f"Database {found.name} is not empty. One or more tables exist.")
+        if found.functions and not cascade:
+            raise Thrown(INVALID_OPERATION, f"Database {found.name} is not empty. One or more functions exist.")
         for table in found.tables.values():
             if table.location is not None:
                 self.places.normalised(table.location)

@@ -26,6 +26,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "drop_database": (NO_SUCH_OBJECT, INVALID_OPERATION, META),
     "create_table": (ALREADY_EXISTS, INVALID_OBJECT, META, NO_SUCH_OBJECT),
     "get_all_tables": (META,),
+    "get_functions": (META,),
     "get_table_req": (META, NO_SUCH_OBJECT),
     "get_table_objects_by_name_req": (META, INVALID_OPERATION, UNKNOWN_DB),
     "get_table_names_by_filter": (META, INVALID_OPERATION, UNKNOWN_DB),

@@ -80,6 +80,7 @@ class Database:
     owner: str | None = None
     owner_type: int | None = 1
     tables: dict[str, Table] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)
 
     def struct(self, catalog: str, *, modern: bool) -> Struct:
         """The database as it goes over the wire."""

@@ -43,7 +43,7 @@ from lance_ns_async.backends.hive3.locations import is_at, is_complete, sent
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.calls.concurrency import SingleFlights, each
+from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -77,9 +77,6 @@ HIVE_ERRORS: ErrorTable = {
 
 _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
 """How servers answer that cannot filter tables by parameters."""
-
-_SIFTED_AT_ONCE = 300
-"""Tables asked for by one call where the server cannot tell Lance tables from others; it splits more itself."""
 
 
 class HiveBackend(Backend):
@@ -182,7 +179,7 @@ class HiveBackend(Backend):
             return
         # Older servers fail on a null pointer of their own where there is no such database.
         await self._hive.database(id, "drop_namespace")
-        await drop_database(self._hive, id, cascade=cascade)
+        await drop_database(self._hive, id, cascade=cascade, at_once=self._at_once)
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         check_findable(parent)
@@ -296,11 +293,4 @@ class HiveBackend(Backend):
     async def _sifted(self, parent: NamespaceId, operation: str) -> Sequence[str]:
         """The Lance tables among all tables, each of which has to be described."""
         names = await self._hive.all_tables(parent, operation)
-        found: list[str] = []
-
-        async def sift(some: Sequence[str]) -> None:
-            found.extend(await self._hive.lance_tables_among(parent, some, operation))
-
-        slices = (names[i : i + _SIFTED_AT_ONCE] for i in range(0, len(names), _SIFTED_AT_ONCE))
-        await each(sift, slices, max_in_flight=self._at_once)
-        return found
+        return await self._hive.lance_tables_among(parent, names, operation, at_once=self._at_once)

@@ -32,6 +32,7 @@ GET_DATABASE = Method("get_database", (_MISSING, _META), gives=_DATABASE)
 CREATE_DATABASE = Method("create_database", (_EXISTS, _OBJECT, _META), void=True)
 DROP_DATABASE = Method("drop_database", (_MISSING, _OPERATION, _META), void=True)
 GET_ALL_TABLES = Method("get_all_tables", (_META,))
+GET_FUNCTIONS = Method("get_functions", (_META,))
 FILTER_TABLES = Method("get_table_names_by_filter", (_META, _OPERATION, _UNKNOWN_DB))
 GET_TABLE = Method("get_table_req", (_META, _MISSING), gives={1: _TABLE})
 GET_WHOLE_TABLE = Method("get_table_req", (_META, _MISSING), whole=True)
@@ -125,9 +126,14 @@ def new_database(id: NamespaceId, database: Database) -> bytes:
     return database.field(1, catalog, name)
 
 
-def dropped_database(id: NamespaceId, *, cascade: bool) -> bytes:
-    """The arguments of a drop_database that leaves all data where it is."""
-    return text(1, reference(id)) + flag(2, False) + flag(3, cascade)
+def all_functions(database: NamespaceId) -> bytes:
+    """The arguments of get_functions that give all functions."""
+    return text(1, reference(database)) + text(2, "*")
+
+
+def dropped_database(id: NamespaceId) -> bytes:
+    """The arguments of a drop_database that is refused where anything is in it, and leaves all data where it is."""
+    return text(1, reference(id)) + flag(2, False) + flag(3, False)
 
 
 def lance_tables(database: NamespaceId) -> bytes:

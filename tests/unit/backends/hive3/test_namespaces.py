@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -188,6 +188,103 @@ async def test_dropping_keeps_all_data(server: FakeHive) -> None:
         assert await namespaces(ns) == ["hive"]
     assert all(file.read_bytes() == b"data" for file in files) and len(files) == 5
     _deleted_nothing(server)
+
+
+@pytest.mark.parametrize(
+    ("plant", "held"),
+    [
+        (lambda server: server.add_table("lake", "d", "sales", parameters={}), "the table sales"),
+        (
+            lambda server: server.add_table("lake", "d", "v", parameters={}, table_type="VIRTUAL_VIEW"),
+            "the table v",
+        ),
+        (lambda server: server.add_function("lake", "d", "f"), "the function f"),
+    ],
+    ids=["table", "view", "function"],
+)
+@pytest.mark.parametrize("id", [("lake", "d"), ("lake",)], ids=["database", "catalog"])
+async def test_a_cascade_refuses_what_is_none_of_lance_and_drops_nothing(
+    server: FakeHive, id: tuple[str, ...], plant: Callable[[FakeHive], None], held: str
+) -> None:
+    server.add_catalog("lake")
+    server.add_database("lake", "a")
+    server.add_database("lake", "d")
+    for database in ("a", "d"):
+        server.add_table("lake", database, "t")
+    plant(server)
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=rf"namespace lake\$d: .* it also holds {held}; remove") as raised:
+            await ns.drop_namespace(drop(*id, cascade=True))
+        assert "a cascade drops Lance tables alone" in str(raised.value)
+        assert await tables(ns, "lake", "a") == await tables(ns, "lake", "d") == ["t"]
+    assert not any(method.startswith(("drop_", "alter_")) for method in server.calls)
+
+
+async def test_a_cascade_refuses_what_is_in_the_default_database_of_a_catalog(server: FakeHive) -> None:
+    server.add_catalog("lake")
+    server.add_function("lake", "default", "f")
+    async with connected(server) as ns:
+        for cascade in (False, True):
+            with pytest.raises(InvalidInputError if cascade else NamespaceNotEmptyError, match=r"lake\$default"):
+                await ns.drop_namespace(drop("lake", cascade=cascade))
+    assert "drop_catalog" not in server.calls
+
+
+async def test_a_cascade_names_a_few_of_many(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    for number in range(7):
+        server.add_table("hive", "d", f"t{number}", parameters={})
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"the table t0, the table t1, .*, the table t4 and 2 more; remove"):
+            await ns.drop_namespace(drop("hive", "d", cascade=True))
+
+
+async def test_a_cascade_leaves_what_was_made_since_it_looked(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    server.add_table("hive", "d", "t")
+    async with connected(server) as ns:
+        with server.hold("^drop_table") as hold:
+            dropping = asyncio.ensure_future(ns.drop_namespace(drop("hive", "d", cascade=True)))
+            await hold.reached()
+            server.add_table("hive", "d", "late", parameters={})
+        with pytest.raises(NamespaceNotEmptyError) as raised:
+            await dropping
+        assert raised.value.__notes__ == ["and 1 tables of hive$d are no longer registered; their data is untouched"]
+    assert server.calls.count("drop_database") == 1
+
+
+async def test_a_cascade_that_fails_half_way_tells_what_is_gone(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    for name in ("a", "b"):
+        server.add_table("hive", "d", name)
+    async with connected(server, client_pool_size="1") as ns:
+        server.fail("MetaException", "not today", match="^drop_table")
+        with pytest.raises(InternalError, match="not today") as raised:
+            await ns.drop_namespace(drop("hive", "d", cascade=True))
+        assert (
+            len(raised.value.__notes__) == 1 and "of the 2 tables of hive$d are no longer" in raised.value.__notes__[0]
+        )
+
+
+async def test_a_catalog_that_cannot_be_dropped_tells_which_tables_are_gone(server: FakeHive) -> None:
+    server.add_catalog("lake")
+    server.add_database("lake", "d")
+    for database in ("d", "default"):
+        server.add_table("lake", database, "t")
+    async with connected(server) as ns:
+        server.fail("MetaException", "not today", match="^drop_catalog")
+        with pytest.raises(InternalError, match="not today") as raised:
+            await ns.drop_namespace(drop("lake", cascade=True))
+        assert raised.value.__notes__ == ["and 2 tables of lake are no longer registered; their data is untouched"]
+
+
+async def test_a_cascade_does_without_a_list_of_functions_that_a_server_does_not_have(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    server.add_table("hive", "d", "t")
+    server.lacks.add("get_functions")
+    async with connected(server) as ns:
+        await ns.drop_namespace(drop("hive", "d", cascade=True))
+        assert not await ns.exists(NamespaceId(["hive", "d"]))
 
 
 async def test_dropping_an_empty_catalog_keeps_what_lies_at_its_place(server: FakeHive) -> None:
