@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from lance_ns_async.backends.hive3 import answers, wire
 from lance_ns_async.backends.hive3.wire import Catalog, Database
 from lance_ns_async.backends.values import nothing
-from lance_ns_async.concurrency import each
+from lance_ns_async.calls.concurrency import each
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport
 
