@@ -231,7 +231,7 @@ def test_closing_ends_what_is_given_up_at_the_end(place: Place, attempted: Seque
     watched(main)
 
 
-def test_what_is_given_up_in_the_turn_in_which_it_would_be_sent_again_does_not_count_as_done() -> None:
+def test_a_call_cancelled_before_its_retry_does_not_count_as_done() -> None:
     async def main() -> None:
         to, hold = caller(Policy(hedge_after=1.0)), Turnstile()
 

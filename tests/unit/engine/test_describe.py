@@ -176,7 +176,7 @@ async def cheaper(backend: MemoryBackend, parent: NamespaceId, names: set[str]) 
 
 
 @given(st.dictionaries(IDS, FATES, max_size=40), st.lists(IDS, max_size=40), ABILITIES, SIZES, st.integers(1, 5))
-async def test_the_outcome_is_what_asking_for_each_gives_at_twice_the_price_of_the_cheaper_way_at_most(
+async def test_bulk_costs_at_most_twice_the_optimum(
     fates: dict[TableId, str], ids: list[TableId], can: Capabilities, size: Size, workers: int
 ) -> None:
     backend = planted(fates, can, size)

@@ -225,9 +225,7 @@ def test_dropping_with_data_deletes_the_files_of_managed_tables_alone(server: Fa
     assert files(server) == ["cat/d.db/external/data", "cat/d.db/kept/data"]
 
 
-def test_a_database_is_dropped_when_empty_or_with_its_tables_and_its_files_stay_unless_told(
-    server: FakeHive, client: RawHive
-) -> None:
+def test_dropping_a_database_leaves_files_by_default(server: FakeHive, client: RawHive) -> None:
     client.do("create_table", table("cat", "d", "external"))
     write(server, "cat/d.db/external")
     refused = client.ask("drop_database", "@cat#d", False, False)
@@ -252,9 +250,7 @@ def test_dropping_a_catalog_deletes_all_that_lies_at_its_location(server: FakeHi
     assert files(server) == []
 
 
-def test_a_catalog_that_first_lost_its_default_database_and_its_location_leaves_its_files(
-    server: FakeHive, client: RawHive
-) -> None:
+def test_dropping_a_catalog_without_a_default_database_leaves_its_files(server: FakeHive, client: RawHive) -> None:
     write(server, "cat/of/someone")
     for name in ("d", "default"):
         client.do("drop_database", f"@cat#{name}", False, True)

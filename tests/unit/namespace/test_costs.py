@@ -66,9 +66,7 @@ async def test_an_open_costs_one_listing(s3: FakeS3) -> None:
 
 
 @pytest.mark.parametrize(("managed", "read", "change"), [(False, 1, 1), (True, 2, 4)])
-async def test_where_the_catalog_commits_versions_an_open_costs_a_call_more_and_a_change_two_more(
-    tmp_path: Path, managed: bool, read: int, change: int
-) -> None:
+async def test_costs_where_the_catalog_commits_versions(tmp_path: Path, managed: bool, read: int, change: int) -> None:
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), **QUICK}
         async with AsyncNamespace.connect("iceberg", properties | ({"managed_by": "impl"} if managed else {})) as ns:

@@ -133,7 +133,7 @@ async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> 
     assert found.properties == {"owner": "me"} and (await here.dataset()).version == 3
 
 
-async def test_properties_that_the_catalog_would_not_keep_are_refused_before_anything_is_done(here: Lake) -> None:
+async def test_properties_that_the_catalog_would_not_keep_are_refused_first(here: Lake) -> None:
     await here.ns.write(["t"], ROWS)
     request = CreateTableRequest(id=["t"], mode="overwrite", properties={"owner": "you"})
     with pytest.raises(InvalidInputError, match="keeps properties only of tables"):

@@ -384,7 +384,7 @@ async def test_a_place_that_is_the_default_one_in_another_hive_database_is_not_d
             assert rows(str(location)) == OLD.to_pylist()
 
 
-async def test_a_place_that_is_the_default_one_of_a_glue_database_with_a_location_is_not_deleted(
+async def test_the_default_location_of_a_glue_database_is_not_deleted(
     tmp_path: Path,
 ) -> None:
     with FakeGlue() as glue:
@@ -495,7 +495,7 @@ async def test_a_drop_whose_time_is_over_deletes_no_more_of_the_names_that_other
     assert rows(location, storage_options=s3.options) == OLD.to_pylist()
 
 
-async def test_a_drop_whose_data_another_name_was_given_meanwhile_leaves_it_and_does_not_succeed(
+async def test_a_drop_leaves_data_that_another_name_got_meanwhile(
     server: FakeIceberg, ns: AsyncNamespace, properties: Mapping[str, str]
 ) -> None:
     location = await written(properties)

@@ -219,7 +219,7 @@ async def test_a_first_version_that_cannot_be_taken_back_is_told_with_what_went_
     assert f"whether they stay at {catalog.location} is unknown" in told and "it ends here" in told
 
 
-async def test_whoever_is_cancelled_while_a_first_version_is_taken_back_gets_the_cancellation(
+async def test_a_cancellation_while_a_first_version_is_removed_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -244,7 +244,7 @@ async def test_whoever_is_cancelled_while_a_first_version_is_taken_back_gets_the
     assert not any(path.suffix == ".manifest" for path in catalog.location.rglob("*"))
 
 
-async def test_the_data_of_a_table_that_is_deregistered_meanwhile_is_not_taken_for_a_free_place(tmp_path: Path) -> None:
+async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     await catalog.create(rows=OTHER)
     before = {path for path in catalog.location.rglob("*") if path.is_file()}
