@@ -135,6 +135,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
         "managed_by": "impl",
         "adaptive": "false",
         "gc_enabled": "true",
+        "unique_locations": "true",
     }
     text = texts.get(name, "1025")
     usual = {} if name == "endpoint" else {"endpoint": URL}

@@ -150,7 +150,8 @@ def test_sys_exit_beside_daemon_threads_keeps_its_status(root: Path, what: str, 
 DEAF = """
 import signal, sys
 import pyarrow as pa
-from lance_ns_async import DirNamespace, threads
+from lance_ns_async import DirNamespace
+from lance_ns_async.storage import threads
 
 schema = pa.schema([("i", pa.int64())])
 

@@ -36,7 +36,8 @@ AGES = 1000.0
 SCRIPT = """
 import sys
 import pyarrow as pa
-from lance_ns_async import Namespace, threads
+from lance_ns_async import Namespace
+from lance_ns_async.storage import threads
 
 root, mode = sys.argv[1:]
 schema = pa.schema([("id", pa.int64())])
