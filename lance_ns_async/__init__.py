@@ -1,4 +1,4 @@
-"""Async-first client of the Lance Namespace spec: find thousands of Lance tables in your catalog at once."""
+"""Async-first client of the Lance Namespace spec: finds thousands of Lance tables in a catalog at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
     "register",
 ]
 
-# Loaded when first asked for: the spec's models alone take half a second to import.
+# Names are imported at their first use: the spec's models alone take half a second to import.
 _HOMES = {
     "AsyncNamespace": "namespace.client",
     "Call": "calls.observers",

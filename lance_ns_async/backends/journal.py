@@ -125,14 +125,17 @@ class Journalled(Backend):
         )
 
     async def deregister_table(self, id: TableId) -> None:
+        # Before the removal: an error afterwards would hide that the table is gone.
+        noted = await self._noted(id, vend=False)
         try:
             await self._deregistered(id)
         except TableNotFoundError:
             # A note alone is the table, too.
-            if not await self._forget(id):
+            if noted is None or not await self._forget(id):
                 raise
         else:
-            await self._forget(id)
+            if noted is not None:
+                await self._forget(id)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None

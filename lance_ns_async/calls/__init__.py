@@ -1,1 +1,1 @@
-"""One remote call: policy, caller, slots, limiter, circuit, hedging, observers, paging."""
+"""Policies for one remote call: retries, slots, limiter, circuit breaker, hedging, observers and paging."""

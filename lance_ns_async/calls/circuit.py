@@ -1,42 +1,43 @@
-"""Whether a catalog that fails is to be asked at all, and asked again. Knows no clock and no event loop."""
+"""Circuit breaker and retry budget for one catalog. Neither uses a clock or an event loop."""
 
 from __future__ import annotations
 
 from lance_ns_async.model import Id
 
 PROBE_INTERVAL = 5.0
-"""Seconds from one call that is let through to the next, while others fail unsent."""
+"""Seconds between two probe calls while the circuit is open."""
 
 _FEWEST = 10
-"""Calls that fail in a row before a catalog counts as down, and subjects of an operation before that does."""
+"""Number of consecutive failures that open the circuit, and of failing subjects that block an operation."""
 
 _LEAST_RESERVE = 100.0
 _PER_ANSWER = 0.5
 
 
 class Circuit:
-    """Opens when nothing was answered for `patience` seconds; then lets one call through now and then.
+    """Opens after `patience` seconds of failures without a response; then sends one probe call per `PROBE_INTERVAL`.
 
-    What was not asked for yet is let through besides: a table that fails, or an operation, says nothing of others.
+    An open circuit also lets calls pass whose subject has not failed in the same operation, until `_FEWEST` subjects
+    have failed in it. The failure of one table or one operation does not predict the failure of others.
     """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._failures = 0
         self._failing: dict[str, set[Id]] = {}
-        """By the operation, of what it failed since the last answer; no more than tell that it fails of anything."""
+        """The subjects that failed since the last response, by operation; at most `_FEWEST` for each operation."""
         self._failing_since = 0.0
         self._probe_at: float | None = None
-        """None while the circuit is closed."""
+        """Time of the next probe call; None while the circuit is closed."""
         self._why = ""
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are held back."""
+        """Whether the circuit is open."""
         return self._probe_at is not None
 
     def obstacle(self, now: float, operation: str, subject: Id) -> str | None:
-        """Why that call is not to be sent; None where it may be, which counts as sent."""
+        """Returns the reason why a call must not be sent; None if it may be sent, which counts it as sent."""
         if self._probe_at is None:
             return None
         failing = self._failing.get(operation, ())
@@ -51,14 +52,14 @@ class Circuit:
         )
 
     def answered(self) -> None:
-        """Notes that the catalog is there."""
+        """Records a response, which closes the circuit."""
         if self._failures:
             self._failures = 0
             self._failing.clear()
             self._probe_at = None
 
     def failed(self, now: float, operation: str, subject: Id, why: str) -> None:
-        """Notes a call that was refused, or had no answer."""
+        """Records a call that was refused or got no response."""
         if not self._failures:
             self._failing_since = now
         self._failures += 1
@@ -72,21 +73,21 @@ class Circuit:
 
 
 class Budget:
-    """Repetitions that may be made: twice what may be in flight at first, a hundred at least; one more for two answers.
+    """Retry budget: starts at twice `most`, but at least 100; each response adds half a retry, up to the initial value.
 
-    So a catalog that fails is asked at most half as often again as it answers. One that suddenly bears less may refuse
-    all that is in flight, and much of it once more before the limit has followed.
+    A failing catalog therefore receives at most half as many retries as it gives responses. The initial value covers a
+    sudden loss of capacity: all calls in flight may be refused, and many of them again before the limit has adapted.
     """
 
     def __init__(self, most: int) -> None:
         self._left = self._reserve = max(_LEAST_RESERVE, 2.0 * most)
 
     def answered(self) -> None:
-        """Notes an answer."""
+        """Records a response."""
         self._left = min(self._reserve, self._left + _PER_ANSWER)
 
     def take(self) -> bool:
-        """Whether a call may be sent again, which is then counted."""
+        """Returns whether a call may be sent again, and counts that retry."""
         if self._left < 1:
             return False
         self._left -= 1

@@ -1,4 +1,4 @@
-"""Doing one thing for many items, so many at once, or once for all who want it."""
+"""Concurrent work over many items, and work that concurrent callers share."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 with suppress(ImportError):
-    # anyio loads it at its first use, which is in the event loop and stalls that for as long as this takes.
+    # anyio imports its backend at the first use, which would block the event loop for the time of the import.
     import_module("anyio._backends._asyncio")
 
 _SLICE = 1_000
-"""How many items are worked on before other tasks of the event loop have a turn."""
+"""Number of items to process before other tasks of the event loop get a turn."""
 
 _MORE_TIME = 1.0
-"""Seconds that somebody must have more than another for what failed for want of time to be tried again."""
+"""Seconds of additional time that a caller needs to repeat work that failed with a shorter deadline."""
 
 
 class SingleFlight(Generic[T]):
-    """Work that is under way at most once, whatever the number of those who want its outcome.
+    """Work that runs at most once at a time, whatever the number of callers.
 
-    Whoever waited for it shares the outcome, failures included, so that a broken server is asked once and not
-    by everybody in turn; who comes later does the work again.
+    Callers that waited share the outcome, failures included, so that a broken server gets one call instead of one
+    from each caller. A later caller starts the work again.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
@@ -48,7 +48,15 @@ class SingleFlight(Generic[T]):
         self._last_until = inf
 
     async def outcome(self, known: Callable[[], T | None]) -> T:
-        """What is `known` when it is our turn, or came out while we waited, or else comes of doing the work."""
+        """Returns a known result, the result of a concurrent run, or the result of a new run.
+
+        Args:
+            known: Returns the result if it is already known when this caller's turn comes, else None.
+
+        Raises:
+            LanceNamespaceError: The error of the run, of this caller or of the one it waited for.
+            ServiceUnavailableError: The time of the operation was over before this caller's turn came.
+        """
         seen = self._rounds
         await self._turn()
         try:
@@ -59,7 +67,7 @@ class SingleFlight(Generic[T]):
             if not isinstance(self._last, LanceNamespaceError):
                 return self._last
             if isinstance(self._last, ServiceUnavailableError) and _until() > self._last_until + _MORE_TIME:
-                # It failed for somebody who had less time.
+                # The shared run failed for a caller with less time, so this caller repeats it.
                 return await self._done()
             raise type(self._last)(str(self._last)) from self._last
         finally:
@@ -84,14 +92,14 @@ class SingleFlight(Generic[T]):
 
 
 class SingleFlights(Generic[K, T]):
-    """Work that is under way at most once for each key."""
+    """Work that runs at most once at a time for each key."""
 
     def __init__(self, work: Callable[[K], Awaitable[T]]) -> None:
         self._work = work
         self._flights: WeakValueDictionary[K, SingleFlight[T]] = WeakValueDictionary()
 
     async def outcome(self, key: K) -> T:
-        """What came out for the key while we waited, or comes of doing the work; failures are shared, too."""
+        """Returns the result of a concurrent run for the key, or of a new run; failures are shared, too."""
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = SingleFlight(partial(self._work, key))
@@ -104,7 +112,7 @@ def _until() -> float:
 
 
 async def in_slices(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    """Returns what the function gives for each item; other tasks have a turn after each thousand of them."""
+    """Returns the function's result for each item; other tasks get a turn after every `_SLICE` items."""
     made: list[T] = []
     waiting = iter(items)
     while True:
@@ -116,10 +124,12 @@ async def in_slices(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 
 
 async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:
-    """Does `work` for every item, by at most so many workers over one iterator.
+    """Runs `work` for every item, with at most `max_in_flight` workers that share one iterator.
 
-    Memory is bounded by the workers, not by the items. The first LanceNamespaceError cancels what is under
-    way and is raised as it is, not in a group.
+    Memory is bounded by the number of workers, not of items.
+
+    Raises:
+        LanceNamespaceError: The first one that `work` raises; it cancels the work under way and is not in a group.
     """
     waiting = iter(items)
     workers = 1
@@ -142,17 +152,17 @@ async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_
         async with anyio.create_task_group() as group:
             await worker()
     except BaseExceptionGroup as several:
-        # What a function of the caller's raises is raised as it is, too.
+        # Errors of functions that the user supplies are also raised without a group.
         raise _only(several) from None
     if errors:
         raise errors[0]
     if group.cancel_scope.cancel_called:
-        # Cancelled from outside in the turn in which a scope inside was: anyio may take the one for the other.
+        # An outer and an inner scope were cancelled in the same turn; anyio may confuse the two.
         raise asyncio.CancelledError
 
 
 def _only(error: BaseException) -> BaseException:
-    """What a group holds, if that is one error."""
+    """Returns the error inside a group of one; otherwise the error itself."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""A slow call sent a second time, beside the first."""
+"""Hedged calls: a second, concurrent sending of a slow call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ T = TypeVar("T")
 
 
 async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callable[[], bool]) -> T:
-    """What `call` gives, or a second one of it, begun where the first takes longer than `after` seconds and it `may`.
+    """Returns the first result of `call`, which is sent a second time if it is slow.
 
-    The slower one is cancelled. Where one fails, the other is waited for; where both do, the first failure is raised.
+    The slower call is cancelled. If one call fails, the other is awaited; if both fail, the first failure is raised.
+
+    Args:
+        call: Sends the call.
+        after: Seconds before the second call is sent.
+        may: Returns whether the second call may be sent.
     """
     answers: list[T] = []
     errors: list[Failure | LanceNamespaceError] = []
@@ -28,7 +33,7 @@ async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callabl
         try:
             answers.append(await call())
         except LanceNamespaceError as e:
-            # That is an answer: the other call would be told the same.
+            # The error is the server's response; the other call would get the same one.
             errors.insert(0, e)
         except Failure as e:
             errors.append(e)
@@ -36,7 +41,7 @@ async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callabl
                 return
         settled.set()
 
-    # None of anyio's scopes: one that ends in the turn in which its task is cancelled may hide that from those around.
+    # Not an anyio task group: a scope that ends in the same turn as its task is cancelled may hide the cancellation.
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run())]
         with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""What is told of remote calls, and to whom."""
+"""Observers of remote calls."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from lance_ns_async.model import Id
 log = logging.getLogger(__name__)
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
-"""Upper bounds of the buckets in which seconds are counted, but for the last, which has none."""
+"""Upper bounds, in seconds, of the histogram buckets for durations; one more bucket has no upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is told of one sending of a remote call."""
+    """One attempt of a remote call, as observers see it."""
 
     operation: str
     subject: Id
     attempt: int
-    """1 for the first sending."""
+    """The number of the attempt; 1 for the first."""
     seconds: float
     outcome: str
-    """`"ok"`, the failure's most specific code, the error's name for an answer we refuse, or `"cancelled"`."""
+    """`"ok"`, the most specific code of the failure, the error class of a rejected response, or `"cancelled"`."""
     hedge: bool = False
-    """Whether it was sent beside another, which took long; the slower one is cancelled."""
+    """Whether it was a second, concurrent sending of a slow call; the slower of the two is cancelled."""
 
 
 Observer = Callable[[Call], None]
-"""Is told of calls, in the event loop's thread: it must neither block nor raise."""
+"""Receives calls in the event loop's thread; it must neither block nor raise."""
 
 
 class Observers:
-    """Those who want to be told of calls."""
+    """The registered observers of calls."""
 
     def __init__(self) -> None:
         self.all: list[Observer] = []
 
     @contextmanager
     def with_one(self, observer: Observer) -> Iterator[None]:
-        """One more while the context is open. Other threads may come and go meanwhile."""
+        """Registers an observer while the context is open. Other threads may register observers at the same time."""
         self.all.append(observer)
         try:
             yield
@@ -50,9 +50,9 @@ class Observers:
             self.all.remove(observer)
 
     def tell(self, call: Call) -> None:
-        """Tells each of them."""
+        """Passes a call to each observer."""
         for observer in tuple(self.all):
             try:
                 observer(call)
-            except Exception:  # what became of the call must not depend on who watches it
+            except Exception:  # an observer's error must not change the outcome of the call
                 log.exception("an observer of remote calls failed")

@@ -1,4 +1,4 @@
-"""Listings in pages: following a catalog's tokens to the end, and tokens of our own that resume inside a page."""
+"""Paginated listings: following a catalog's page tokens, and own page tokens that resume inside a page."""
 
 from __future__ import annotations
 
@@ -17,30 +17,34 @@ from lance_ns_async.model import Id, Page
 T = TypeVar("T")
 
 _LONGEST_TOKEN = 200
-"""How many characters of a page token are shown."""
+"""Maximum number of characters of a page token in a message."""
 
 Fetch = Callable[[str | None], Awaitable[Page[T]]]
-"""Gives the page of a token; None asks for the first."""
+"""Fetches the page of a token; None fetches the first page."""
 
 SizedFetch = Callable[[str | None, int | None], Awaitable[Page[T]]]
-"""The same, with a hint of how many items are wanted."""
+"""Fetches a page like `Fetch`, with a hint of how many items to return."""
 
 Keep = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
-"""Gives those of the names that belong in the listing, in their order."""
+"""Returns the names that belong in the listing, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a listing goes on: a page of the catalog's, and the name in it after which."""
+    """The position in a listing: a page of the catalog, and the last name returned from it."""
 
     token: str | None = None
     after: str | None = None
     size: int | None = None
-    """The hint the page was asked with: with another, it could end before that name."""
+    """The size hint of the request for that page; with another hint, the page could end before the name."""
 
     @classmethod
     def decode(cls, page_token: str | None) -> Cursor:
-        """The cursor in an opaque page token; None and the empty token are the beginning."""
+        """Returns the cursor in an opaque page token; None and the empty token mean the beginning.
+
+        Raises:
+            InvalidInputError: The token is not one of this package.
+        """
         match decode_token(page_token):
             case None:
                 return cls()
@@ -51,13 +55,13 @@ class Cursor:
         raise foreign_token(page_token)
 
     def encode(self) -> str:
-        """The cursor as a page token."""
+        """Returns the cursor as an opaque page token."""
         return encode_token([self.token] if self.after is None else [self.token, self.after, self.size])
 
     def rest(self, names: Sequence[str]) -> Sequence[str]:
-        """The names that were not given yet.
+        """Returns the names that were not returned yet.
 
-        If the last one given is gone by now, the order of names tells what comes after it.
+        If the last returned name no longer exists, these are the names that sort after it.
         """
         if self.after is None:
             return names
@@ -67,12 +71,16 @@ class Cursor:
 
 
 def encode_token(value: Any) -> str:
-    """Anything JSON can say as an opaque page token."""
+    """Returns a JSON value as an opaque page token."""
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
 
 
 def decode_token(page_token: str | None) -> Any:
-    """What a token of ours says; None for no token and for the empty one."""
+    """Returns the value in a page token; None for no token and for the empty token.
+
+    Raises:
+        InvalidInputError: The token is not one of this package.
+    """
     if not page_token:
         return None
     try:
@@ -82,14 +90,18 @@ def decode_token(page_token: str | None) -> Any:
 
 
 def endless(token: str, at: Id | None = None) -> InternalError:
-    """The error for a catalog's listing, of what is in `at`, in which a page token came twice."""
+    """Returns the error for a listing in which a page token came twice; `at` is the listed object, None if unknown."""
     listing = "listing" if at is None else f"listing of {spelled(at)}"
     told = f"page token {shortened(token, _LONGEST_TOKEN)!r} came twice"
     return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {told}")
 
 
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
-    """Each page from `token` on, with the token it was asked with; a token that repeats is an InternalError."""
+    """Yields each page from `token` on, with the token that requested it.
+
+    Raises:
+        InternalError: A page token came twice, so the listing has no end.
+    """
     seen = {token}
     while True:
         page = await fetch(token)
@@ -103,13 +115,23 @@ async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tupl
 
 
 async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
-    """At most `limit` names from where `page_token` says, and the token to go on with; None takes all.
+    """Returns at most `limit` names, each once, and the token of the next page.
 
-    Names are handed to `keep` no further than the limit needs, and each is given once.
+    `keep` gets only as many names as the limit requires.
+
+    Args:
+        fetch: Fetches a page of the catalog.
+        keep: Selects the names that belong in the listing.
+        limit: Maximum number of names; None for all.
+        page_token: Where to start; None for the beginning.
+
+    Raises:
+        InvalidInputError: The limit or the page token is invalid.
+        InternalError: The catalog's listing has no end.
     """
     check_limit(limit)
     cursor = Cursor.decode(page_token)
-    # Pages may overlap where something is made or removed while they are read.
+    # Pages may overlap if objects are created or removed during the listing.
     found: dict[str, None] = {}
 
     def size(token: str | None) -> int | None:
@@ -129,18 +151,18 @@ async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_to
 
 
 def check_limit(limit: int | None) -> None:
-    """Raises InvalidInputError for a limit that no page could have."""
+    """Raises InvalidInputError for a limit below 1."""
     if limit is not None and limit < 1:
         raise InvalidInputError(f"limit {limit}: a page holds at least 1 name; leave it out to get all")
 
 
 async def keep_all(names: Sequence[str]) -> Sequence[str]:
-    """Keeps every name."""
+    """Returns all names."""
     return names
 
 
 def foreign_token(page_token: str | None) -> InvalidInputError:
-    """The error for a page token that the listing it was given to has not made."""
+    """Returns the error for a page token that does not belong to the listing."""
     return InvalidInputError(
         f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass on what the page before it gave"
     )

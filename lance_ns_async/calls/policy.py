@@ -1,4 +1,4 @@
-"""The limits every remote call obeys, and the caller that applies them: retry, time-out, concurrency, errors."""
+"""The policy of remote calls, and the caller that applies it: retries, time-outs, concurrency and error mapping."""
 
 from __future__ import annotations
 
@@ -29,44 +29,48 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _LASTING = ("circuit", "untrusted")
-"""Failures of a server that is not available, and will not be soon: none of these calls is sent again."""
+"""Codes of lasting unavailability: such calls are not sent again."""
 
 _LONGEST_NOTE = 400
 
 _UNDO_SECONDS = 30.0
-"""How long the calls of a rollback may take together, beyond the operation's own time."""
+"""Seconds that all calls of a rollback together may take, beyond the operation's own time."""
 
 _UNDO_GRACE = 10.0
-"""Seconds after that before a rollback that still goes on is cancelled, and again before nobody waits for it."""
+"""Seconds after that until a rollback is cancelled, and the same time again until it is no longer awaited."""
 
 _deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Limits every remote call obeys. All times are seconds."""
+    """Limits of every remote call. All times are in seconds.
+
+    Raises:
+        InvalidInputError: A limit is too small.
+    """
 
     max_retries: int = 3
-    """How often a call is sent again after it failed for a passing reason."""
+    """How many times a call is sent again after a transient failure."""
     attempt_timeout: float = 30.0
-    """How long one sending of a call may take; waiting for a slot does not count."""
+    """Maximum time of one attempt of a call, without the wait for a slot."""
     operation_timeout: float = 120.0
-    """How long one operation may take in all: waiting, attempts and pauses of its calls together."""
+    """Maximum time of one operation: waits, attempts and pauses of all its calls together."""
     backoff_initial: float = 0.1
-    """The longest pause before the first repetition; it doubles from one to the next.
+    """The longest pause before the first retry; it doubles with each further retry.
 
-    With `adaptive`, a call that failed by accident is sent again sooner where the catalog answers sooner.
+    With `adaptive`, a call that failed by accident is sent again sooner if the catalog responds quickly.
     """
     backoff_max: float = 5.0
-    """The longest pause of all, unless the server asks for a longer one."""
+    """The longest pause before any retry, unless the server asks for a longer one."""
     max_in_flight: int = 32
-    """How many calls may be under way at once, those of all namespaces with the same properties together."""
+    """Maximum number of concurrent calls, shared by all namespaces with the same properties."""
     adaptive: bool = True
-    """Whether fewer are under way while the catalog bears no more; if not, `max_in_flight` may always be."""
+    """Whether the limit of concurrent calls follows the catalog's capacity; if not, it is always `max_in_flight`."""
     circuit_after: float = 30.0
-    """How long a catalog may answer nothing at all before calls fail unsent, but for one now and then."""
+    """Time without any response after which calls fail without being sent, except for occasional probe calls."""
     hedge_after: float | None = None
-    """How long a read may take before it is sent a second time, beside the first; None for never."""
+    """Time after which a read under way is sent a second time, concurrently; None disables this."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -78,18 +82,18 @@ class Policy:
                 raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
-        """Slots for calls: the same ones for the same key, and for None ones of their own."""
+        """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
         made = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
         return made(adaptive=self.adaptive, patience=self.circuit_after)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
-        """How long to wait, by chance, before what was tried that often is tried again."""
+        """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
         return uniform(0, min(self.backoff_max, min(self.backoff_initial, pace) * 2.0 ** min(attempt - 1, 64)))
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """Bounds all calls made inside it to so many seconds together; None leaves the bound as it is."""
+    """Limits all calls inside the context to `seconds` in total; None leaves the current limit unchanged."""
     if seconds is None:
         yield
         return
@@ -104,18 +108,20 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
 @asynccontextmanager
 async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Runs `undo` if the block ends by any exception, cancellations and interrupts included, and raises that one.
+    """Runs `undo` if the block ends with any exception, including cancellation, and raises that exception.
 
-    `undo` is given the exception, and adds notes to it about what it could not undo. It has time of its own, beyond
-    the operation's, but a bounded one; whoever cancels it meanwhile waits for its end. What it raises itself becomes
-    a note, too.
+    The rollback has its own bounded time, beyond the operation's. A cancellation during the rollback waits for its
+    end. An error of `undo` becomes a note of the exception.
+
+    Args:
+        undo: Receives the exception, and adds notes to it about what it could not undo.
     """
     try:
         yield
     except GeneratorExit:
-        # The coroutine is thrown away: nothing can be awaited in it any more.
+        # The coroutine is being closed: it cannot await anything any more.
         raise
-    except BaseException as error:  # a panic of Lance, an interrupt or a lack of memory leave as much behind
+    except BaseException as error:  # panics of Lance, interrupts and memory errors need a rollback, too
         try:
             await undoing(undo)(error)
         except asyncio.CancelledError as e:
@@ -123,28 +129,28 @@ async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -
                 raise
             for note in getattr(e, "__notes__", ()):
                 error.add_note(note)
-        except Exception as e:  # it must not take the place of what went wrong at first
+        except Exception as e:  # it must not replace the original error
             error.add_note(_not_undone(e))
         raise
 
 
 def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Gives what puts a failure right some time of its own; whoever cancels it meanwhile waits for its end.
+    """Returns the cleanup function with its own bounded time; a cancellation during the cleanup waits for its end.
 
-    Where it then fails, the cancellation has a note that says so, which is logged, too.
+    If the cleanup then fails, a note of the cancellation says so, and a warning is logged.
     """
 
     @wraps(work)
     async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
         token = _deadline.set(monotonic() + _UNDO_SECONDS)
         try:
-            # It takes the deadline with it. A group would be cancelled with whoever waits; this is waited for below.
+            # The task inherits the deadline. A task group would be cancelled together with this coroutine.
             task = asyncio.ensure_future(work(*args, **kwargs))
         finally:
             _deadline.reset(token)
         cancelled: asyncio.CancelledError | None = None
         until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
-        # The scope keeps anyio's cancellations away, which would come again and again, and the task asyncio's.
+        # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
         with anyio.CancelScope(shield=True):
             while not task.done():
                 try:
@@ -167,7 +173,7 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
             if failed is not None:
                 note = _not_undone(failed)
                 cancelled.add_note(note)
-                # What awaits a cancelled task need not get to see this very error.
+                # The code that awaits a cancelled task may not get this exception object.
                 log.warning("cancelled, %s", note)
             raise cancelled
         if failed is not None:
@@ -182,13 +188,13 @@ def _not_undone(error: BaseException) -> str:
 
 
 def remaining() -> float | None:
-    """Seconds left to the operation under way; None outside of any."""
+    """Returns the seconds left for the current operation; None outside of any operation."""
     until = _deadline.get()
     return None if until is None else until - monotonic()
 
 
 class Caller:
-    """Makes remote calls within a policy; one caller serves all callers of one catalog."""
+    """Makes remote calls within a policy; one caller serves all users of one catalog."""
 
     def __init__(
         self,
@@ -202,22 +208,28 @@ class Caller:
         self._errors = errors
         self._observers = observers or Observers()
         self._enough = min(policy.attempt_timeout, policy.operation_timeout) / 2
-        """Seconds in which a catalog that is well would have answered."""
+        """Seconds within which a working catalog would have responded."""
         self.traffic = traffic or policy.traffic()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """Tells `observer` of every call made while the context is open."""
+        """Passes every call made while the context is open to `observer`."""
         return self._observers.with_one(observer)
 
     def beside(self, errors: ErrorTable) -> Caller:
-        """A caller with slots of its own, so that neither waits for the other, and the same observers."""
+        """Returns a caller with its own slots and the same observers, so that neither waits for the other."""
         return Caller(self.policy, errors, self._observers)
 
     async def call(self, send: Callable[[], Awaitable[T]], *, subject: Id, operation: str, safe: bool = True) -> T:
-        """What `send` gives, sent again within the policy while it fails for a passing reason.
+        """Returns the result of `send`, which is sent again within the policy after transient failures.
 
-        A call that is not `safe` changes something: it is sent again only if it certainly did nothing so far.
-        Raises the `lance_namespace.errors` error that the failure means.
+        Args:
+            send: Sends the call once.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages, the error table and the circuit breaker.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
         """
         until = _deadline.get() or monotonic() + self.policy.operation_timeout
         once = partial(self._attempt, send, subject, operation, 1, until)
@@ -254,7 +266,7 @@ class Caller:
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
             told, became = str(failure.codes[0]), self._became(failure, subject, operation)
-            # Those who are throttled, or lost a race, are to wait.
+            # Throttled calls and lost races need the full pause.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
                 failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
             raise
@@ -324,7 +336,7 @@ class Caller:
             raise self._error(last, subject, operation, safe) from last
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Whether it is of use, and harmless, to send the call again."""
+        """Returns whether sending the call again is both useful and harmless."""
         if failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)

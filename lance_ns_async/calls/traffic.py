@@ -1,4 +1,4 @@
-"""The calls under way to one catalog, for all its callers in a process: how many may be, and whether any may."""
+"""Slots, limiter, circuit breaker and retry budget of one catalog, shared by all callers in a process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lance_ns_async.model import Id
 
 
 class Outcome(Enum):
-    """What became of a call, as far as it tells of the catalog's strength."""
+    """The outcome of a call, as a sign of the catalog's load."""
 
     ANSWERED = auto()
-    """Errors included: a catalog that says no is well."""
+    """The catalog responded, possibly with an error."""
     REFUSED = auto()
-    """The catalog is there, and would not take it."""
+    """The catalog is available and refused the call."""
     FAILED = auto()
-    """There was no answer."""
+    """There was no response."""
     ABANDONED = auto()
-    """Nobody waited for the answer."""
+    """The call was cancelled, or had too little time for a response."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class _Waiter:
 
 
 class Traffic:
-    """Slots for calls, given in the order of asking, and what outcomes tell. Threads and event loops may share it."""
+    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
         self._most = most
@@ -52,33 +52,34 @@ class Traffic:
 
     @property
     def limit(self) -> int:
-        """Calls that may be in flight just now."""
+        """The current limit of calls in flight."""
         return self._most if self._limiter is None else int(self._limiter.limit)
 
     @property
     def has_room(self) -> bool:
-        """Whether a call would get a slot at once."""
+        """Whether a call would get a slot immediately."""
         return not self._waiting and self._taken < self.limit
 
     def may_repeat(self) -> bool:
-        """Whether a call that failed may be sent again, which is then counted."""
+        """Returns whether a failed call may be sent again, and counts that retry."""
         with self._lock:
             return self._budget.take()
 
     def may_hedge(self) -> bool:
-        """Whether a call that is under way may be sent a second time, which is then counted."""
+        """Returns whether a call under way may be sent a second time, and counts that."""
         with self._lock:
             return self.has_room and not self._circuit.is_open and self._budget.take()
 
     def pace(self, sent: float) -> float:
-        """See `Limiter.pace`; inf without a limiter."""
+        """Returns `Limiter.pace`; inf without a limiter."""
         with self._lock:
             return inf if self._limiter is None else self._limiter.pace(sent)
 
     async def enter(self, operation: str, subject: Id, *, until: float) -> float:
-        """Waits for a slot; gives the time, for `leave`.
+        """Waits for a slot; returns the current time, which `leave` needs.
 
-        Raises a Failure where `until` passes meanwhile, or where the catalog is not to be asked.
+        Raises:
+            Failure: The time `until` passed before there was a slot, or the circuit is open.
         """
         now = monotonic()
         if now >= until:
@@ -87,7 +88,7 @@ class Traffic:
             if self.has_room:
                 self._taken += 1
                 return self._checked(now, operation, subject)
-            # Whoever waits in a loop that was closed is never served, and may hold on to who has a slot there.
+            # A waiter of a closed loop never gets its turn, and may keep alive a call that holds a slot there.
             while self._waiting and self._waiting[0].turn.get_loop().is_closed():
                 self._waiting.popleft()
             waiter = _Waiter(asyncio.get_running_loop().create_future())
@@ -108,7 +109,7 @@ class Traffic:
     async def leave(
         self, sent: float, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
     ) -> None:
-        """Notes the outcome and gives the slot back, which after a failure stays empty for a moment first."""
+        """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
             now = monotonic()
             rest = min(self._noted(now, sent, operation, subject, outcome, why), until - now)
@@ -124,11 +125,11 @@ class Traffic:
                 self._give_back()
 
     def _begin(self) -> None:
-        # A coroutine that is thrown away gives its slot back wherever it is collected, even in here.
+        # A closed coroutine returns its slot where it is collected, which may be inside a locked block.
         self._lock = RLock()
         self._waiting: deque[_Waiter] = deque()
         self._taken = 0
-        """Slots that are not free, be it that they rest."""
+        """Slots that are not free, including those that rest."""
         self._resting = 0
 
     def _checked(self, now: float, operation: str, subject: Id) -> float:
@@ -138,7 +139,7 @@ class Traffic:
         return now
 
     def _noted(self, now: float, sent: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
-        """How long the slot is to stay empty."""
+        """Records the outcome; returns the seconds for which the slot must stay empty."""
         if outcome is Outcome.ABANDONED:
             return 0.0
         in_flight = self._taken - self._resting - 1
@@ -159,14 +160,14 @@ class Traffic:
         while self._waiting and self._taken < self.limit:
             waiter = self._waiting.popleft()
             loop = waiter.turn.get_loop()
-            # None where it is collected.
+            # There may be no running loop while a coroutine is collected.
             if loop is asyncio._get_running_loop():
                 _serve(waiter.turn)
             else:
                 try:
                     loop.call_soon_threadsafe(_serve, waiter.turn)
                 except RuntimeError:
-                    # That loop was closed, and whoever waited there with it.
+                    # That loop was closed, and its waiter with it.
                     continue
             waiter.granted = True
             self._taken += 1
@@ -176,13 +177,13 @@ class Traffic:
             if waiter.granted:
                 self._give_back()
             else:
-                # Where its loop was closed, it may have been left out.
+                # The waiter may be removed already if its loop was closed.
                 with suppress(ValueError):
                     self._waiting.remove(waiter)
 
 
 def shared(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
-    """The traffic to one catalog: the same for the same key and limits, as long as anybody uses it."""
+    """Returns the traffic of one catalog: the same object for the same key and limits, as long as it is in use."""
     whole = (key, most, adaptive, patience)
     with _finding:
         found = _shared.get(whole)
@@ -197,7 +198,7 @@ def _serve(turn: asyncio.Future[None]) -> None:
 
 
 def _begin_anew() -> None:
-    """What is under way belongs to the process that was forked, and so do its locks."""
+    """Resets the state in a forked process: calls under way and locks belong to the parent."""
     global _finding
     _finding = Lock()
     for traffic in list(_all):

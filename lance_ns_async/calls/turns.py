@@ -1,4 +1,4 @@
-"""Turns: of all calls in a process that want one name, one works at a time."""
+"""Turns: calls in one process that work on the same name run one after another."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class _Waiter:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its event loop was closed, so that it neither takes a turn nor ends one."""
+        """Whether its event loop was closed, so that it can neither take nor end a turn."""
         return self.turn.get_loop().is_closed()
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """The calls that want one name, in the order of asking."""
+    """The calls for one name, in the order of their requests."""
 
     holder: _Waiter | None = None
     waiting: deque[_Waiter] = field(default_factory=deque)
@@ -37,27 +37,27 @@ class _Line:
 
 
 class Turns:
-    """Turns by name, which threads and event loops may share. A name that nobody wants takes no memory."""
+    """Turns by name, shared by threads and event loops. An unused name takes no memory."""
 
     def __init__(self) -> None:
         self._begin()
         _all.add(self)
 
     async def run(self, name: Hashable, work: Callable[[bool], Awaitable[T]], *, timeout: float | None) -> T:
-        """Does the work when the calls that asked before for the same name are over.
+        """Runs the work after all earlier calls for the same name have ended.
 
         Args:
-            name: What one call at a time works on.
-            work: Is told whether another call succeeded while this one waited.
-            timeout: Seconds to wait for the turn at most; None for no bound.
+            name: The name on which one call at a time works.
+            work: Receives whether another call succeeded while this one waited.
+            timeout: Maximum seconds to wait for the turn; None for no limit.
 
         Raises:
-            TimeoutError: The turn did not come within that time; the work was not begun.
+            TimeoutError: The turn did not come in time; the work was not started.
         """
         waiter = _Waiter(asyncio.get_running_loop().create_future())
         line = self._join(name, waiter)
-        # Not a context manager: a coroutine that is thrown away ends its turn where it is collected, even after its
-        # loop was closed, which an asynchronous generator does not.
+        # Not a context manager: a closed coroutine ends its turn where it is collected, even after its loop was closed.
+        # An asynchronous generator does not.
         try:
             before = line.successes
             if not waiter.turn.done():
@@ -70,11 +70,11 @@ class Turns:
             self._leave(name, line, waiter)
 
     def __len__(self) -> int:
-        """Returns how many names calls want just now."""
+        """Returns the number of names in use."""
         return len(self._lines)
 
     def _begin(self) -> None:
-        # A coroutine may be collected, and leave, while this thread is in here.
+        # A coroutine may be collected, and leave, while this thread holds the lock.
         self._lock = RLock()
         self._lines: dict[Hashable, _Line] = {}
 
@@ -90,7 +90,7 @@ class Turns:
             if line.holder is waiter:
                 line.holder = None
             else:
-                # One whose loop was closed may have been left out already.
+                # A waiter of a closed loop may be removed already.
                 with suppress(ValueError):
                     line.waiting.remove(waiter)
             self._advance(line)
@@ -98,20 +98,20 @@ class Turns:
                 del self._lines[name]
 
     def _advance(self, line: _Line) -> None:
-        """Gives the turn to the first in the line that can take it, if nobody has it."""
+        """Gives the turn to the first waiter that can take it, if the turn is free."""
         if line.holder is not None and line.holder.is_lost:
             line.holder = None
         while line.holder is None and line.waiting:
             waiter = line.waiting.popleft()
             loop = waiter.turn.get_loop()
-            # Outside of any loop while a coroutine is collected.
+            # There may be no running loop while a coroutine is collected.
             if loop is asyncio._get_running_loop():
                 _wake(waiter.turn)
             else:
                 try:
                     loop.call_soon_threadsafe(_wake, waiter.turn)
                 except RuntimeError:
-                    # Its loop was closed.
+                    # The waiter's loop was closed.
                     continue
             line.holder = waiter
 
@@ -122,7 +122,7 @@ def _wake(turn: asyncio.Future[None]) -> None:
 
 
 def shared(key: Hashable) -> Turns:
-    """Returns the turns of that key: the same ones in the whole process, as long as anybody uses them."""
+    """Returns the turns of a key: the same object in the whole process, as long as it is in use."""
     with _finding:
         found = _shared.get(key)
         if found is None:
@@ -131,7 +131,7 @@ def shared(key: Hashable) -> Turns:
 
 
 def _begin_anew() -> None:
-    """Forgets, in a process that was forked, the calls of the parent and the locks its threads held."""
+    """Resets the state in a forked process: calls under way and locks belong to the parent."""
     global _finding
     _finding = Lock()
     for turns in list(_all):

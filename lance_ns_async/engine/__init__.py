@@ -1,1 +1,1 @@
-"""Many tables at once: describe, list, walk, locate."""
+"""Operations on many tables: describe, list, walk and locate."""

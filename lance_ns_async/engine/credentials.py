@@ -1,6 +1,6 @@
-"""Credentials that a catalog gives out for tables: asked for once at a time, and once in a while where it refuses.
+"""Vended credentials of tables: concurrent requests share one call, and errors are remembered for a short time.
 
-Lance asks for new ones from many threads at once, and where it gets an error up to 16 times for each read.
+Lance requests new credentials from many threads at once, and after an error up to 16 times for each read.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REMEMBERED_SECONDS = 1.0
-"""Seconds for which what came of asking is told again without a call."""
+"""Seconds for which an outcome is reused without a call."""
 
 REMEMBERED_TABLES = 1024
-"""Tables of which that is remembered; those asked for longest ago are forgotten first."""
+"""Maximum number of tables with a remembered outcome; the least recently requested ones are removed first."""
 
 _MISSING = (NamespaceNotFoundError, TableNotFoundError)
 
 _LEAD = "refresh_offset_millis"
-"""The storage option that tells how long before that Lance asks for new ones."""
+"""The storage option with the milliseconds before expiry at which Lance requests new credentials."""
 
 _USUAL_LEAD_MILLIS = 60_000
 
 
 class SharedCredentials(Backend):
-    """A backend that describes a table with credentials for all who want that at the same time, by one call.
+    """A backend that shares one call among all concurrent requests for a table's credentials.
 
-    Where the catalog refuses that or fails, its own repetitions included, whoever asks within `memory` seconds is told
-    the same error; not so where there is no such table, for somebody else may make it meanwhile. The credentials
-    themselves are given again by `renewed` alone. What changes a table through this backend, or fails to, has it asked
-    for anew.
+    An error, after the retries of the call, is raised again for all requests within `memory` seconds. The error of a
+    missing table is not, because another client may create it meanwhile. Only `renewed` reuses credentials. Any change
+    of a table through this backend, successful or not, discards what is remembered about the table.
     """
 
     def __init__(self, backend: Backend, *, memory: float = REMEMBERED_SECONDS, limit: int = REMEMBERED_TABLES) -> None:
@@ -52,11 +51,11 @@ class SharedCredentials(Backend):
         self._requests: dict[TableId, _Request] = {}
 
     @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]  # a backend may learn what its server can do
+    def capabilities(self) -> Capabilities:  # type: ignore[override]  # a backend may detect what its server supports
         return self._backend.capabilities
 
     @property
-    def configured_options(self) -> Mapping[str, str] | None:  # type: ignore[override]  # of the backend that it holds
+    def configured_options(self) -> Mapping[str, str] | None:  # type: ignore[override]  # of the wrapped backend
         return self._backend.configured_options
 
     @classmethod
@@ -69,9 +68,15 @@ class SharedCredentials(Backend):
         return await self._described(id, renewing=False)
 
     async def renewed(self, id: TableId) -> Table:
-        """The table with credentials for Lance to go on with where it is: they may have been asked for just before.
+        """Returns the table with credentials with which Lance continues to use it; recent ones may be reused.
 
-        They may be as old as `memory` says, if they end, and not so soon that Lance would ask again.
+        Credentials are reused for `memory` seconds if they expire, but not so soon that Lance would request new ones.
+
+        Raises:
+            LanceNamespaceError: The call failed, now or within the last `memory` seconds.
+
+        Cost:
+            One call, shared by concurrent requests; none if the outcome is remembered.
         """
         return await self._described(id, renewing=True)
 
@@ -127,7 +132,7 @@ class SharedCredentials(Backend):
             request = _Request(partial(self._backend.describe_table, id, vend=True), self._memory)
             if len(self._requests) >= self._limit:
                 del self._requests[next(iter(self._requests))]
-        # Put anew, so that it is the last in order.
+        # Inserted again, so that it becomes the most recent one.
         self._requests[id] = request
         return await request.outcome(renewing=renewing)
 
@@ -136,7 +141,7 @@ class SharedCredentials(Backend):
         try:
             yield
         finally:
-            # What is under way ends for those who wait for it, and is not waited for by others.
+            # Requests that already wait get the outcome of the call under way; later requests start a new call.
             for id in ids:
                 self._requests.pop(id, None)
 
@@ -176,7 +181,7 @@ class SharedCredentials(Backend):
 
 
 class _Request:
-    """A table's describe with credentials: under way at most once, and what lately came of it."""
+    """The describe of one table with credentials: at most one call at a time, and its recent outcome."""
 
     def __init__(self, describe: Callable[[], Coroutine[Any, Any, Table]], memory: float) -> None:
         self._describe = describe
@@ -195,9 +200,9 @@ class _Request:
             table = await self._describe()
         except LanceNamespaceError as e:
             left = remaining()
-            # Whose time was over has learnt nothing of the catalog. What is missing somebody else may make at once.
+            # A deadline says nothing about the catalog, and another client may create a missing table at any time.
             if (left is None or left > 0) and not isinstance(e, _MISSING):
-                # Not the error itself, which holds on to all that was under way.
+                # Not the error itself: its traceback would keep the objects of the call alive.
                 self._error = (type(e), str(e))
                 self._until = get_running_loop().time() + self._memory
             raise
@@ -214,7 +219,7 @@ class _Request:
 
 
 def _lasting(table: Table) -> bool:
-    """Whether its credentials end, and not so soon that Lance would ask for others at once."""
+    """Returns whether the credentials expire, but not so soon that Lance would request new ones at once."""
     options = table.storage_options or {}
     ends, lead = options.get(EXPIRY, ""), options.get(_LEAD, "")
     lead_millis = int(lead) if lead.isdecimal() else _USUAL_LEAD_MILLIS

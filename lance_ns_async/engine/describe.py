@@ -1,4 +1,4 @@
-"""Describing many tables: planned by a pure function from ids and capabilities, then run side by side."""
+"""Bulk describe: planned by a pure function from ids and capabilities, then run concurrently."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ class Scan:
 Step: TypeAlias = One | Batch | Scan
 
 Progress = Callable[[int], None]
-"""Is told how many more ids are settled."""
+"""Receives the number of ids completed since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a namespace's listing was read for one group of ids: so far it need not be read for the next."""
+    """How far a namespace's listing was read for one group of ids; the next group continues there."""
 
     token: str | None = None
-    """Asks for the last page that had any of them; None for the first."""
+    """The token of the last page with a table of the group; None for the first page."""
     size: float = 0
-    """How many tables there are from about there on, as far as those that were read tell."""
+    """Estimated number of tables from about that page on."""
 
 
 Places: TypeAlias = dict[NamespaceId, Place]
@@ -73,10 +73,10 @@ Places: TypeAlias = dict[NamespaceId, Place]
 _UNREAD = Place()
 
 _AMONG = 8
-"""A listing is not read for less than one in so many of its tables."""
+"""A listing is read only if at least one in this many of its tables is requested."""
 
 _OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError)
-"""What, if it befalls a shared answer, befalls each of its tables; with any other each may still fare better."""
+"""Errors of a shared call that apply to each of its tables; after any other error, each table gets its own call."""
 
 
 _FIRST_GROUP, _LARGEST_GROUP = 500, 5_000
@@ -84,18 +84,26 @@ _FIRST_GROUP, _LARGEST_GROUP = 500, 5_000
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The outcome of a bulk describe: one bad table never spoils the others."""
+    """The outcome of a bulk describe: the failure of one table does not affect the others."""
 
     tables: Mapping[TableId, Table] = field(default_factory=dict)
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
-    """What went wrong for each id that is not in `tables`, in the order they were asked for."""
+    """The error for each id that is not in `tables`, in the order of the request."""
 
     def outcome(self, id: TableId) -> Table | LanceNamespaceError:
-        """What became of one of the tables."""
+        """Returns the table or the error for an id.
+
+        Raises:
+            KeyError: The id was not requested.
+        """
         return self.tables[id] if id in self.tables else self.errors[id]
 
     def raise_for_errors(self) -> Described:
-        """Itself where all was found; otherwise raises the first error, saying how many more there are."""
+        """Returns itself if there are no errors.
+
+        Raises:
+            LanceNamespaceError: The first error, with the number of further errors in its message.
+        """
         raise_first(self.errors.values(), len(self))
         return self
 
@@ -104,9 +112,9 @@ class Described:
 
 
 def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
-    """The ids in groups to be described one after another: small at first, so that the first answers come soon.
+    """Yields the ids in groups to describe one after another: small ones first, so that first results come early.
 
-    Where the iterator fails, those before are a group, too.
+    If the iterator raises InvalidInputError, the ids before the error are yielded as a last group first.
     """
     waiting, size = iter(ids), _FIRST_GROUP
     failed: InvalidInputError | None = None
@@ -127,11 +135,11 @@ def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
 def plan(
     ids: Iterable[TableId], capabilities: Capabilities, places: Mapping[NamespaceId, Place] = MappingProxyType({})
 ) -> Iterator[Step]:
-    """The steps that describe each id once, by whatever is cheapest on such a catalog."""
+    """Yields the steps that describe each id once, in the cheapest way for the catalog's capabilities."""
     if not (capabilities.listing_has_locations or capabilities.describe_batch):
         yield from map(One, dict.fromkeys(ids))
         return
-    # By plain tuples: to make a checked id for each would take longer than all the rest.
+    # Plain tuples, because creating a validated id for each would take longer than everything else.
     by_parent: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
     for id in ids:
         by_parent[id[:-1]][id[-1]] = None
@@ -158,10 +166,19 @@ async def describe_tables(
     progress: Progress | None = None,
     places: Places | None = None,
 ) -> Described:
-    """Describes each id once; costs what `plan` says, and one more call for each id no shared answer had.
+    """Describes each id once.
 
-    Where the catalog refuses who asks, the rest fails unasked. `places` are those of the group of ids before, and
-    become those of this one.
+    After a 401, and after the end of the operation's time, the remaining ids fail without a call.
+
+    Args:
+        backend: The backend to call.
+        ids: The tables to describe; duplicates are ignored.
+        max_in_flight: Maximum number of concurrent steps.
+        progress: Receives the number of completed ids.
+        places: The positions in listings after the previous group of ids; updated for the next group.
+
+    Cost:
+        The calls of `plan`, and one more for each id that no shared response contained.
     """
     asked = dict.fromkeys(ids)
     places = {} if places is None else places
@@ -170,7 +187,7 @@ async def describe_tables(
             del places[parent]
     run = _Run(backend, progress, places)
     sharing = backend.capabilities
-    # What no shared answer gave is asked for by name, so that missing and denied stay apart.
+    # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
     naming = replace(sharing, listing_has_locations=False, describe_batch=0)
     await each(run.step, plan(asked, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
@@ -205,7 +222,7 @@ class _Run:
             self._progress(settled)
 
     def _futile(self) -> LanceNamespaceError | None:
-        """Why there is no use in asking for more; None where there may be."""
+        """Returns the error that makes further calls useless; None if they may succeed."""
         left = remaining()
         if left is not None and left <= 0:
             why = "the time was over before it was asked for"
@@ -213,9 +230,9 @@ class _Run:
         return self._end
 
     def _note(self, error: LanceNamespaceError) -> None:
-        """Learns from an error whether there is use in asking for more."""
+        """Records whether an error makes further calls useless."""
         if isinstance(error, UnauthenticatedError):
-            # Whoever is nobody for one table is nobody for the others.
+            # A 401 applies to every table.
             why = f"not asked for, as who asks was refused: {error}"
             self._end = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
 
@@ -227,14 +244,14 @@ class _Run:
             self._note(e)
 
     async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
-        """Does work that describes many names at once; gives how many of them are settled by it."""
+        """Runs work that describes many names at once; returns how many of them it completed."""
         error: LanceNamespaceError | None = None
         try:
             await work
         except LanceNamespaceError as e:
             error = _untraced(e)
             self._note(error)
-        # A scan that fails half-way has found some of them all the same.
+        # A scan that fails may have found some of the tables before.
         unseen = [id for id in await in_slices(parent.table, names) if id not in self.tables]
         if isinstance(error, _OF_ALL):
             self.errors.update(dict.fromkeys(unseen, error))
@@ -247,10 +264,10 @@ class _Run:
         self.tables.update((parent.table(name), found[name]) for name in names if name in found)
 
     async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
-        """Stops when all names are found, or when pages have given less than describes side by side would have."""
+        """Reads the listing until all names are found, or until concurrent describes would have cost less."""
         can = self._backend.capabilities
         missing = {name.lower() if can.folds_case else name: name for name in names}
-        # Where reading it fails, the next group begins anew.
+        # If the scan fails, the next group starts at the beginning.
         begun = self._places.pop(parent, _UNREAD)
         last = begun.token
         worth = read = 0
@@ -266,13 +283,13 @@ class _Run:
                 if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break
         count = len(names) - len(missing)
-        # Those who were found nowhere behind a place may be before it.
+        # If no table was found from a later page on, the tables may be on earlier pages.
         if count or begun.token is None:
             self._places[parent] = Place(last, read * len(names) / count if count else inf)
 
 
 def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:
-    """The error without tracebacks: those would keep all that its call had in hand, some ten to twenty kilobytes."""
+    """Returns the error without tracebacks, which would keep about 10 to 20 KB of its call's objects alive."""
     rest: list[BaseException | None] = [error]
     while rest:
         if (known := rest.pop()) is not None and known.__traceback__ is not None:

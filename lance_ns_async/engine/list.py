@@ -1,4 +1,4 @@
-"""Listing the tables of one namespace or of many, Lance tables alone whatever the catalog mixes in."""
+"""Listing the Lance tables of one or many namespaces, without tables of other formats."""
 
 from __future__ import annotations
 
@@ -18,32 +18,36 @@ from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
 Wanted: TypeAlias = Callable[[TableId], bool]
-"""Whether a table is to be listed at all."""
+"""Returns whether a table belongs in the listing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The outcome of listing many namespaces: one that fails never spoils the others."""
+    """The outcome of listing many namespaces: the failure of one does not affect the others."""
 
     tables: Mapping[NamespaceId, Sequence[TableId]] = field(default_factory=dict)
     """The tables of each namespace that could be listed, in the catalog's order."""
     errors: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
     described: Mapping[TableId, Table] = field(default_factory=dict)
-    """The tables whose description the listing gave for nothing; which they are depends on the catalog."""
+    """Tables that the listing described without further calls; which ones depends on the catalog."""
     doubtful: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
-    """What the catalog lists among other formats, and could not be told to be a Lance table or not."""
+    """Listed tables whose format could not be determined, with the error."""
 
     def raise_for_errors(self) -> Listed:
-        """Itself where all could be listed; otherwise raises the first error."""
+        """Returns itself if there are no errors.
+
+        Raises:
+            LanceNamespaceError: The first error.
+        """
         for error in (*self.errors.values(), *self.doubtful.values()):
             raise error
         return self
 
 
 class Lister:
-    """Lists through one backend; remembers each table that it had to describe for that in `described`.
+    """Lists tables through one backend; stores each table that it had to describe in `described`.
 
-    One that is `tolerant` notes what it could not describe in `doubtful`, where another raises.
+    A `tolerant` lister stores errors of describes in `doubtful`; otherwise they are raised.
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class Lister:
         self.doubtful: dict[TableId, LanceNamespaceError] = {}
 
     async def page(self, parent: NamespaceId, limit: int | None, page_token: str | None) -> Page[str]:
-        """At most `limit` names of Lance tables in `parent`, None being all."""
+        """Returns at most `limit` names of Lance tables in `parent`; None for all."""
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
             return self.ordered(await self._backend.list_tables(parent, token, size))
@@ -65,10 +69,10 @@ class Lister:
         return await take(fetch, partial(self.keep, parent), limit=limit, page_token=page_token)
 
     async def everything(self, parent: NamespaceId) -> Sequence[TableId]:
-        """All Lance tables in `parent`, described where the listing tells their locations."""
+        """Returns all Lance tables in `parent`, and stores their descriptions if the listing has locations."""
         if len(parent) < self._backend.capabilities.min_depth:
             if parent:
-                # It must be there all the same.
+                # There are no tables at this level, but the namespace must exist.
                 await self._backend.describe_namespace(parent)
             return []
         if not self._backend.capabilities.listing_has_locations:
@@ -82,7 +86,7 @@ class Lister:
         return list(found)
 
     async def many(self, namespaces: Iterable[NamespaceId]) -> Listed:
-        """The tables of each namespace, listed side by side."""
+        """Lists the tables of each namespace, concurrently."""
         tables: dict[NamespaceId, Sequence[TableId]] = {}
         errors: dict[NamespaceId, LanceNamespaceError] = {}
 
@@ -96,7 +100,7 @@ class Lister:
         return Listed(tables, errors, self.described, self.doubtful)
 
     async def keep(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
-        """Those of the names that are Lance tables; whatever else goes wrong with one of them is raised."""
+        """Returns the names of Lance tables; raises other errors of a describe unless the lister is tolerant."""
         ids = await in_slices(parent.table, names)
         if self._wanted is not None:
             ids = [id for id in ids if self._wanted(id)]
@@ -106,7 +110,7 @@ class Lister:
         return [id.name for id in ids if id in self.described]
 
     async def tables(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[Table]:
-        """Those of the names that are Lance tables, described; each is asked for at most once."""
+        """Returns the Lance tables among the names, described; each costs at most one call."""
         ids = await in_slices(parent.table, await self.keep(parent, names))
         await self._describe([id for id in ids if id not in self.described])
         return [self.described[id] for id in ids if id in self.described]
@@ -115,7 +119,7 @@ class Lister:
         outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight)
         self.described.update(outcome.tables)
         for id, error in outcome.errors.items():
-            # A table that is gone by now is no longer in the listing either.
+            # A table that was dropped meanwhile is no longer in the listing either.
             if isinstance(error, NotALanceTableError | TableNotFoundError):
                 continue
             if not self._tolerant:
@@ -126,5 +130,5 @@ class Lister:
         return self._wanted is None or self._wanted(id)
 
     def ordered(self, page: Page[str]) -> Page[str]:
-        """The page in an order that holds from call to call, where the catalog has no tokens to go on with."""
+        """Returns the page, sorted if the catalog has no pages, so that the order is the same in every call."""
         return page if self._backend.capabilities.paginates else Page(sorted(page.items), page.token)

@@ -1,4 +1,4 @@
-"""Where a table is, with what it takes to read and write it there."""
+"""Locations of tables, with the credentials to read and write there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lance_ns_async.model import Table, TableId
 
 
 async def located(backend: Backend, id: TableId) -> Table:
-    """The table, with the credentials that its catalog gives out for it.
+    """Returns the table with the credentials that its catalog vends.
 
-    A catalog may refuse to give out any; then the configured ones must do, and it costs another call.
+    A catalog may refuse to vend credentials; then the configured ones are used, which costs another call.
     """
     if not backend.capabilities.vends:
         return await backend.describe_table(id)
@@ -29,7 +29,7 @@ async def located(backend: Backend, id: TableId) -> Table:
 
 
 async def located_many(backend: Backend, tables: Sequence[Table], *, max_in_flight: int) -> Sequence[Table]:
-    """The tables as `located` gives them, side by side, in their order; those that are gone meanwhile are left out."""
+    """Locates the tables concurrently and returns them in their order; tables that no longer exist are omitted."""
     found: dict[TableId, Table] = {}
 
     async def locate(table: Table) -> None:

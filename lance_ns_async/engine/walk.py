@@ -1,4 +1,4 @@
-"""Walking a namespace's whole subtree: in rounds of concurrent pages, or in one order that can be resumed."""
+"""Walks of a namespace's subtree: in rounds of concurrent pages, or in a fixed order that can be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal["tables", "namespaces"]
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """A listing that is not read to its end yet."""
+    """A listing that has further pages."""
 
     at: NamespaceId
     kind: Kind
@@ -36,11 +36,11 @@ class _Visit:
 
 
 KeepIn = Callable[[NamespaceId, Sequence[str]], Awaitable[Sequence[str]]]
-"""Gives those of a namespace's names that count, in their order."""
+"""Returns the names in a namespace that belong in the result, in the same order."""
 
 
 class Tree:
-    """What lies below one namespace."""
+    """The subtree below one namespace."""
 
     def __init__(self, backend: Backend, start: NamespaceId, *, max_in_flight: int) -> None:
         self._backend = backend
@@ -49,12 +49,12 @@ class Tree:
         self._lister = Lister(backend, max_in_flight=max_in_flight)
 
     async def tables(self, *, recursive: bool) -> AsyncGenerator[Sequence[TableId], None]:
-        """The tables, a group at a time and in no order between namespaces; holds one round of pages at most."""
+        """Yields the tables in groups, with no order between namespaces; holds at most one round of pages in memory."""
         first = [*self._visits(self._start, "tables")]
         if recursive:
             first += self._visits(self._start, "namespaces")
         if not first and self._start:
-            # Nothing to list, but it must be there all the same.
+            # There is nothing to list, but the namespace must exist.
             await self._backend.describe_namespace(self._start)
         async with aclosing(self._rounds(first, with_tables=True, recursive=recursive)) as rounds:
             async for found in rounds:
@@ -65,7 +65,7 @@ class Tree:
                 yield ids
 
     async def namespaces(self, *, recursive: bool) -> AsyncGenerator[Sequence[NamespaceId], None]:
-        """The namespaces, parents before their children; holds one round of pages at most."""
+        """Yields the namespaces, parents before children; holds at most one round of pages in memory."""
         first = [*self._visits(self._start, "namespaces")]
         if not first and self._start:
             await self._backend.describe_namespace(self._start)
@@ -74,9 +74,15 @@ class Tree:
                 yield [parent.child(name) for parent, _, names in found for name in names]
 
     async def page(self, limit: int | None, page_token: str | None, keep: KeepIn | None = None) -> Page[TableId]:
-        """At most `limit` tables of the subtree, depth first and sorted; None being all.
+        """Returns at most `limit` tables of the subtree, depth first and sorted.
 
-        `keep` tells which of a namespace's names count; without it all that are Lance tables do.
+        Args:
+            limit: Maximum number of tables; None for all.
+            page_token: Where to start; None for the beginning.
+            keep: Selects the names in a namespace; None selects Lance tables.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
         """
         keep = keep or self._lister.keep
         check_limit(limit)
@@ -95,7 +101,7 @@ class Tree:
         return Page(found)
 
     def _after(self, page_token: str | None) -> tuple[str, ...]:
-        """The names that lead from the start to the last table given; none at the beginning."""
+        """Returns the names from the start to the last returned table; an empty tuple at the beginning."""
         match decode_token(page_token):
             case None:
                 return ()
@@ -107,7 +113,7 @@ class Tree:
     async def _rounds(
         self, first: list[_Visit], *, with_tables: bool, recursive: bool
     ) -> AsyncGenerator[list[tuple[NamespaceId, Kind, Sequence[str]]], None]:
-        # No task group is open while a round is handed out: a consumer may stop at any time, in any task.
+        # No task group is open during a yield: a consumer may stop at any time, in any task.
         waiting = deque(first)
         while waiting:
             visits = [waiting.popleft() for _ in range(min(len(waiting), self._max_in_flight))]
@@ -131,7 +137,7 @@ class Tree:
             try:
                 pages[i] = await self._page(visits[i])
             except NamespaceNotFoundError:
-                # Dropped while we walked, and so no longer part of the tree; the start itself must exist.
+                # A namespace dropped during the walk is no longer part of the tree; only the start must exist.
                 if visits[i].at == self._start:
                     raise
 
@@ -153,7 +159,7 @@ class Tree:
     async def _depth_first(
         self, at: NamespaceId, after: tuple[str, ...]
     ) -> AsyncGenerator[tuple[NamespaceId, Sequence[str]], None]:
-        """Candidate names of each namespace in turn, those after the id whose names below `at` are `after`."""
+        """Yields each namespace with its candidate names that come after `after`, which is relative to `at`."""
         if len(after) < 2 and self._visits(at, "tables"):
             names = await self._all(at, "tables")
             yield at, [name for name in names if not after or name > after[0]]
@@ -176,7 +182,7 @@ class Tree:
         try:
             page = await take(fetch, keep_all, limit=None, page_token=None)
         except NamespaceNotFoundError:
-            # Dropped while we walked, as in `_fetch`.
+            # Dropped during the walk, as in `_fetch`.
             if at == self._start:
                 raise
             return []

@@ -1,4 +1,4 @@
-"""Spark reads many Lance tables: a resolver on the driver finds them, executors get locations and versions."""
+"""Reads and writes of Lance tables with Spark: the driver resolves them, executors get locations and versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "views",
 ]
 
-# Loaded when first asked for: executors import this package too, and need none of it.
+# Loaded at the first access, because executors import this package too and need none of these names.
 _HOMES = {
     "Location": "resolve.location",
     "LocationResolver": "resolve.resolver",

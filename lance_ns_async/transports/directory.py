@@ -109,7 +109,9 @@ class Entries:
     def with_metadata(self, key: str) -> Sequence[Entry]:
         """Returns the entries whose metadata has a key."""
         column = self._rows["metadata"]
-        may = pc.indices_nonzero(pc.fill_null(pc.match_substring(column, key), False)).to_pylist()
+        has_key = pc.fill_null(pc.match_substring(column, key), False)
+        # In one chunk: pyarrow 20 ends the process if there is none.
+        may = pc.indices_nonzero(has_key.combine_chunks()).to_pylist()
         return [entry for entry in self._entries(may) if key in entry.metadata]
 
     def changed(self, change: Change) -> pa.Table:

@@ -1,1 +1,1 @@
-"""Reading resolved tables as one DataFrame."""
+"""Reads of resolved tables as one DataFrame."""

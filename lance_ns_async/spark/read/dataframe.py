@@ -1,4 +1,4 @@
-"""Making one DataFrame of many tables."""
+"""Construction of one DataFrame from many tables."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 TASKS_A_CORE = 4
-"""A task costs tens of milliseconds, so more than a few a core are slower."""
+"""Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
 
 USUAL_CORES = 8
-"""Taken where the client of a Spark server cannot tell how many there are."""
+"""The assumed number of cores if it is unknown, as in a Spark Connect client."""
 
 _registered: WeakSet[SparkSession] = WeakSet()
-"""Sessions that know the data source; Spark complains about each registration after the first."""
+"""Sessions with the registered data source; Spark warns of each registration after the first."""
 
 
 def build_dataframe(
@@ -41,7 +41,7 @@ def build_dataframe(
     *,
     push_filters: bool = False,
 ) -> DataFrame:
-    """See `Locations.dataframe`."""
+    """Builds a DataFrame of many tables; see `Locations.dataframe`."""
     from lance_ns_async.spark.read.schemas import common
 
     if not locations:
@@ -67,7 +67,7 @@ def build_dataframe(
 
 
 def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
-    """The plan read by a Python data source, which Spark has since 4.0."""
+    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0."""
     from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables
 
     if spark not in _registered:
@@ -77,17 +77,20 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataF
 
 
 def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
-    """The plan read by `mapInArrow`, for older Sparks; those want pandas for it. No filter gets past Spark."""
+    """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0.
+
+    It needs pandas and does not push filters down.
+    """
     from lance_ns_async.spark.types import arrow_schema
 
     plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
-    # By range, because any other way puts two plans into one task and none into another.
+    # Other kinds of partitioning would put two plans into one task and none into another.
     tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
     return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
 
 
 def _pinned(locations: LocationMap) -> Sequence[Location]:
-    """The locations, those opened now that were not yet."""
+    """Returns the locations with their versions; opens the datasets of those that are not pinned yet."""
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:
         return list(locations.values())
@@ -107,7 +110,7 @@ def _with_table_column(schema: StructType, table_column: str | None) -> StructTy
         if not schema.fields:
             raise InvalidInputError("columns []: with no table_column either, there is nothing to read")
         return schema
-    # Spark tells no column apart by case.
+    # Spark ignores the case of column names.
     clash = [name for name in schema.names if name.casefold() == table_column.casefold()]
     if clash:
         raise InvalidInputError(

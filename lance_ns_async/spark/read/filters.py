@@ -1,6 +1,6 @@
-"""Spark's filters as Lance SQL, where the two mean exactly the same. Needs Spark 4.1.
+"""Translation of Spark filters to Lance SQL, if both have exactly the same meaning. Needs Spark 4.1.
 
-Imported in Spark's own Python processes, so it imports next to nothing.
+Spark's Python processes import this module, so its own imports are kept to a minimum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 
 
 def column(filter: Filter) -> str | None:
-    """The column a filter is about; None where it is about a part of one."""
+    """Returns the column of a filter; None if the filter is about a nested field."""
     while isinstance(filter, Not):
         filter = filter.child
     attribute: tuple[str, ...] = getattr(filter, "attribute", ())
@@ -35,8 +35,8 @@ def column(filter: Filter) -> str | None:
 
 
 def keeps(filter: Filter, value: str) -> bool | None:
-    """Whether a row is kept in whose column `value` stands; None where that is not for us to say."""
-    # Code points are in the order of their UTF-8 bytes, which is the order Spark compares in.
+    """Returns whether a filter keeps a row with `value` in its column; None if that cannot be decided here."""
+    # Python compares code points and Spark compares UTF-8 bytes, which gives the same order.
     match filter:
         case Not(child=child):
             kept = keeps(child, value)
@@ -68,18 +68,18 @@ def keeps(filter: Filter, value: str) -> bool | None:
 
 
 LONGEST = 1 << 20
-"""Characters of conditions that Lance is given; it takes a second to read them, in each task."""
+"""Maximum length of all conditions in characters; Lance needs a second to parse so many, in each task."""
 
 MOST = 1_000
-"""Conditions that Lance is given."""
+"""Maximum number of conditions for Lance."""
 
 _MOST_VALUES = 100_000
 _MOST_NOT = 8
-"""NOT within each other: Lance's parser takes twice as long for each."""
+"""Maximum depth of nested NOT; each level doubles the time of Lance's parser."""
 
 
 def sql(filter: Filter, filterable: Collection[str]) -> str | None:
-    """The filter as a condition that is true, false and null for the same rows; None where there is none."""
+    """Returns an equivalent condition, which is true, false and null for the same rows; None if there is none."""
     name = column(filter)
     if name is None or name not in filterable or not _is_bearable(filter):
         return None
@@ -88,7 +88,7 @@ def sql(filter: Filter, filterable: Collection[str]) -> str | None:
 
 
 def _is_bearable(filter: Filter) -> bool:
-    """Whether Lance's parser and planner read it in good time; Spark applies it itself where they would not."""
+    """Returns whether Lance can parse and plan the filter in a short time; otherwise Spark applies it."""
     depth = 0
     while isinstance(filter, Not):
         filter, depth = filter.child, depth + 1
@@ -139,7 +139,7 @@ def _literal(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        # The smallest integer of all would be read as a float, because its sign is read apart.
+        # The smallest 64-bit integer is excluded: its sign is parsed separately, so it would become a float.
         return str(value) if abs(value) < 2**63 else None
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"

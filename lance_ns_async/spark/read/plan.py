@@ -1,6 +1,6 @@
-"""What Spark's processes are told to read, and how it is shared out among tasks.
+"""Read plan: the tables for Spark's processes to read, and their distribution among tasks.
 
-Imported in Spark's own Python processes, so it imports next to nothing.
+Spark's Python processes import this module, so its own imports are kept to a minimum.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from heapq import heapify, heapreplace
 from math import ceil
 
 OPENING = 10_000
-"""How many rows take about as long to read as one table takes to open."""
+"""Cost of opening one table, as the number of rows that take about the same time to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A table to read, or a share of its fragments."""
+    """A table to read, or a part of its fragments."""
 
     table: str
     """The table's id as one string."""
@@ -29,35 +29,35 @@ class Entry:
     fragments: int
     options: Mapping[str, str] | None = field(default=None, repr=False)
     share: int = 0
-    """Which share this is, counted from 0."""
+    """Index of this part, from 0."""
     shares: int = 1
-    """Into how many shares the table's fragments are split."""
+    """Number of parts that the table's fragments are split into."""
 
     @property
     def weight(self) -> int:
-        """About how long it takes, in rows."""
+        """Estimated cost of the read, in rows."""
         return self.rows // self.shares + OPENING
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is to be read."""
+    """Everything that a DataFrame or a task reads."""
 
     entries: Sequence[Entry]
     groups: int
-    """How many tasks are to read it."""
+    """Maximum number of tasks."""
     table_column: str | None
     filterable: Sequence[str] = ()
-    """Columns on which Lance and Spark agree about every comparison."""
+    """Columns for which every comparison has the same result in Lance and Spark."""
     pushes_filters: bool = False
-    """Whether Spark is asked for its filters."""
+    """Whether Spark's filters are pushed down to the data source."""
 
     def split(self) -> list[Plan]:
-        """The plan as one a task, without filters."""
+        """Returns one plan for each task, without filters."""
         return [Plan(group, 1, self.table_column) for group in grouped(self.entries, self.groups)]
 
     def encode(self) -> str:
-        """The plan as text; packed, because entries resemble each other and there may be many."""
+        """Returns the plan as text, compressed because it may contain many similar entries."""
         rows = [
             (e.table, e.location, e.version, e.rows, e.fragments, e.options and dict(e.options), e.share, e.shares)
             for e in self.entries
@@ -67,21 +67,25 @@ class Plan:
 
     @classmethod
     def decode(cls, text: str) -> Plan:
-        """What `encode` wrote."""
+        """Returns the plan from the output of `encode`."""
         rows, *rest = json.loads(zlib.decompress(base64.b64decode(text)))
         return cls([Entry(*row) for row in rows], *rest)
 
 
 def grouped(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
-    """The entries in at most so many groups of about equal weight, each in the order given; never none.
+    """Distributes entries among at most `groups` groups of about equal weight.
 
-    A table heavier than a fair share of the whole is split by its fragments.
+    Each group keeps the order of the entries. A table that is heavier than an equal part of the total is split by its
+    fragments.
+
+    Returns:
+        The groups; at least one, which is empty if there are no entries.
     """
     shares = _split(list(entries), groups)
     loads = [(0, n) for n in range(max(1, min(groups, len(shares))))]
     heapify(loads)
     found: list[list[int]] = [[] for _ in loads]
-    # The heaviest first, each where there is least: no group ends more than one table above the others.
+    # Each entry goes to the lightest group, heaviest entries first, so groups differ by at most one entry's weight.
     for i in sorted(range(len(shares)), key=lambda i: -shares[i].weight):
         load, lightest = loads[0]
         found[lightest].append(i)

@@ -1,4 +1,4 @@
-"""Reading Lance tables as Arrow batches, one after another, in a Spark task."""
+"""Sequential reads of Lance tables as Arrow batches, in a Spark task."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES = 16 * 1024 * 1024
-"""About the largest batch, however wide the rows are."""
+"""Approximate maximum size of a batch in bytes, independent of the width of rows."""
 
 BUFFER_BYTES = 64 * 1024 * 1024
-"""What a scan may have read ahead of what was taken from it."""
+"""Maximum number of bytes that a scan reads ahead."""
 
 
 def batches(
     entries: Iterable[Entry], want: pa.Schema, table_column: str | None, condition: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that fit the condition, None being all, in batches of exactly the schema wanted.
+    """Yields the rows of the tables in batches with exactly the schema `want`.
 
-    Holds one table open at a time and a few batches of it.
+    Only one table is open at a time, with a few batches in memory.
+
+    Args:
+        entries: The tables.
+        want: The schema of the batches.
+        table_column: The column of `want` for the table id; None if there is none.
+        condition: A filter in Lance SQL; None for all rows.
+
+    Raises:
+        RuntimeError: A table could not be read; the message contains its id, version and location.
     """
     columns = [name for name in want.names if name != table_column]
     for entry in entries:
@@ -35,7 +44,7 @@ def batches(
 
 
 def plans_reader(want: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`: reads the encoded plans in the first column."""
+    """Returns a function for `mapInArrow` that reads the encoded plans in the first column."""
 
     def read(plans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in plans:
@@ -64,7 +73,7 @@ def _scan(entry: Entry, columns: list[str], condition: str | None) -> Iterator[p
         io_buffer_size=BUFFER_BYTES,
         batch_readahead=2,
         fragment_readahead=2,
-        # The dataset's schema says bytes; only so does the scan.
+        # With this option the scan returns bytes, which is the type in the schema of the dataset.
         blob_handling="all_binary",
     )
     found: Iterator[pa.RecordBatch] = scanner.to_batches()

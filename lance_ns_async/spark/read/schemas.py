@@ -1,4 +1,4 @@
-"""Whether many tables can be read as one, and as which columns; told before any job if not."""
+"""Schema checks of a read: the common columns of many tables, before any Spark job."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.location import Location
 
 _FEW = 5
-"""How many tables that differ are described."""
+"""Maximum number of differing tables in an error message."""
 
 _MANY = 20
-"""How many columns are proposed."""
+"""Maximum number of columns in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The columns that all tables have."""
+    """The columns to read, which all tables have."""
 
     schema: StructType
     filterable: Sequence[str]
-    """Those on which Lance and Spark agree about every comparison."""
+    """Columns for which every comparison has the same result in Lance and Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Tables of one schema."""
+    """Tables with the same schema."""
 
     schema: pa.Schema
     tables: Sequence[TableId]
@@ -43,12 +43,20 @@ class _Kind:
 
     @property
     def key(self) -> object:
-        """Equal for kinds that Spark can read as one: column order, widths and units may differ."""
+        """A key that is equal for kinds that Spark can read together; column order, widths and units may differ."""
         return tuple(sorted((name, type.json()) for name, type in self.columns.items()))
 
 
 def common(locations: Iterable[Location], columns: Collection[str] | None) -> Common:
-    """The columns to read; raises InvalidInputError with what stands in the way and what helps."""
+    """Returns the columns to read.
+
+    Args:
+        locations: The pinned tables.
+        columns: The requested columns; None for all.
+
+    Raises:
+        InvalidInputError: The tables have different columns, or a column cannot be read; the message has a remedy.
+    """
     by_schema = _by_schema(locations)
     if columns is not None:
         _check_columns(columns, by_schema)
@@ -68,7 +76,7 @@ def common(locations: Iterable[Location], columns: Collection[str] | None) -> Co
 
 
 def _by_schema(locations: Iterable[Location]) -> Mapping[pa.Schema, Sequence[TableId]]:
-    # By object first, because many tables share one and to compare whole schemas costs more.
+    # Tables are grouped by the identity of the schema first, because many share one and comparing schemas is slower.
     by_object: dict[int, tuple[pa.Schema, list[TableId]]] = {}
     for location in locations:
         by_object.setdefault(id(location.schema), (location.schema, []))[1].append(location.id)
@@ -139,8 +147,8 @@ def _filterable(names: Sequence[str], schemas: Iterable[pa.Schema]) -> Sequence[
 
 
 def _compares_alike(type: pa.DataType) -> bool:
-    # Not floats: to Spark -0.0 equals 0.0, and NaN exceeds everything. Not times and decimals: Lance has no
-    # literal that says them to the last digit.
+    # Floats are excluded, because Spark treats -0.0 as equal to 0.0 and NaN as the largest value. Times and decimals
+    # are excluded, because Lance has no exact literals for them.
     tests = (
         pa.types.is_signed_integer,
         pa.types.is_boolean,

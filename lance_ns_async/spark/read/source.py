@@ -1,7 +1,7 @@
-"""One Spark data source over many Lance tables. Needs Spark 4.0.
+"""Spark data source for many Lance tables. Needs Spark 4.0.
 
-Runs in Spark's own Python processes, the planning one on the driver's host and the tasks on executors, where
-this package must be installed. It makes no catalog call and knows nothing of the resolver.
+It runs in Spark's Python processes: planning on the driver's host, tasks on executors, where this package must be
+installed. It makes no catalog call and does not use the resolver.
 """
 
 from __future__ import annotations
@@ -24,25 +24,29 @@ if TYPE_CHECKING:
 NAME = "lance_ns"
 
 OPTION = "secret_plan"
-"""What the plan comes in. Spark redacts options named like secrets wherever it shows a plan of its own."""
+"""The option that contains the plan. Spark redacts options with such names wherever it shows its own plans."""
 
 
 class LanceTables(DataSource):
-    """Reads the tables of a `Plan`, which comes encoded in an option."""
+    """Data source that reads the tables of a `Plan`, which is encoded in an option."""
 
     @classmethod
     def name(cls) -> str:
-        """What Spark knows it by; "lance" is the name of the JVM connector."""
+        """Returns the name of the data source in Spark; "lance" is the name of the JVM connector."""
         return NAME
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the whole plan."""
-        # The data source is pickled into every task, and the plan with its secrets is not every task's business.
+        """Returns a reader of the whole plan."""
+        # The plan is removed, because Spark pickles the data source into every task and the plan contains secrets.
         plan = Plan.decode(self.options.pop(OPTION))
         return FilteringReader(plan, schema) if plan.pushes_filters else TablesReader(plan, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Raises UnsupportedOperationError: Spark would have it commit where the catalog is out of reach."""
+        """Refuses writes, because Spark would commit them in a process without access to the catalog.
+
+        Raises:
+            UnsupportedOperationError: Always; the message names `LocationResolver.write`.
+        """
         from lance_namespace.errors import UnsupportedOperationError
 
         raise UnsupportedOperationError(
@@ -52,7 +56,7 @@ class LanceTables(DataSource):
 
 
 class TablesReader(DataSourceReader):
-    """Shares tables out among tasks, and in a task reads that task's."""
+    """Distributes tables among tasks, and reads the tables of one task."""
 
     def __init__(self, plan: Plan, schema: StructType) -> None:
         self._plan: Plan | None = plan
@@ -61,28 +65,28 @@ class TablesReader(DataSourceReader):
         self._condition: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark pickles the reader into every task; a task's own entries come in its partition.
+        # Spark pickles the reader into every task, and the partition already contains the entries of the task.
         return {**self.__dict__, "_plan": None}
 
     def partitions(self) -> list[InputPartition]:
-        """A partition a task; one without tables where filters left none, because Spark wants at least one."""
+        """Returns one partition per task; a single empty one if filters exclude all tables, because Spark needs one."""
         assert self._plan is not None
         return [InputPartition(group) for group in grouped(self._plan.entries, self._plan.groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition's tables."""
+        """Yields the rows of the tables of one partition."""
         return batches(partition.value, self._schema, self._table_column, self._condition)
 
 
 class FilteringReader(TablesReader):
-    """One that takes filters.
+    """Reader with filter push-down.
 
-    A class apart for two reasons: Spark refuses it while push-down is switched off, and Spark 4.1 to 4.3 gives
-    every scan of a DataFrame the filters of the scan planned last.
+    It is a separate class for two reasons. Spark refuses a reader with `pushFilters` while push-down is disabled, and
+    Spark 4.1 to 4.3 gives every scan of a DataFrame the filters of the scan that was planned last.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes the filters it can apply exactly, and leaves the others to Spark."""
+        """Accepts the filters that it can apply exactly, and yields the others for Spark."""
         from lance_ns_async.spark.read.filters import LONGEST, MOST, column, keeps, sql
 
         assert self._plan is not None

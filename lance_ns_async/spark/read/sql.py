@@ -1,4 +1,4 @@
-"""Temporary views over located tables, for those who write SQL."""
+"""Temporary views of resolved tables for SQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CONNECTOR = "lance"
-"""What Spark knows the JVM connector by."""
+"""The name of the JVM connector's data source in Spark."""
 
 
 def views(
@@ -29,20 +29,30 @@ def views(
     name: Callable[[TableId], str] = "_".join,
     connector: bool | None = None,
 ) -> Views:
-    """A temporary view for each table, at its pinned version, until they are closed.
+    """Creates a temporary view for each table, at its pinned version.
 
-    `name` gives a view's name for an id; the default joins the id's names by `_`. `connector` says who reads: the
-    JVM connector, which must be on the class path, or this package's own data source, where one DataFrame is made
-    for each table; None takes the connector where there is one. No catalog call is made, then or later.
+    Args:
+        spark: The Spark session.
+        locations: The tables, which must be pinned.
+        name: Returns the name of the view for a table id; the default joins the names of the id by `_`.
+        connector: True to read with the JVM connector, which must be on the class path; False to read with this
+            package's data source, one DataFrame for each table; None for the connector if there is one.
 
-    Raises InvalidInputError, and leaves no view behind, where a table is not pinned, two views would have the same
-    name, or there is a view of that name already.
+    Returns:
+        The views, which exist until they are closed.
+
+    Raises:
+        InvalidInputError: A table is not pinned, a name is empty, used twice or already that of a view, or there is no
+            connector although it is requested. No view is left behind.
+
+    Cost:
+        No catalog call, also not in queries.
     """
     named = _named(locations, name)
     made = Views(spark, locations, named)
     try:
         made._create(connector)
-    except BaseException:  # a key, too, may end it, and some of the views are there
+    except BaseException:  # includes KeyboardInterrupt: the views created so far must be dropped
         made.close()
         raise
     if made.connector:
@@ -51,25 +61,42 @@ def views(
 
 
 class Views(Mapping[TableId, str]):
-    """Temporary views by the ids of their tables: each is a name, quoted for SQL. Closing drops them."""
+    """Mapping from table ids to the names of temporary views, quoted for SQL. Closing it drops the views."""
 
     def __init__(self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str]) -> None:
         self.connector = False
-        """Whether the JVM connector reads them."""
+        """Whether the JVM connector reads the views."""
         self._spark = spark
         self._locations = locations
         self._named = named
         self._frames: dict[TableId, DataFrame] = {}
 
     def sql(self, query: str) -> DataFrame:
-        """What `spark.sql` gives; warns of a chain of more than 200 unions, which Spark is slow to plan."""
+        """Returns the result of `spark.sql`; warns if the query unites more than 200 branches in a chain.
+
+        Spark is slow to plan such a chain; `union` is faster.
+
+        Args:
+            query: A query that uses the view names of this mapping.
+
+        Raises:
+            pyspark.errors.PySparkException: Spark rejects the query.
+        """
         warn_of_chains(query, stacklevel=2)
         return self._spark.sql(query)
 
     def union(self, table_column: str | None = "_table") -> DataFrame:
-        """All rows of all views as one DataFrame, with a column that holds the table's id as `dataframe` has it.
+        """Returns all rows of all views as one DataFrame.
 
-        With the connector a balanced union; without, one data source that reads all, as many cost a start each.
+        With the connector this is a balanced union. Otherwise one data source reads all tables, because each data
+        source starts a process.
+
+        Args:
+            table_column: The name of an additional column with the table id, as in `Locations.dataframe`; None or ""
+                for no such column.
+
+        Raises:
+            InvalidInputError: There is no table, or without the connector the tables cannot be read together.
         """
         if not self.connector:
             return build_dataframe(self._locations, self._spark, table_column=table_column)
@@ -80,7 +107,7 @@ class Views(Mapping[TableId, str]):
         return union(frame.withColumn(table_column, lit(str(id))) for id, frame in self._frames.items())
 
     def close(self) -> None:
-        """Drops the views; DataFrames that were made of them go on working. May be called twice."""
+        """Drops the views; DataFrames made from them remain usable. Repeated calls have no effect."""
         while self._frames:
             id, _ = self._frames.popitem()
             self._spark.catalog.dropTempView(self._named[id])
@@ -109,7 +136,7 @@ class Views(Mapping[TableId, str]):
         self.close()
 
     def _create(self, connector: bool | None) -> None:
-        """Makes the views; whether there is a connector only its first use can tell."""
+        """Creates the views; only the first use of the connector shows whether it exists."""
         self.connector = connector is not False
         for id, at in self._locations.items():
             try:
@@ -141,13 +168,13 @@ class Views(Mapping[TableId, str]):
     def _frame(self, at: Location) -> DataFrame:
         if not self.connector:
             return build_dataframe(LocationMap([at], self._locations.report), self._spark, table_column=None)
-        # `versionAsOf` is an option that the connector takes and does not heed.
+        # The connector accepts the option `versionAsOf`, but ignores it.
         reader = self._spark.read.format(CONNECTOR).option("version", str(at.version))
         return reader.options(**(at.storage_options or {})).load(at.location)
 
 
 def quoted(name: str) -> str:
-    """The name as Spark's SQL takes it, whatever is in it."""
+    """Returns the name as a quoted identifier of Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -155,7 +182,7 @@ def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[Ta
     named = {id: name(id) for id in locations}
     seen: dict[str, TableId] = {}
     for id, chosen in named.items():
-        # Spark tells no view apart by case.
+        # Spark ignores the case of view names.
         other = seen.setdefault(chosen.casefold(), id)
         if other is not id:
             raise InvalidInputError(
@@ -169,7 +196,7 @@ def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[Ta
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises: its own errors, and what came from the JVM without being one."""
+    """Returns the error classes that Spark raises: its own, and the one for other errors from the JVM."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

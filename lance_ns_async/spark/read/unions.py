@@ -1,4 +1,4 @@
-"""Uniting many DataFrames without Spark's planning time growing as the square of their number."""
+"""Union of many DataFrames without planning time that grows with the square of their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MANY = 200
-"""Above so many branches a union written as one chain is warned of: it takes seconds, and soon minutes."""
+"""Maximum number of branches of a chain of unions without a warning; longer chains take seconds or minutes to plan."""
 
 _TOKEN = re.compile(
     r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | [()] | \bUNION\b""",
@@ -22,10 +22,17 @@ _TOKEN = re.compile(
 
 
 def union(frames: Iterable[DataFrame], *, allow_missing_columns: bool = False) -> DataFrame:
-    """All rows of all frames, their columns matched by name, united pairwise as a balanced tree.
+    """Returns all rows of all DataFrames, united pairwise as a balanced tree, with columns matched by name.
 
-    Columns are in the order of the first frame. With `allow_missing_columns` a column that a frame lacks is null
-    there. `functools.reduce(DataFrame.union, frames)` is a chain, which Spark analyses again at each step.
+    In contrast, `functools.reduce(DataFrame.union, frames)` is a chain, which Spark analyses again at each step.
+
+    Args:
+        frames: The DataFrames; the first one determines the order of the columns.
+        allow_missing_columns: Whether a DataFrame may lack a column, which is null for its rows.
+
+    Raises:
+        InvalidInputError: There is no DataFrame.
+        pyspark.errors.AnalysisException: The columns do not match.
     """
     level = list(frames)
     if not level:
@@ -38,7 +45,7 @@ def union(frames: Iterable[DataFrame], *, allow_missing_columns: bool = False) -
 
 
 def branches(query: str) -> int:
-    """How many branches the longest chain of unions in a query has, those in brackets being chains of their own."""
+    """Returns the number of branches of the longest chain of unions in a query; parentheses begin a separate chain."""
     chains = [1]
     longest = 1
     for token in _TOKEN.findall(query):
@@ -54,7 +61,7 @@ def branches(query: str) -> int:
 
 
 def warn_of_chains(query: str, *, stacklevel: int) -> None:
-    """Warns of a query that unites more branches one after the other than Spark plans in good time."""
+    """Warns if a query unites more than `MANY` branches in a chain; `stacklevel` 1 refers to the caller."""
     if (count := branches(query)) > MANY:
         warnings.warn(
             f"a union of {count} branches in a chain is planned in a time that grows as their square: "

@@ -1,1 +1,1 @@
-"""Resolving the locations of thousands of tables on the driver."""
+"""Resolution of thousands of table locations on the driver."""

@@ -1,4 +1,4 @@
-"""What a resolver has learned about tables, each for a while."""
+"""Cache of resolved tables with a limited lifetime and size."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from lance_ns_async.spark.resolve.patterns import Wanted
 from lance_ns_async.storage.datasets import Details
 
 LEAD = 60.0
-"""How many seconds before they expire storage options are taken for expired, unless a caller needs more."""
+"""Default number of seconds before their expiry from which storage options count as expired."""
 
 
 @dataclass(slots=True)
 class Known:
-    """A table as it was described, and as it was opened if it was."""
+    """A cached table: its description, and the details of its dataset if it was opened."""
 
     table: Table
     until: float
-    """When it is to be asked for again, in seconds since 1970."""
+    """End of the lifetime of this entry, in seconds since 1970."""
     expires_at: float | None
-    """When its storage options expire, in the same seconds; None where they do not."""
+    """Expiry of the storage options, in seconds since 1970; None if they do not expire."""
     details: Details | None = None
 
 
 class Memory:
-    """Knows at most `limit` tables for at most `ttl` seconds each; the longest unused go first.
+    """LRU cache of at most `limit` tables, for at most `ttl` seconds each.
 
-    May be shared by threads. Pickled it is empty.
+    Thread-safe. A pickled copy is empty.
     """
 
     def __init__(self, *, ttl: float, limit: int) -> None:
@@ -43,18 +43,18 @@ class Memory:
         self._lock = Lock()
 
     def get(self, id: TableId, *, lasting: float = LEAD) -> Known | None:
-        """What is known of the table; None where it is unknown, or its storage options last no `lasting` seconds."""
+        """Returns the entry of a table; None if there is none or its options expire within `lasting` seconds."""
         with self._lock:
             known = self._known.pop(id, None)
             if known is not None:
-                # Put back last, because the first are the longest unused.
+                # The entry moves to the end, because the first entries are the least recently used.
                 self._known[id] = known
         if known is None or time() >= known.until:
             return None
         return known if known.expires_at is None or time() + lasting < known.expires_at else None
 
     def learn(self, table: Table) -> Known:
-        """Remembers a table that was just described."""
+        """Adds a table that was just described and returns its entry."""
         known = Known(table, time() + self._ttl, expiry(table.storage_options))
         with self._lock:
             self._known.pop(table.id, None)
@@ -64,10 +64,10 @@ class Memory:
         return known
 
     def forget(self, wanted: Wanted | None = None) -> None:
-        """Forgets some tables, or all."""
+        """Removes the tables that `wanted` selects; None for all."""
         with self._lock:
             known = list(self._known)
-        # Matching many may take long, so nobody waits for it.
+        # Matching many ids may take long, so it runs without the lock.
         going = known if wanted is None else [id for id in known if any(p.matches(id) for p in wanted.patterns)]
         with self._lock:
             for id in (*(wanted.ids if wanted else ()), *going):

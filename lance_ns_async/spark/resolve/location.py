@@ -1,4 +1,4 @@
-"""Where one table is and how to read it, and when its storage options expire."""
+"""Location of one table, with its version, its storage options and their expiry."""
 
 from __future__ import annotations
 
@@ -15,38 +15,43 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOON = 600.0
-"""Storage options that expire within so many seconds are warned of."""
+"""Number of seconds before their expiry from which storage options cause a warning."""
 
 
 def expiry(storage_options: Mapping[str, str] | None) -> float | None:
-    """When storage options expire, in seconds since 1970; None where they do not say."""
+    """Returns the expiry of storage options, in seconds since 1970; None if they contain none."""
     millis = (storage_options or {}).get(EXPIRY, "")
     return int(millis) / 1000 if millis.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where one table is and how to read it. Pickled and copied without its storage options."""
+    """The location of one table and how to read it. Pickles and copies do not contain the storage options."""
 
     id: TableId
     location: str
-    """A URI or a path, as `lance.dataset` takes it."""
+    """A URI or a path, as `lance.dataset` accepts it."""
     version: int | None = None
-    """The version to read; None for whatever is the latest then."""
+    """The version to read; None for the latest at the time of reading."""
     rows: int | None = None
-    """Rows in that version; None where the dataset was not opened."""
+    """Number of rows in that version; None if the dataset was not opened."""
     fragments: int | None = None
-    """Fragments of that version; None where the dataset was not opened."""
+    """Number of fragments in that version; None if the dataset was not opened."""
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
-    """What Lance needs to reach the storage, secrets included; None where there are none or they were left out."""
+    """Options for access to the storage, including secrets; None if there are none or they were omitted."""
     expires_at: float | None = None
-    """When the storage options expire, in seconds since 1970; None where they do not."""
+    """Expiry of the storage options, in seconds since 1970; None if they do not expire."""
     schema: pa.Schema | None = field(default=None, repr=False, hash=False)
-    """The columns in that version, an object shared by equal ones; None where the dataset was not opened."""
+    """The schema of that version; tables with equal schemas share one object. None if the dataset was not opened."""
 
     @classmethod
     def of(cls, table: Table, details: Details | None) -> Location:
-        """The location of a table as its catalog describes it, and as its dataset was found."""
+        """Returns the location of a table.
+
+        Args:
+            table: The table as its catalog describes it.
+            details: The details of its dataset; None if it was not opened.
+        """
         options = table.storage_options
         if details is None:
             return cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
@@ -62,12 +67,16 @@ class Location:
         )
 
     def renewed(self, table: Table) -> Location:
-        """The same version of the same table, reached as its catalog says now."""
+        """Returns the same version of the same table with the location and the storage options of `table`.
+
+        Args:
+            table: A newer description of the table by its catalog.
+        """
         options = table.storage_options
         return replace(self, location=table.location, storage_options=options, expires_at=expiry(options))
 
     def table(self) -> Table:
-        """What is needed to open the dataset."""
+        """Returns the table with the location, version and storage options that opening its dataset needs."""
         return Table(self.id, self.location, storage_options=self.storage_options, version=self.version)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,7 +85,7 @@ class Location:
 
 
 def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
-    """Warns once where storage options end soon, or have; a `stacklevel` of 1 blames who calls this."""
+    """Issues one warning if storage options have expired or expire soon; `stacklevel` 1 refers to the caller."""
     expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
     moments = [moment for moment in expiring if moment < time() + SOON]
     if not moments:

@@ -1,4 +1,4 @@
-"""The locations of many tables, by their ids."""
+"""Immutable mapping from table ids to locations."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ M = TypeVar("M", bound="LocationMap")
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class LocationMap(Mapping[TableId, Location]):
-    """The locations of many tables, by their ids and in the order they were asked for.
+    """Immutable mapping from table ids to locations, in the order of the request.
 
-    Immutable. Pickle, JSON, Arrow and Spark's form leave the storage options out unless they are asked for.
-    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it; the KeyError of one that was
-    itself asked for in vain says why.
+    A key is a TableId, a sequence of names, or a string as in `LocationResolver.prefetch`. The KeyError of a table
+    that was requested and not resolved contains the reason. Pickles do not contain the storage options by default.
     """
 
     report: Report
-    """What else was asked for and is not here."""
+    """The report of the request, with everything that was not resolved."""
     _by_id: Mapping[TableId, Location]
     _reasons: Mapping[TableId, str]
-    """Why those are not here that were asked for."""
+    """The reasons why requested tables were not resolved."""
     _carries_secrets: bool
 
     def __init__(self, locations: Iterable[Location], report: Report) -> None:
         object.__setattr__(self, "report", report)
         object.__setattr__(self, "_by_id", {location.id: location for location in locations})
-        # A namespace of the same names would be an equal key.
+        # Namespaces are left out, because a namespace and a table with the same names are equal keys.
         reasons = {problem.subject: problem.reason for problem in report.problems if type(problem.subject) is TableId}
         object.__setattr__(self, "_reasons", reasons)
         object.__setattr__(self, "_carries_secrets", False)
@@ -44,7 +43,7 @@ class LocationMap(Mapping[TableId, Location]):
         try:
             wanted = table_id(id)
         except (InvalidInputError, TypeError) as e:
-            # What can be no id is not here either, so `in` and `get` answer for it.
+            # An invalid id is no key of the mapping, so `in` and `get` must not raise for it.
             raise KeyError(id) from e
         if (found := self._by_id.get(wanted)) is None:
             raise KeyError(self._lacks(wanted))
@@ -57,9 +56,19 @@ class LocationMap(Mapping[TableId, Location]):
         return len(self._by_id)
 
     def select(self, what: What) -> Self:
-        """Those that are asked for, in the words `prefetch` takes; costs nothing.
+        """Returns the locations that `what` selects.
 
-        A pattern may match none of them; a table that is named but not among them is an InvalidInputError.
+        Args:
+            what: Ids, namespaces and patterns, as in `LocationResolver.prefetch`. A pattern may match no table.
+
+        Returns:
+            A new mapping in the order of this one, with the same report.
+
+        Raises:
+            InvalidInputError: An id in `what` is invalid or is not in this mapping.
+
+        Cost:
+            No remote call.
         """
         wanted = Wanted.read(what)
         strangers = [id for id in wanted.ids if id not in self._by_id]
@@ -79,7 +88,7 @@ class LocationMap(Mapping[TableId, Location]):
         return f"{id} is not among these {len(self)} locations" + (f": {reason}" if reason else "")
 
     def with_secrets(self) -> Self:
-        """The same, but its pickle keeps the storage options: keep that where they may be seen."""
+        """Returns a copy whose pickle contains the storage options; store that pickle where secrets are allowed."""
         same = type(self)(self.values(), self.report)
         object.__setattr__(same, "_carries_secrets", True)
         return same

@@ -1,4 +1,4 @@
-"""Where tables are and how to read them: what a resolver hands to Spark, and to anything else."""
+"""The result of a resolver: locations of tables, with methods for Spark, Arrow and JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Locations(LocationMap):
-    """The locations of many tables, by their ids and in the order they were asked for.
+    """Immutable mapping from table ids to locations, in the order of the request.
 
-    Immutable. Pickle, JSON, Arrow and Spark's form leave the storage options out unless they are asked for.
-    Looked up by a TableId, by a sequence of names, or by a string as `prefetch` takes it; the KeyError of one that was
-    itself asked for in vain says why.
+    A key is a TableId, a sequence of names, or a string as in `LocationResolver.prefetch`. The KeyError of a table
+    that was requested and not resolved contains the reason. Pickles and the forms in JSON, Arrow and Spark do not
+    contain the storage options by default.
     """
 
     __slots__ = ()
@@ -35,18 +35,31 @@ class Locations(LocationMap):
         *,
         push_filters: bool = False,
     ) -> DataFrame:
-        """All rows of all tables, at their pinned versions, as one DataFrame.
+        """Returns all rows of all tables, at their pinned versions, as one DataFrame.
 
-        `columns` are read and no others; Spark itself leaves out none, so name them. `partitions` is how many
-        tasks read, None being 4 a core or one a fragment, whichever is fewer. `table_column` is a column with
-        the table's id, its names joined by `$`; None or "" for none.
+        The DataFrame keeps the storage options of these locations, and a warning is issued if they expire soon. Build
+        a new DataFrame from the result of `LocationResolver.refresh` before they expire.
 
-        `push_filters` applies simple filters while reading. Only for a DataFrame that one query reads, and once:
-        a second reading could lack rows.
+        Args:
+            spark: The Spark session.
+            columns: The columns to read; None for all. Spark itself does not prune columns here.
+            partitions: The maximum number of tasks; None for four per core, but at most one per fragment.
+            table_column: The name of an additional column with the table id, its names joined by `$`; None or "" for
+                no such column.
+            push_filters: Whether simple filters are applied while reading. Safe only for a DataFrame that a single
+                query reads once: a second read could lack rows.
 
-        Tables that are not pinned yet are opened for it. Where the tables do not have the same columns, or Spark
-        has no type for one, it raises InvalidInputError before any job. Storage options freeze with the
-        DataFrame: before they expire, build a new one from what `LocationResolver.refresh` gives.
+        Returns:
+            The requested columns in their order, or all columns in the order of a table with the most common columns,
+            and then `table_column`. All of them are nullable.
+
+        Raises:
+            InvalidInputError: There is no table, the tables have different columns, Spark or Lance cannot read a
+                column, or an argument is invalid. Raised before any Spark job.
+            LanceNamespaceError: A table could not be opened; the class is that of the first such error.
+
+        Cost:
+            No catalog call. One open of the dataset for each table that is not pinned yet.
         """
         from lance_ns_async.spark.read.dataframe import build_dataframe
 
@@ -55,41 +68,85 @@ class Locations(LocationMap):
     def serve(
         self, spark: SparkSession, catalog: str = "lance", *, resolver: Resolver | None = None
     ) -> AbstractContextManager[Served]:
-        """Gives Spark's Lance connector a catalog of these tables, under that name, while the context is open.
+        """Serves these tables to Spark's Lance connector as a catalog while the context is open.
 
-        SQL then names them as `catalog.namespace.table`, and planning it costs no call to the real catalog. Only with
-        a `resolver` is that asked, about any other table and to list or change something. Queries must run inside
-        the context, DataFrames too: Spark asks again for each action. It reads the latest version of a table, unless
-        told another by `VERSION AS OF`.
+        SQL names a table as `catalog.namespace.table`. All queries and DataFrame actions must run inside the context,
+        because Spark requests the table again for each action. Spark reads the latest version of a table unless the
+        query has `VERSION AS OF`. The connector must be on Spark's class path and the driver must be this process, so
+        Spark Connect is not supported.
 
-        Wants the connector on Spark's class path and a driver in this process, so not Spark Connect; executors ask
-        nothing. Raises InvalidInputError where that is not so, or Spark has another catalog of this name.
+        Args:
+            spark: The Spark session.
+            catalog: The name of the catalog in SQL.
+            resolver: A LocationResolver with a Namespace. It handles requests for other tables, listings and changes;
+                None to support only these tables.
+
+        Returns:
+            A context manager whose value counts the requests.
+
+        Raises:
+            InvalidInputError: On entering the context: the session cannot use the connector, the name is invalid or
+                in use, or the resolver has an AsyncNamespace.
+
+        Cost:
+            No catalog call for these tables until their storage options expire, and none from executors. Other requests
+            cost the calls of `resolver`.
         """
         from lance_ns_async.spark.serve import endpoint
 
         return endpoint.serve(self, spark, catalog, resolver)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
-        """A row a table; `secrets` adds the storage options."""
+        """Returns an Arrow table with one row for each table.
+
+        Args:
+            secrets: Whether to add a column with the storage options.
+
+        Returns:
+            The columns `id`, `names`, `location`, `version`, `rows`, `fragments` and `expires_at`; with `secrets` also
+            `storage_options`.
+        """
         from lance_ns_async.spark.resolve import serialize
 
         return serialize.to_arrow(self, secrets=secrets)
 
     def to_dataframe(self, spark: SparkSession, *, secrets: bool = False) -> DataFrame:
-        """A row a table, in Spark; for the tables' own rows see `dataframe`."""
+        """Returns a DataFrame with one row for each table; `dataframe` returns the rows of the tables themselves.
+
+        Args:
+            spark: The Spark session.
+            secrets: Whether to add a column with the storage options.
+
+        Returns:
+            The same columns as those of `to_arrow`.
+        """
         from lance_ns_async.spark.resolve import serialize
 
         return serialize.to_dataframe(self, spark, secrets=secrets)
 
     def to_json(self, *, secrets: bool = False) -> str:
-        """Everything as one JSON object, the report included."""
+        """Returns the locations and the report as one JSON object.
+
+        Args:
+            secrets: Whether to include the storage options.
+
+        Returns:
+            A text for `from_json`.
+        """
         from lance_ns_async.spark.resolve import serialize
 
         return serialize.to_json(self, secrets=secrets)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote; raises InvalidInputError for anything else."""
+        """Returns the locations from the output of `to_json`.
+
+        Args:
+            text: The output of `to_json`.
+
+        Raises:
+            InvalidInputError: The text is not output of `to_json`.
+        """
         from lance_ns_async.spark.resolve import serialize
 
         return serialize.from_json(text, cls)

@@ -1,4 +1,4 @@
-"""Opening many datasets at once on the driver, to learn their versions, schemas and sizes."""
+"""Concurrent opening of many datasets on the driver, for their versions, schemas and sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lance_ns_async.storage.threads import THREADS
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The outcome of opening many datasets: one that fails never spoils the others."""
+    """The outcome of opening many datasets; a failure does not affect the other datasets."""
 
     details: Mapping[TableId, Details]
     errors: Mapping[TableId, LanceNamespaceError]
@@ -38,10 +38,17 @@ async def open_tables(
     settled: Callable[[], None] = lambda: None,
     finish: Callable[[TableId, int], Awaitable[object]] | None = None,
 ) -> Opened:
-    """Opens each dataset once, at the version its catalog tells or else the latest, in worker threads.
+    """Opens each dataset once, at the version of its catalog or else the latest, in worker threads.
 
-    A version that its catalog tells of and its storage lacks is given to `finish`, and the dataset opened again.
-    What is not open after `timeout` seconds fails with ServiceUnavailableError. Equal schemas become one object.
+    Equal schemas become one shared object.
+
+    Args:
+        tables: The tables to open.
+        max_in_flight: The maximum number of datasets to open at once.
+        timeout: Seconds after which the remaining tables fail with ServiceUnavailableError; None for no limit.
+        settled: Called after each table.
+        finish: Called with the id and the version if the storage lacks the version that the catalog names; the dataset
+            is then opened again.
     """
     details: dict[TableId, Details] = {}
     errors: dict[TableId, LanceNamespaceError] = {}
@@ -62,14 +69,14 @@ async def open_tables(
         try:
             found = await opened(table)
         except TableNotFoundError:
-            # Its catalog has it, so what was not found is the data.
+            # The catalog has the table, so only its data is missing.
             errors[table.id] = InvalidTableStateError(
                 f"Invalid table state: {table.id} (declared, nothing written yet at {table.location})"
             )
         except LanceNamespaceError as e:
             errors[table.id] = e
         else:
-            # What a table says about itself beside its columns would keep equal schemas apart.
+            # Metadata that differs between tables would make schemas with the same columns unequal.
             schema = found.schema.remove_metadata()
             details[table.id] = replace(found, schema=schemas.setdefault(schema, schema))
         settled()

@@ -1,4 +1,4 @@
-"""What a caller asks for: table ids, whole namespaces and glob patterns, in any mixture."""
+"""Selection of tables: table ids, whole namespaces and glob patterns, in any mixture."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
 
 What: TypeAlias = str | Id | Iterable[str | Iterable[str]]
-"""One item or many. A TableId or a sequence of names is a table, a NamespaceId every table directly in it.
+"""One item or many. A TableId or a sequence of names is one table; a NamespaceId is every table directly in it.
 
-A string is a table id too, its names joined by `$`, or by `.` where it has no `$`. With `*`, `?` or `[` in it
-it is a pattern, matched name by name and case-sensitively; `**` is any number of namespaces, none included.
+A string is a table id with its names joined by `$`, or by `.` if it contains no `$`. A string with `*`, `?` or `[` is
+a pattern, which is matched name by name and case-sensitively. `**` matches any number of namespaces, including none.
 """
 
 Level: TypeAlias = str | re.Pattern[str] | EllipsisType
-"""A name, a glob for one, or `...` for any number of names."""
+"""A name, a compiled glob for one name, or `...` for any number of names."""
 
 _ANY_NAME = re.compile(".*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which tables are meant, where they are not named one by one."""
+    """A selection of tables by a glob pattern or by their namespace."""
 
     asked: str | NamespaceId
-    """As it was asked for."""
+    """The original item of the request."""
     levels: tuple[Level, ...]
-    """The last is the table's own and never `...`."""
+    """The levels from the root; the last one is for the table's own name and is never `...`."""
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """The pattern a string with wildcards means."""
+        """Returns the pattern for a string with wildcards.
+
+        Raises:
+            InvalidInputError: A name in the string is empty.
+        """
         names = _split(text)
         if not all(names):
             raise InvalidInputError(f"pattern {text!r}: a name in it is empty; join names by '.' or by {DELIMITER!r}")
@@ -47,12 +51,12 @@ class Pattern:
 
     @classmethod
     def inside(cls, namespace: NamespaceId) -> Pattern:
-        """Every table directly in a namespace."""
+        """Returns the pattern for every table directly in a namespace."""
         return cls(namespace, (*namespace, _ANY_NAME))
 
     @property
     def start(self) -> NamespaceId:
-        """The deepest namespace that holds all tables it could match."""
+        """The deepest namespace that contains all tables that could match."""
         names: list[str] = []
         for level in self.levels[:-1]:
             if not isinstance(level, str):
@@ -62,40 +66,40 @@ class Pattern:
 
     @property
     def table_name(self) -> str | None:
-        """The name of every table it could match, where there is only one and the depth is known."""
+        """The name of all tables that could match; None if several names or depths are possible."""
         last = self.levels[-1]
         return last if isinstance(last, str) and ... not in self.levels else None
 
     def matches(self, id: TableId) -> bool:
-        """Whether the table is meant."""
+        """Returns whether the pattern matches the table."""
         return len(self.levels) in self._used(id)
 
     def holds(self, namespace: NamespaceId) -> bool:
-        """Whether a table directly in the namespace could match."""
+        """Returns whether a table directly in the namespace could match."""
         return len(self.levels) - 1 in self._used(namespace)
 
     def leads(self, namespace: NamespaceId) -> bool:
-        """Whether a table in a namespace below this one could match."""
+        """Returns whether a table in a namespace below this one could match."""
         return any(self._open(namespace))
 
     def concerns(self, namespace: NamespaceId) -> bool:
-        """Whether what it matches could depend on the namespace."""
+        """Returns whether the tables that match could depend on the namespace."""
         return bool(self._used(namespace))
 
     def children(self, namespace: NamespaceId) -> set[str] | None:
-        """The names of the namespaces to look at below this one; None where only a listing can tell."""
+        """Returns the names of the child namespaces that could lead to a match; None if a listing is necessary."""
         levels = list(self._open(namespace))
         names = {level for level in levels if isinstance(level, str)}
         return names if len(names) == len(levels) else None
 
     def _open(self, namespace: NamespaceId) -> Iterator[Level]:
-        """What the next namespace on the way down may be."""
+        """Yields the levels that a child of the namespace may match."""
         for i in self._used(namespace):
             if i < len(self.levels) - 1:
                 yield self.levels[i]
 
     def _used(self, names: Iterable[str]) -> set[int]:
-        """How many of the levels the names may use up; nothing where they do not fit."""
+        """Returns the possible numbers of levels that the names match; empty if the names do not match."""
         used = self._skipped({0})
         for name in names:
             used = self._skipped(
@@ -104,7 +108,7 @@ class Pattern:
         return used
 
     def _skipped(self, used: set[int]) -> set[int]:
-        """The same, and what is used up where a `...` stands for nothing."""
+        """Adds the numbers of levels for the case that a `...` matches no name."""
         for i in list(used):
             while i < len(self.levels) and self.levels[i] is ...:
                 i += 1
@@ -123,14 +127,18 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for, sorted into what is named and what has to be searched for."""
+    """A parsed request: the tables named by id, and the patterns that need a search."""
 
     ids: tuple[TableId, ...]
     patterns: tuple[Pattern, ...]
 
     @classmethod
     def read(cls, what: What) -> Wanted:
-        """Reads an iterable to its end; raises InvalidInputError for what can be no id."""
+        """Parses a request; consumes an iterable.
+
+        Raises:
+            InvalidInputError: An item is neither a valid id nor a valid pattern.
+        """
         ids: dict[TableId, None] = {}
         patterns: dict[Pattern, None] = {}
         for item in [what] if isinstance(what, str | Id) else what:
@@ -144,14 +152,14 @@ class Wanted:
 
 
 def table_id(item: str | Iterable[str]) -> TableId:
-    """The id a string without wildcards or a sequence of names means."""
+    """Returns the table id for a string without wildcards or for a sequence of names."""
     if isinstance(item, TableId):
         return item
     return TableId(_split(item) if isinstance(item, str) else item)
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether the string is a pattern."""
+    """Returns whether the string is a pattern."""
     return any(character in text for character in "*?[")
 
 

@@ -1,4 +1,4 @@
-"""One prefetch or refresh from beginning to end: search, describe, open, report."""
+"""The steps of one prefetch or refresh: search, describe, open and report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from lance_ns_async.spark.resolve.search import Found, search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What one run was asked to do; see `LocationResolver.prefetch` and `LocationResolver.refresh`."""
+    """The arguments of one run; see `LocationResolver.prefetch` and `LocationResolver.refresh`."""
 
     wanted: Wanted
     pin_versions: bool
@@ -43,11 +43,11 @@ class Ask:
     timeout: float | None
     progress: bool | Tell
     vends: bool = False
-    """Whether the catalog is asked for credentials."""
+    """Whether to request credentials from the catalog."""
     keeps: Locations | None = None
-    """What is to be kept as it is, but for how it is reached; None where all is to be learned."""
+    """The locations of a refresh, whose versions are kept and storage options renewed; None for a prefetch."""
     lasting: float = LEAD
-    """How many seconds storage options must last if they are not to be asked for anew."""
+    """Minimum remaining seconds of cached storage options; those that expire sooner are requested again."""
 
     def __post_init__(self) -> None:
         if self.on_error not in ("report", "raise"):
@@ -61,7 +61,7 @@ class Ask:
 
 
 async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Locations:
-    """Does what was asked and remembers what it learned; see `LocationResolver.prefetch`."""
+    """Runs one prefetch or refresh and updates the cache; see `LocationResolver.prefetch`."""
     started = monotonic()
     until = None if ask.timeout is None else started + ask.timeout
     seconds: list[float] = []
@@ -90,7 +90,7 @@ async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Lo
 
 
 class _Run:
-    """The tables of one prefetch on their way from ids to locations."""
+    """State of one run: the tables between their ids and their locations."""
 
     def __init__(self, namespace: AsyncNamespace, memory: Memory, ask: Ask, found: Found) -> None:
         self._namespace = namespace
@@ -98,14 +98,14 @@ class _Run:
         self._ask = ask
         self._found = found
         self.ids = list(dict.fromkeys([*ask.wanted.ids, *found.tables, *found.guesses]))
-        # Apart from those of namespaces: a table and a namespace of the same names are equal keys.
+        # Errors of namespaces are kept elsewhere, because a table and a namespace with the same names are equal keys.
         self._failed: dict[TableId, LanceNamespaceError] = dict(found.doubtful)
         self.known: dict[TableId, Known] = {}
         self.remembered: set[TableId] = set()
         for id in self.ids:
             remembered = memory.get(id, lasting=ask.lasting)
             listed = found.described.get(id)
-            # What was remembered holds the pinned version, but a table may have been made anew elsewhere.
+            # The cached entry has the pinned version, but the table may have been created again at another location.
             if remembered is not None and (listed is None or listed.location == remembered.table.location):
                 self.known[id] = remembered
                 self.remembered.add(id)
@@ -114,13 +114,13 @@ class _Run:
 
     @property
     def total(self) -> int:
-        """How many steps are to be done: a describe and an open each."""
+        """Number of steps: one for each table to describe and one for each dataset to open."""
         describes = len(self.ids) - len(self.known)
         unopened = sum(known.details is None for known in self.known.values())
         return describes + (describes + unopened if self._ask.pin_versions else 0)
 
     async def describe(self, steps: Steps) -> None:
-        """Describes what is not known, in as few calls as the catalog allows."""
+        """Describes the tables that are not known yet, in as few calls as the catalog allows."""
         unknown = [id for id in self.ids if id not in self.known]
         if not unknown:
             return
@@ -139,7 +139,7 @@ class _Run:
             steps.settle(len(outcome.errors))
 
     async def _vended(self, ids: Sequence[TableId], steps: Steps) -> Described:
-        """The tables with credentials that the catalog gives out, which no answer gives for many at once."""
+        """Describes the tables with vended credentials, which needs at least one call for each table."""
         tables: dict[TableId, Table] = {}
         errors: dict[TableId, LanceNamespaceError] = {}
 
@@ -160,14 +160,14 @@ class _Run:
         except NotALanceTableError:
             raise
         except InvalidInputError:
-            # A catalog may refuse to give out any; then the configured ones must do.
+            # A catalog may refuse to vend credentials; the configured ones are used then.
             request.vend_credentials = False
             found = await self._namespace.describe_table(request)
         assert found.location is not None
         return Table(id, found.location, found.properties or {}, found.storage_options, version=found.version)
 
     def check_kept(self) -> None:
-        """Fails what is to be kept at its version and is another table by now."""
+        """Records an error for each table of a refresh that has moved, because its pinned version is invalid there."""
         for id, old in (self._ask.keeps or {}).items():
             known = self.known.get(id)
             if known is not None and old.version is not None and known.table.location != old.location:
@@ -177,7 +177,7 @@ class _Run:
                 )
 
     async def open(self, steps: Steps, timeout: float | None) -> None:
-        """Opens what is known and was not opened yet."""
+        """Opens the datasets of the known tables that are not open yet."""
         unopened = {id: known for id, known in self.known.items() if known.details is None}
         opened = await open_tables(
             (known.table for known in unopened.values()),
@@ -191,16 +191,16 @@ class _Run:
         self._failed.update(opened.errors)
 
     async def _finish(self, id: TableId, version: int) -> None:
-        # Its writer may have died before it moved the manifest to where executors look; whoever asks for it does that.
+        # The writer may have failed before it moved the manifest to where executors look. This call completes the move.
         await self._namespace.describe_table_version(DescribeTableVersionRequest(id=list(id), version=version))
 
     def errors(self) -> Iterator[tuple[NamespaceId | TableId, LanceNamespaceError]]:
-        """The namespaces that could not be looked into, then the tables that were not found or not read."""
+        """Yields the errors of namespaces that could not be listed, then those of tables."""
         yield from self._found.errors.items()
         yield from self._failed.items()
 
     def unmatched(self) -> Iterator[tuple[Subject, LanceNamespaceError]]:
-        """The patterns that matched nothing, except where a namespace they could match in is an error already."""
+        """Yields an error for each pattern without a match, unless an error of a namespace may be the cause."""
         seen = [*self._found.doubtful, *(id for id in self.ids if id in self.known or id in self._failed)]
         for pattern in self._ask.wanted.patterns:
             blind = any(
@@ -211,7 +211,7 @@ class _Run:
                 yield pattern.asked, TableNotFoundError(f"Table not found: no table matches {pattern.asked}")
 
     def locations(self) -> list[Location]:
-        """What was found, in the order it was asked for."""
+        """Returns the resolved locations, in the order of the request."""
         return [
             self._location(known)
             for id in self.ids

@@ -1,4 +1,4 @@
-"""Telling how far a long run of calls is."""
+"""Progress of a long run of calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 Tell: TypeAlias = Callable[[int, int], None]
-"""Is told how many steps are done, and of how many."""
+"""A progress callback; its arguments are the finished steps and the total."""
 
 
 class Steps:
-    """Counts what is done and tells it."""
+    """Counts finished steps and reports them to a progress callback."""
 
     def __init__(self, total: int, tell: Tell) -> None:
         self._total = total
@@ -20,14 +20,14 @@ class Steps:
         self._done = 0
 
     def settle(self, steps: int = 1) -> None:
-        """So many more are done."""
+        """Reports `steps` more finished steps."""
         self._done += steps
         self._tell(self._done, self._total)
 
 
 @contextmanager
 def told(progress: bool | Tell) -> Iterator[Tell]:
-    """What to tell: the caller's own function, a line on a terminal's stderr, or nobody."""
+    """Provides the progress callback: the caller's, one that shows a line on a terminal's stderr, or a no-op."""
     if callable(progress):
         yield progress
     elif progress and sys.stderr.isatty():
@@ -63,6 +63,6 @@ def _plain_line() -> Iterator[Tell]:
     try:
         yield tell
     finally:
-        # Nothing of it stays, whatever is printed next.
+        # The line is erased, so that later output starts on an empty line.
         sys.stderr.write(f"\r{' ' * len(shown)}\r")
         sys.stderr.flush()

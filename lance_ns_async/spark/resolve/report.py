@@ -1,4 +1,4 @@
-"""What became of a request for many tables, or of a write, in numbers and in words."""
+"""Reports about a prefetch of many tables and about a write."""
 
 from __future__ import annotations
 
@@ -19,52 +19,54 @@ from lance_ns_async.errors import failure_of
 from lance_ns_async.model import NamespaceId, TableId
 
 Subject: TypeAlias = TableId | NamespaceId | str
-"""What failed: a table, a namespace that was to be searched, or a pattern that matched nothing."""
+"""The subject of a problem: a table, a namespace to search, or a pattern without a match."""
 
 SHOWN = 20
-"""How many problems of each kind are printed."""
+"""Maximum number of printed problems of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something asked for that was not found or could not be read."""
+    """A requested item that was not found or could not be read."""
 
     subject: Subject
-    """May be asked for again as it is."""
+    """The table, namespace or pattern; valid as an argument of another `prefetch`."""
     reason: str
+    """The message of the error."""
     attempts: int = 1
-    """How often the call was sent before it was given up."""
+    """Number of times the failed call was sent."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What a prefetch found and what it did not, and what it cost. Prints as a short table."""
+    """The results and the cost of a prefetch. Its representation is a short table."""
 
     found: int
-    """How many tables were resolved."""
+    """Number of resolved tables."""
     missing: tuple[Problem, ...] = ()
-    """Tables and namespaces that do not exist, and patterns that matched no table."""
+    """Tables and namespaces that do not exist, and patterns without a match."""
     denied: tuple[Problem, ...] = ()
-    """What the credentials do not suffice for."""
+    """Items that the credentials do not allow, or for which authentication failed."""
     failed: tuple[Problem, ...] = ()
-    """What went wrong for any other reason."""
+    """Items that failed for any other reason."""
     seconds: float = 0.0
-    """From start to end."""
+    """Duration of the whole run in seconds."""
     calls: int = 0
-    """Remote calls made, repetitions included; opening a dataset is none."""
+    """Number of remote calls, including retries; opening a dataset does not count."""
     p50: float | None = None
-    """Seconds the median remote call took; None where there was none."""
+    """Median duration of a remote call in seconds; None if there was no call."""
     p95: float | None = None
+    """95th percentile of the duration of a remote call in seconds; None if there was no call."""
     remembered: int = 0
-    """How many of those found the catalog was not asked about, because the resolver remembered them."""
+    """Number of resolved tables that came from the resolver's cache."""
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """All that was not resolved."""
+        """All items that were not resolved."""
         return [*self.missing, *self.denied, *self.failed]
 
     def line(self) -> str:
-        """The report in one line."""
+        """Returns a summary of the report in one line."""
         asked = self.found + len(self.problems)
         line = f"resolved {self.found}/{asked} in {_time(self.seconds)}"
         if self.p50 is not None and self.p95 is not None:
@@ -103,17 +105,17 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What a write has made."""
+    """The result of a write."""
 
     id: TableId
     location: str
-    """A URI or a path, as `lance.dataset` takes it."""
+    """A URI or a path, as `lance.dataset` accepts it."""
     version: int | None
-    """The version that was committed; where nothing was, the one that is there, and None where there is none."""
+    """The committed version; without a commit, the existing version, or None if there is none."""
     rows: int
-    """How many were written."""
+    """Number of written rows."""
     fragments: int
-    """In how many."""
+    """Number of written fragments."""
 
 
 def report(
@@ -124,9 +126,15 @@ def report(
     calls: Sequence[float],
     remembered: int = 0,
 ) -> Report:
-    """The report of a run: its errors sorted by class, its calls told by how many seconds each took.
+    """Returns the report of a run.
 
-    Errors are pairs: as keys, a table and a namespace of the same names would be one.
+    Args:
+        found: Number of resolved tables.
+        errors: Pairs of subject and error. They are no mapping, because a table and a namespace with the same names
+            are equal keys.
+        seconds: Duration of the run.
+        calls: Duration of each remote call in seconds.
+        remembered: Number of resolved tables that came from the cache.
     """
     missing: list[Problem] = []
     denied: list[Problem] = []
@@ -146,7 +154,7 @@ def report(
 
 
 def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespaceError:
-    """One error that stands for all, of the class of the first, and tells the first few."""
+    """Returns one error for all, of the class of the first, with the messages of the first five; `of` is the total."""
     few = errors[:5]
     told = "; ".join(map(str, few))
     more = f"; and {len(errors) - len(few)} more" if len(errors) > len(few) else ""
@@ -156,7 +164,7 @@ def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespa
 
 
 def printable(text: str) -> str:
-    """The text with a replacement character for each that would move a terminal's cursor or break a line."""
+    """Returns the text with a replacement character in place of each unprintable character."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 

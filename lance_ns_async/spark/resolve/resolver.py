@@ -1,4 +1,4 @@
-"""Finding thousands of tables from the driver, side by side, so that Spark need not ask one by one."""
+"""Resolver of thousands of table locations: concurrent on the driver, so that Spark makes no call for each table."""
 
 from __future__ import annotations
 
@@ -28,25 +28,33 @@ if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.report import WriteReport
 
 IN_FLIGHT = 64
-"""How many remote calls a resolver has under way at once, unless it is told otherwise."""
+"""Default maximum number of concurrent remote calls of a resolver."""
 
 REMEMBERS = 200_000
-"""How many tables a resolver remembers, unless it is told otherwise."""
+"""Default maximum number of tables in the cache of a resolver."""
 
 LASTING = 600.0
-"""How many seconds refreshed storage options should last; a DataFrame warns of those that last less."""
+"""Default minimum lifetime of refreshed storage options in seconds; a DataFrame warns of a shorter one."""
 
 
 class LocationResolver:
-    """Finds many tables of one catalog at once, and remembers them for a while.
+    """Resolves the locations of many tables of one catalog concurrently and caches them.
 
-    With a Namespace use `prefetch`, from scripts and notebooks; with an AsyncNamespace `await aprefetch`, in
-    that namespace's loop. The namespace stays the caller's to close. A table is remembered for `ttl` seconds,
-    or until a minute before its storage options expire, and the version pinned for it with it; at most
-    `remembers` tables are, the longest unused being forgotten first. Errors and listings are not remembered.
+    In scripts and notebooks, use a Namespace and `prefetch`. In an event loop, use an AsyncNamespace and
+    `await aprefetch` in that namespace's loop. The caller closes the namespace.
 
-    `vend_credentials` asks the catalog for credentials with each table, a call a table or more; one that gives
-    out none is asked without.
+    A cache entry contains a table and its pinned version. It is valid until a minute before the storage options expire,
+    and at most for `ttl` seconds. Errors and listings are not cached.
+
+    Args:
+        namespace: The namespace of the catalog.
+        ttl: Maximum lifetime of a cache entry in seconds; 0 for no cache.
+        remembers: Maximum number of cached tables; the least recently used ones are removed first. 0 for no cache.
+        vend_credentials: Whether to request credentials for each table, which costs at least one call for each table. A
+            table without vended credentials is requested again without them.
+
+    Raises:
+        InvalidInputError: `namespace` is neither a Namespace nor an AsyncNamespace, or a number is invalid.
     """
 
     def __init__(
@@ -79,11 +87,26 @@ class LocationResolver:
         remembers: int = REMEMBERS,
         vend_credentials: bool = False,
     ) -> LocationResolver:
-        """A resolver with a namespace of its own, as `Namespace.connect` makes it; closing it closes that.
+        """Returns a resolver that owns its namespace; closing the resolver closes the namespace.
 
-        Unless `policy` or the properties say otherwise, 64 calls may be in flight.
+        Args:
+            impl: The name of the catalog's implementation, as in `Namespace.connect`.
+            properties: The properties of the catalog, as in `Namespace.connect`.
+            policy: Limits of the remote calls. None for those in the properties, with a default of 64 calls in flight.
+            ttl: Maximum lifetime of a cache entry in seconds; 0 for no cache.
+            remembers: Maximum number of cached tables; 0 for no cache.
+            vend_credentials: Whether to request credentials for each table.
+
+        Returns:
+            A resolver with a sync Namespace.
+
+        Raises:
+            InvalidInputError: The implementation is unknown, or a property or a number is invalid.
+
+        Cost:
+            No remote call.
         """
-        # Before there is a namespace that nobody would close.
+        # The check comes first, because an error after the next step would leave the new namespace open.
         _check(ttl, remembers)
         if policy is None and not any(folded(key).endswith("max_in_flight") for key in properties):
             properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
@@ -94,7 +117,7 @@ class LocationResolver:
 
     @property
     def namespace(self) -> Namespace | AsyncNamespace:
-        """Whom it asks."""
+        """The namespace of the catalog."""
         return self._namespace
 
     def prefetch(
@@ -107,16 +130,31 @@ class LocationResolver:
         timeout: float | None = None,
         progress: bool | Tell = True,
     ) -> Locations:
-        """Where the tables are that `what` means: ids, namespaces and patterns such as `"db.*"`, mixed.
+        """Returns the locations of the tables that `what` selects.
 
-        Asks only for what is not remembered. `pin_versions` opens each dataset once, here on the driver, and
-        so learns its version, columns and size. One bad table never spoils the others: it is in the report,
-        or with `on_error="raise"` part of one error that is raised when all was tried. No more calls than
-        `max_in_flight` and the namespace's policy allow are under way; `timeout` bounds the whole in seconds,
-        and what is not there by then fails. `progress` shows a line on a terminal's stderr, or is told
-        (steps done, steps in all), a step being a describe or an open, in the background thread.
+        A failure does not affect the other tables.
 
-        Raises InvalidInputError at once for an id the catalog can never have.
+        Args:
+            what: Table ids, namespaces and patterns such as `"db.*"`, in any mixture.
+            pin_versions: Whether to open each dataset once, on the driver, to get its version, schema and size.
+            on_error: "report" to record failures in the report; "raise" to raise one error after all tables were tried.
+            max_in_flight: Maximum number of concurrent calls; the namespace's policy is a limit, too.
+            timeout: Seconds for the whole run, after which all remaining tables fail; None for no limit.
+            progress: Whether to show a line on a terminal's stderr, or a function that is called with the finished
+                steps and the total. A step is a describe or an open. The function runs in the background thread.
+
+        Returns:
+            The resolved tables in the order of the request, with a report about all others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have such an id, an argument is invalid, or the resolver has an
+                AsyncNamespace.
+            LanceNamespaceError: With `on_error="raise"`, an item was not resolved; the class is that of the first
+                error.
+
+        Cost:
+            Tables in the cache are not described or opened again. Otherwise listings of the namespaces that a pattern
+            can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
         """
         ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return self._run(ask, "prefetch")
@@ -131,10 +169,11 @@ class LocationResolver:
         timeout: float | None = None,
         progress: bool | Tell = True,
     ) -> Locations:
-        """See `prefetch`.
+        """Resolves tables like `prefetch`, but without blocking the event loop; arguments and errors are the same.
 
-        Where the resolver has a sync Namespace, the work goes on in its background loop while a worker thread
-        waits for it; cancelling ends only your own wait, and `timeout` ends all three.
+        With a sync Namespace, the work runs in its background loop and a worker thread waits for it. In this case a
+        cancellation ends only the caller's wait, while `timeout` also ends the work and the thread. An AsyncNamespace
+        is no error here.
         """
         ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return await self._arun(ask)
@@ -148,14 +187,30 @@ class LocationResolver:
         max_in_flight: int = IN_FLIGHT,
         timeout: float | None = None,
     ) -> Locations:
-        """The same tables at the same versions, with storage options that are still good for `lasting` seconds.
+        """Returns the same tables at the same versions, with storage options that are valid for `lasting` seconds.
 
-        Asks only for what is not remembered or would expire sooner, and opens nothing. What was built from the old
-        locations keeps the old storage options: build it anew from these. `prefetch(locations)` gives the newest
-        versions instead, as far as none is remembered.
+        DataFrames made from the old locations keep the old storage options; make new ones from the result. For the
+        newest versions use `prefetch(locations)`, in which cached tables keep their cached version.
 
-        A table that is gone, or is at another place by now, is part of the error, or with `on_error="report"`
-        not among the locations. Where the catalog itself gives options that last less, they are taken as they are.
+        Args:
+            locations: The locations to refresh.
+            lasting: Minimum remaining lifetime of the storage options in seconds. A shorter one is accepted if the
+                catalog issues no longer one.
+            on_error: "raise" to raise one error after all tables were tried; "report" to leave failed tables out.
+            max_in_flight: Maximum number of concurrent calls; the namespace's policy is a limit, too.
+            timeout: Seconds for the whole run, after which all remaining tables fail; None for no limit.
+
+        Returns:
+            New locations, with a report.
+
+        Raises:
+            InvalidInputError: An argument is invalid, or the resolver has an AsyncNamespace.
+            LanceNamespaceError: With `on_error="raise"`, a table does not exist, is at another location, or failed; the
+                class is that of the first error.
+
+        Cost:
+            At most about one describe for each table that is not cached or whose storage options expire sooner. Nothing
+            is opened.
         """
         return self._run(self._refreshing(locations, lasting, on_error, max_in_flight, timeout), "refresh")
 
@@ -168,7 +223,10 @@ class LocationResolver:
         max_in_flight: int = IN_FLIGHT,
         timeout: float | None = None,
     ) -> Locations:
-        """See `refresh`, and `aprefetch` for whose loop it is."""
+        """Refreshes locations like `refresh`, but without blocking the event loop; arguments and errors are the same.
+
+        `aprefetch` describes in which loop the work runs. An AsyncNamespace is no error here.
+        """
         return await self._arun(self._refreshing(locations, lasting, on_error, max_in_flight, timeout))
 
     def write(
@@ -184,15 +242,38 @@ class LocationResolver:
     ) -> WriteReport:
         """Writes a DataFrame to a table: executors write the files, and this process commits them as one version.
 
-        Create declares the table first and wants it new; ignore does so too, but leaves one that is there as it is.
-        Append adds rows to the columns there are. Overwrite replaces rows and columns in a new version, or creates
-        the table. Columns are compared by name before any job, and each batch is cast to the table's types. Those of
-        a new version are Spark's, unless `schema` has others for some or all, such as vectors of a fixed length. None
-        leaves the size of files and their format to Lance, or to the table that is there.
+        Columns are compared by name before any job, and each batch is cast to the types of the table. If the job fails,
+        nothing is committed, and the files of finished tasks and a table that was declared for the write are removed.
+        Errors of the DataFrame itself are raised as Spark's errors. The call blocks until the commit is done.
 
-        Costs a describe before the job and one after it, and a declare where the table is new. Where the job fails
-        nothing is committed, what finished tasks have written is removed, and a table declared for it is there no
-        more. Errors of the DataFrame's own are Spark's. Blocks until all is done; needs pandas.
+        Args:
+            df: The rows to write; not a stream.
+            id: The table: a TableId, a sequence of names or a string.
+            mode: "create" declares a new table. "ignore" does the same, but leaves an existing table unchanged.
+                "append" adds rows to an existing table. "overwrite" replaces rows and columns in a new version, or
+                creates the table.
+            schema: Types for some or all columns of a new version, such as fixed-size lists for vectors. For other
+                columns, an overwrite keeps a type of the table that is the same for Spark; the default is the type of
+                the DataFrame.
+            max_rows_per_file: Maximum number of rows in a file; None for Lance's default.
+            max_bytes_per_file: Maximum size of a file in bytes; None for Lance's default.
+            data_storage_version: The file format of a new table; None for the default of Lance. An existing table keeps
+                its own.
+
+        Returns:
+            The committed version and the number of written rows and fragments.
+
+        Raises:
+            InvalidInputError: An argument is invalid, the DataFrame has columns that cannot be stored, or the resolver
+                has an AsyncNamespace.
+            TableAlreadyExistsError: The table exists and `mode` is "create".
+            TableNotFoundError: The table does not exist and `mode` is "append".
+            TableSchemaValidationError: The columns do not match, or a value cannot be cast to the type of its column.
+            ConcurrentModificationError: During the write, the table was moved or changed in conflict with the write.
+            ImportError: pandas is not installed.
+
+        Cost:
+            One describe before the job, one after it, and a declare if the table is new.
         """
         from lance_ns_async.spark.write.write import MODES, Writing, write
 
@@ -206,16 +287,23 @@ class LocationResolver:
             self._memory.forget(Wanted((table,), ()))
 
     def forget(self, what: What | None = None) -> None:
-        """Forgets all tables, or those that `what` means, so that the next prefetch asks for them again."""
+        """Removes tables from the cache, so that the next prefetch requests them from the catalog.
+
+        Args:
+            what: Table ids, namespaces and patterns, as in `prefetch`; None for all tables.
+
+        Raises:
+            InvalidInputError: An item is neither a valid id nor a valid pattern.
+        """
         self._memory.forget(None if what is None else Wanted.read(what))
 
     def close(self) -> None:
-        """Closes the namespace if the resolver made it itself; may be called twice."""
+        """Closes the namespace if the resolver owns it, as after `connect`. Repeated calls have no effect."""
         if self._owns and isinstance(self._namespace, Namespace):
             self._namespace.close()
 
     async def aclose(self) -> None:
-        """See `close`."""
+        """Closes the resolver like `close`, without blocking the event loop."""
         await anyio.to_thread.run_sync(self.close)
 
     def __enter__(self) -> Self:
@@ -282,7 +370,7 @@ class LocationResolver:
         return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
 
     def _blocking(self, name: str, remedy: str) -> Namespace:
-        """The namespace that may be waited for; raises InvalidInputError where it has to be awaited."""
+        """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""
         if isinstance(self._namespace, AsyncNamespace):
             raise InvalidInputError(
                 f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; {remedy}"

@@ -1,4 +1,4 @@
-"""Finding the tables that patterns mean, in as few calls as they allow."""
+"""Search for the tables that match patterns, in as few calls as possible."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from lance_ns_async.spark.resolve.patterns import Pattern
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came upon."""
+    """The result of a search."""
 
     tables: Sequence[TableId]
+    """Matching tables that were listed."""
     guesses: Collection[TableId]
-    """Tables that need not exist: their namespace was found, their name was given."""
+    """Tables that may not exist: their namespace was found, and a pattern contains their exact name."""
     described: Mapping[TableId, Table]
-    """Tables whose description came with a listing."""
+    """Tables whose description was part of a listing."""
     errors: Mapping[NamespaceId, LanceNamespaceError]
-    """Namespaces that could not be looked into."""
+    """Namespaces that could not be listed."""
     doubtful: Mapping[TableId, LanceNamespaceError]
-    """Matching tables that could not be described, so that nobody knows whether they are Lance tables."""
+    """Matching tables that could not be described, so that their format is unknown."""
 
 
 async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> Found:
-    """Walks only the namespaces that can hold a match, side by side, and lists the tables of those that may.
+    """Walks the namespaces that can contain a match concurrently, and lists their tables.
 
-    A namespace or table whose name a pattern spells out is not listed for. What is dropped meanwhile is no match.
+    No listing is made for a namespace or table whose exact name is in a pattern. Namespaces and tables that are dropped
+    during the search do not match.
     """
     if not patterns:
         return Found((), (), {}, {}, {})
@@ -58,7 +60,7 @@ async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_
 
 
 class _Walk:
-    """The namespaces that patterns lead to, a level at a time."""
+    """Walk through the namespaces that patterns lead to, one level at a time."""
 
     def __init__(self, namespace: AsyncNamespace, patterns: Sequence[Pattern]) -> None:
         self._namespace = namespace
@@ -68,7 +70,7 @@ class _Walk:
         self.errors: dict[NamespaceId, LanceNamespaceError] = {}
 
     async def run(self, max_in_flight: int) -> Sequence[NamespaceId]:
-        """Those that can hold a match."""
+        """Returns the namespaces that can contain a match."""
         seen: dict[NamespaceId, None] = {}
         level = self._starts
         while level:
@@ -80,7 +82,7 @@ class _Walk:
         return [at for at in seen if at not in self.errors and any(p.holds(at) for p in self._patterns)]
 
     def note(self, at: NamespaceId, error: LanceNamespaceError) -> None:
-        """Keeps the error; only a namespace that was asked for by name has to exist."""
+        """Records an error; a missing namespace is an error only where a pattern starts."""
         if not isinstance(error, NamespaceNotFoundError) or at in self._starts:
             self.errors[at] = error
 

@@ -1,4 +1,4 @@
-"""Locations in the forms of others: Arrow, JSON, and rows of Spark."""
+"""Conversion of locations to and from Arrow, JSON and Spark rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DDL = (
 
 
 def to_arrow(locations: LocationMap, *, secrets: bool) -> pa.Table:
-    """A row a table, in the order of the mapping."""
+    """Returns an Arrow table with one row for each table, in the order of the mapping."""
     schema = _COLUMNS.append(_SECRETS) if secrets else _COLUMNS
     columns = list(zip(*_rows(locations, secrets=secrets), strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -45,16 +45,19 @@ def to_arrow(locations: LocationMap, *, secrets: bool) -> pa.Table:
 
 
 def to_dataframe(locations: LocationMap, spark: SparkSession, *, secrets: bool) -> DataFrame:
-    """A row a table; from rows, because Spark takes Arrow tables only since 4.0."""
+    """Returns a DataFrame with one row for each table.
+
+    It is built from rows, because Spark accepts Arrow tables only since 4.0.
+    """
     ddl = f"{_DDL}, storage_options map<string,string>" if secrets else _DDL
     rows = to_arrow(locations, secrets=secrets).to_pylist(maps_as_pydicts="strict")
     return spark.createDataFrame([tuple(row.values()) for row in rows], ddl)
 
 
 def to_json(locations: LocationMap, *, secrets: bool) -> str:
-    """One JSON object: the report, the tables, and each schema once."""
+    """Returns one JSON object with the report, the tables, and each schema once."""
     schemas: list[pa.Schema] = []
-    # By object, because many tables share one and to compare whole schemas costs more.
+    # The key is the identity of the object: many tables share one schema, and comparing schemas is slower.
     places: dict[int, int] = {}
     tables: list[Mapping[str, Any]] = []
     for at in locations.values():
@@ -73,7 +76,7 @@ def to_json(locations: LocationMap, *, secrets: bool) -> str:
 
 
 def from_json(text: str, kind: type[M]) -> M:
-    """What `to_json` wrote."""
+    """Returns the locations from the output of `to_json`; raises InvalidInputError for any other text."""
     try:
         found = json.loads(text)
         schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))) for packed in found["schemas"]]

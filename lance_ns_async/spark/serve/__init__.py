@@ -1,1 +1,1 @@
-"""A catalog for the JVM connector, served from the prefetch."""
+"""Catalog for the JVM connector, served from prefetched locations."""

@@ -1,4 +1,4 @@
-"""A catalog inside the driver: Spark's Lance connector asks it about tables, and it knows them already."""
+"""Catalog endpoint inside the driver, which serves prefetched tables to Spark's Lance connector."""
 
 from __future__ import annotations
 
@@ -28,47 +28,48 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTOR = "org.lance.spark.LanceNamespaceSparkCatalog"
-"""The class of the connector that is a Spark catalog."""
+"""The connector's class that implements a Spark catalog."""
 
 GRACE = 5.0
-"""Seconds that what is under way at the end has to finish."""
+"""Seconds that open requests have to finish when the context ends."""
 
 _NAME = re.compile(r"\w[\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where an endpoint listens, and the token it wants to see."""
+    """The port of an endpoint and the token that it requires."""
 
     port: int
     token: str = field(repr=False)
 
 
 _addresses: WeakKeyDictionary[SparkSession, dict[str, _Address]] = WeakKeyDictionary()
-"""Where the catalogs of each session were served: Spark keeps what it first loaded a catalog with, to its end."""
+"""Addresses of served catalogs by session: Spark keeps a catalog's first configuration until the session ends."""
 
 
 class Served:
-    """A catalog that Spark was given, and what it has been asked so far. Prints as one line."""
+    """A catalog that is served to Spark, with its request counts. Its representation is one line."""
 
     def __init__(self, catalog: str, prefetched: Prefetched, upstream: Upstream) -> None:
         self.catalog = catalog
+        """The name of the catalog in SQL."""
         self._prefetched = prefetched
         self._upstream = upstream
 
     @property
     def answered(self) -> int:
-        """Requests about a table that needed no call to the real catalog."""
+        """Number of requests about a table that needed no call to the real catalog."""
         return self._prefetched.answered
 
     @property
     def misses(self) -> int:
-        """How often the real catalog was asked for a table."""
+        """Number of requests for a table to the real catalog."""
         return self._upstream.located
 
     @property
     def passed(self) -> int:
-        """Other requests that the real catalog was handed: listings, and what changes something."""
+        """Number of other requests that the real catalog handled: listings and changes."""
         return self._upstream.passed
 
     def __repr__(self) -> str:
@@ -78,7 +79,7 @@ class Served:
 
 @contextmanager
 def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None) -> Iterator[Served]:
-    """See `Locations.serve`."""
+    """Serves a catalog to Spark; see `Locations.serve`."""
     upstream = Nobody(locations) if resolver is None else Catalog(resolver, _namespace(resolver))
     prefetched = Prefetched(locations, upstream)
     _check_session(spark, catalog)
@@ -104,13 +105,13 @@ def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: R
 
 def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
     prefix = f"spark.sql.catalog.{catalog}"
-    # What the key of a header says about it makes Spark hide the value wherever it shows settings.
+    # The keys contain "token", so Spark redacts the values wherever it shows settings.
     headers = {f"{prefix}.headers.{name}": value for name, value in gateway.headers.items()}
     return {
         **headers,
         f"{prefix}.impl": "rest",
         f"{prefix}.uri": gateway.url,
-        # Else the connector guesses, by a call of its own, whether ids begin with a namespace.
+        # Otherwise the connector makes a call to guess whether ids begin with a namespace.
         f"{prefix}.single_level_ns": "false",
         # Executors cannot reach this endpoint.
         f"{prefix}.executor_credential_refresh": "false",
@@ -138,7 +139,7 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
         raise InvalidInputError(f"catalog {catalog!r}: it is no name that Spark could have for a catalog")
     jvm = spark._jvm
     assert jvm is not None
-    # Through the class loader that Spark itself finds catalogs by.
+    # Spark uses the same class loader to find catalogs.
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     if loader.getResource(f"{CONNECTOR.replace('.', '/')}.class") is None:
         raise InvalidInputError(
@@ -148,10 +149,14 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
 
 
 def _kept(spark: SparkSession, catalog: str) -> _Address:
-    """Where Spark will look for the catalog: anywhere, unless it has loaded it when it was served before."""
+    """Returns the address to serve the catalog at: any port, unless the session has loaded the catalog before.
+
+    Raises:
+        InvalidInputError: Spark has another catalog of this name.
+    """
     if (there := spark.conf.get(f"spark.sql.catalog.{catalog}", None)) is not None:
         raise InvalidInputError(f"catalog {catalog!r}: Spark has one of this name, {there}; name it with catalog=...")
-    # Asked in SQL, because the Python API runs a job for it.
+    # SQL is used, because the Python API runs a job for the same list.
     if catalog not in {row["catalog"] for row in spark.sql("SHOW CATALOGS").collect()}:
         return _Address(0, secrets.token_urlsafe(32))
     try:

@@ -1,4 +1,4 @@
-"""A namespace that knows beforehand where tables are: what the driver serves to Spark."""
+"""Namespace with prefetched tables, which the driver serves to Spark."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ MOVING = frozenset(
         "rename_table",
     }
 )
-"""Operations after which a table may be elsewhere, or nowhere."""
+"""Operations that may change or remove the location of a table."""
 
 SILENT = frozenset({"deregister_table", "drop_table"})
-"""Operations whose errors the connector keeps to itself, so that Spark takes a table for dropped that is not."""
+"""Operations whose errors the connector hides, so that Spark reports a drop that has failed as done."""
 
 
 class Prefetched:
-    """The operations of an AsyncNamespace, where many tables are known already.
+    """The operations of an AsyncNamespace, with many tables in memory.
 
-    Those are described without asking anybody, and so is any other once the upstream has been asked for it. All
-    else is the upstream's. What changes where a table is has it asked for anew.
+    Tables in memory are described without a call, and so are other tables after their first request to the upstream.
+    The upstream handles all other operations. An operation that may change a table's location removes the table from
+    memory.
     """
 
     def __init__(self, locations: LocationMap, upstream: Upstream) -> None:
@@ -63,20 +64,20 @@ class Prefetched:
         self._evictions = 0
         self._flights = SingleFlights(self._learned)
         self.answered = 0
-        """Requests about a table that asked nobody."""
+        """Number of requests about a table that needed no upstream."""
 
     async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
-        """Where a table is. The version that is asked for is not looked at: the reader opens it, or fails to."""
+        """Describes a table. The requested version is not checked, because the reader opens it or fails."""
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
             answer: DescribeTableResponse = await self._upstream.do("describe_table", request)
             return answer
         at = await self._located(TableId(request.id or ()))
-        # The version that was pinned is not told: who is told no version reads the latest.
+        # The pinned version is omitted, because a reader without a version reads the latest one.
         table = replace(at.table(), version=None)
         return requests.described(table, with_uri=request.with_table_uri)
 
     async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
-        """Answers if the table exists, and raises TableNotFoundError if not."""
+        """Returns an empty response if the table exists; raises TableNotFoundError if not."""
         if request.version is not None:
             answer: TableExistsResponse = await self._upstream.do("table_exists", request)
             return answer
@@ -84,19 +85,19 @@ class Prefetched:
         return TableExistsResponse()
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
-        """Every other operation, as far as the upstream has it."""
+        """Returns any other operation that the upstream supports."""
         if operation not in OPERATIONS or not self._upstream.has(operation):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {operation!r}")
         return partial(self._passed, operation)
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """While the context is open, `observer` is told of every remote call that the upstream makes."""
+        """Registers an observer of the remote calls of the upstream while the context is open."""
         return self._upstream.observe(observer)
 
     async def _located(self, id: TableId) -> Location:
         at = self._known.get(id)
         if at is None or (at.expires_at is not None and time() + LEAD > at.expires_at and self._upstream.renews):
-            # Who comes after an eviction does not share what was asked before it.
+            # A request after an eviction does not share a call that started before the eviction.
             return await self._flights.outcome((self._evictions, id))
         self.answered += 1
         return at
@@ -116,14 +117,14 @@ class Prefetched:
                 log.warning("table %s is not dropped, which Spark does not say: %s", TableId(request.id), e)
             raise
         finally:
-            # Whatever came of it: an error does not mean that nothing was done.
+            # This applies to errors, too, because a failed operation may have changed the table.
             if operation in MOVING:
                 self._evict(_moved(request))
             elif operation == "drop_namespace":
                 self._evict([id for id in self._known if id[: len(request.id)] == tuple(request.id)])
 
     def _evict(self, ids: Sequence[TableId]) -> None:
-        # Without a catalog nothing was changed, and nobody could be asked anew.
+        # Without a catalog nothing was changed, and the tables could not be requested again.
         if self._upstream.renews:
             self._evictions += 1
             for id in ids:
@@ -132,7 +133,7 @@ class Prefetched:
 
 
 def _moved(request: Any) -> Sequence[TableId]:
-    """The table that a request moves, and of one that gives it another name also that."""
+    """Returns the ids whose location a request changes; a rename changes the old and the new id."""
     id = TableId(request.id)
     if not isinstance(request, RenameTableRequest):
         return [id]

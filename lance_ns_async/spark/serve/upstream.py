@@ -1,4 +1,4 @@
-"""Who is asked about what was not prefetched: the catalog, or nobody."""
+"""Handlers for requests about anything that was not prefetched: the catalog, or a refusal."""
 
 from __future__ import annotations
 
@@ -28,49 +28,49 @@ from lance_ns_async.spark.resolve.patterns import What
 
 
 class Resolver(Protocol):
-    """What a `LocationResolver` does for a served catalog."""
+    """The part of `LocationResolver` that a served catalog needs."""
 
     @property
     def namespace(self) -> Namespace | AsyncNamespace:
-        """The catalog that it asks."""
+        """The namespace of the catalog."""
 
     async def aprefetch(
         self, what: What, *, pin_versions: bool, on_error: Literal["report", "raise"], progress: bool
     ) -> Mapping[TableId, Location]:
-        """Returns the locations of tables, as it remembers them or its catalog says."""
+        """Returns the locations of tables from the cache or the catalog."""
 
     def forget(self, what: What | None) -> None:
-        """Has the tables asked for anew."""
+        """Removes tables from the cache."""
 
 
 class Upstream(Protocol):
-    """Where tables and operations come from that are not known already."""
+    """Handler of tables and operations that the prefetched locations do not cover."""
 
     renews: bool
-    """Whether it can be asked anew about a table that is known."""
+    """Whether a known table can be requested again."""
     located: int
-    """How often it was asked for a table."""
+    """Number of requests for a table."""
     passed: int
-    """Other requests that it was handed."""
+    """Number of other requests."""
 
     async def locate(self, id: TableId) -> Location:
-        """Where a table is."""
+        """Returns the location of a table."""
 
     def forget(self, ids: Sequence[TableId]) -> None:
-        """Has the tables asked for anew."""
+        """Removes tables from the cache."""
 
     def has(self, operation: str) -> bool:
-        """Whether there is such an operation."""
+        """Returns whether the operation is available."""
 
     async def do(self, operation: str, request: Any, *others: Any) -> Any:
-        """The answer to any other operation."""
+        """Returns the response to any other operation."""
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """See `AsyncNamespace.observe`."""
+        """Registers an observer of remote calls; see `AsyncNamespace.observe`."""
 
 
 class Catalog:
-    """A resolver's catalog, asked in the namespace's own event loop."""
+    """The catalog of a resolver; its calls run in the event loop of the namespace."""
 
     renews = True
 
@@ -81,32 +81,36 @@ class Catalog:
         self.passed = 0
 
     async def locate(self, id: TableId) -> Location:
-        """Where the table is, as the resolver remembers it or its catalog says."""
+        """Returns the location of the table from the resolver's cache or the catalog."""
         self.located += 1
         found = await self._resolver.aprefetch(id, pin_versions=False, on_error="raise", progress=False)
         return found[id]
 
     def forget(self, ids: Sequence[TableId]) -> None:
-        """Has the resolver forget them."""
+        """Removes the tables from the resolver's cache."""
         self._resolver.forget(ids)
 
     def has(self, operation: str) -> bool:
-        """Whether the namespace serves it."""
+        """Returns whether the namespace has the operation."""
         return hasattr(self._namespace, operation)
 
     async def do(self, operation: str, request: Any, *others: Any) -> Any:
-        """What the namespace answers."""
+        """Runs the operation of the namespace in a worker thread and returns its response."""
         self.passed += 1
         work = partial(getattr(self._namespace, operation), request, *others)
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """See `AsyncNamespace.observe`; raises InvalidInputError where the namespace is closed."""
+        """Registers an observer of remote calls; see `AsyncNamespace.observe`.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+        """
         return self._namespace.observe(observer)
 
 
 class Nobody:
-    """No catalog: there are the tables that were prefetched, and nothing else is known or can be done."""
+    """Upstream without a catalog: lists the prefetched tables and refuses everything else."""
 
     renews = False
     located = 0
@@ -117,20 +121,29 @@ class Nobody:
         self._missing = {problem.subject: problem.reason for problem in locations.report.missing}
 
     async def locate(self, id: TableId) -> Location:
-        """Raises TableNotFoundError for what the prefetch did not find, else UnsupportedOperationError."""
+        """Refuses the table.
+
+        Raises:
+            TableNotFoundError: The prefetch did not find the table.
+            UnsupportedOperationError: The table was not prefetched.
+        """
         if (reason := self._missing.get(id)) is not None:
             raise TableNotFoundError(reason)
         refuse(id, "was not prefetched")
 
     def forget(self, ids: Sequence[TableId]) -> None:
-        """Nothing: nobody could be asked."""
+        """Does nothing, because there is no catalog to request the tables from."""
 
     def has(self, operation: str) -> bool:
-        """Everything is there to be refused, so that why is told."""
+        """Returns True, so that a refused operation raises an error with the reason."""
         return True
 
     async def do(self, operation: str, request: Any, *others: Any) -> Any:
-        """Lists the tables and their namespaces; refuses all else."""
+        """Lists the prefetched tables and their namespaces.
+
+        Raises:
+            UnsupportedOperationError: Another operation, or a namespace without prefetched tables.
+        """
         match operation:
             case "list_tables":
                 return await self._tables(request)
@@ -144,7 +157,7 @@ class Nobody:
         refuse(subject, f"cannot be asked for {operation}")
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """There is nothing to observe."""
+        """Returns an empty context, because there are no remote calls."""
         return nullcontext()
 
     async def _tables(self, request: ListTablesRequest) -> ListTablesResponse:
@@ -169,7 +182,7 @@ class Nobody:
 
 
 def refuse(subject: Id, why: str) -> NoReturn:
-    """Says that nobody can be asked, and what helps."""
+    """Raises UnsupportedOperationError, because there is no catalog; the message contains a remedy."""
     raise UnsupportedOperationError(
         f"{subject.kind} {subject}: it {why}, and there is no catalog to ask: prefetch what is needed, "
         "or give `serve` a resolver=..."

@@ -1,1 +1,1 @@
-"""Writing a DataFrame into a table."""
+"""Writes of a DataFrame into a table."""

@@ -1,4 +1,4 @@
-"""Whether the columns of a DataFrame can be those of a table, and as which types; told before any job if not."""
+"""Schema checks of a write: the columns and types of a table for a DataFrame, before any Spark job."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ _ALIKE: Sequence[Callable[[pa.DataType], bool]] = (
     lambda it: _is.is_string(it) or _is.is_large_string(it) or _is.is_string_view(it),
     lambda it: _is.is_binary(it) or _is.is_large_binary(it) or _is.is_fixed_size_binary(it) or _is.is_binary_view(it),
 )
-"""Types of one kind hold the same values, as far as they reach; a task sees whether they reach."""
+"""Groups of types with the same kind of values, but different ranges; a task checks the range of each value."""
 
 
 def columns(frame: StructType) -> pa.Schema:
-    """The columns of a DataFrame in Arrow's types, null allowed at every depth, as Spark makes new tables."""
+    """Returns the Arrow schema of a DataFrame, nullable at every depth, as Spark creates new tables.
+
+    Raises:
+        InvalidInputError: There is no column, two columns have the same name, or Arrow has no type for a column.
+    """
     if not frame.fields:
         raise InvalidInputError("df: it has no column")
     twice = [name for name, count in Counter(frame.names).items() if count > 1]
@@ -49,7 +53,11 @@ def columns(frame: StructType) -> pa.Schema:
 
 
 def for_append(id: TableId, given: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """The table's columns, all of which the DataFrame has, and no other."""
+    """Returns the schema of the table if the DataFrame can be appended to it.
+
+    Raises:
+        TableSchemaValidationError: The DataFrame lacks a column, has another one, or has a type that cannot be cast.
+    """
     missing = [name for name in table.names if name not in given.names]
     extra = [name for name in given.names if name not in table.names]
     told = [f"column {name!r} is in the table alone" for name in missing]
@@ -62,9 +70,17 @@ def for_append(id: TableId, given: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def for_new(id: TableId, given: pa.Schema, wanted: pa.Schema | None, kept: pa.Schema | None) -> pa.Schema:
-    """The columns of a version that replaces what there was.
+    """Returns the schema of a new table, or of a version that replaces all rows and columns.
 
-    Each is as wanted, or as the table has it where that is the same to Spark, or else as Spark's type says.
+    Args:
+        id: The table.
+        given: The schema of the DataFrame, used for columns that the other two do not determine.
+        wanted: The types that the caller has requested for some or all columns, or None.
+        kept: The schema of the existing table, or None. A column keeps its type if Spark sees no difference.
+
+    Raises:
+        InvalidInputError: The DataFrame does not have a column of `wanted`.
+        TableSchemaValidationError: The type of a column cannot be cast to that in `wanted`.
     """
     wanted, kept = wanted or pa.schema([]), kept or pa.schema([])
     strangers = [name for name in wanted.names if name not in given.names]
@@ -77,10 +93,14 @@ def for_new(id: TableId, given: pa.Schema, wanted: pa.Schema | None, kept: pa.Sc
 
 
 def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> LanceDataset:
-    """A dataset of these columns, in memory; raises InvalidInputError where Lance could not store or read one."""
+    """Returns a dataset with these columns in memory.
+
+    Raises:
+        InvalidInputError: Lance cannot store or read such a dataset.
+    """
     import lance
 
-    # Null may be in each, because some columns are refused only where there is a row.
+    # All columns are nullable here, because Lance refuses some types only if there is a row.
     fields = [field.with_nullable(True) for field in schema]
     row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields))
     try:
@@ -93,7 +113,7 @@ def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> Lance
 
 
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can be cast to another and mean the same; a value that does not fit may exist."""
+    """Returns whether values can be cast with the same meaning; single values may still be out of range."""
     if given == wanted or _is.is_null(given):
         return True
     if _is.is_dictionary(wanted):

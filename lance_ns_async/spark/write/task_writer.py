@@ -1,6 +1,6 @@
-"""What a Spark task does to write: it makes files of its rows, and tells of them; nothing reads them until a commit.
+"""Writer of a Spark task: it writes rows to files and returns their metadata. A later commit makes them readable.
 
-Imported in Spark's own Python processes, where this package must be installed. It makes no catalog call.
+Spark's Python processes import this module, so this package must be installed there. It makes no catalog call.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMN = "fragment"
-"""The one column of what a task gives: a row a file."""
+"""The only column of a task's result, which has one row for each file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where all tasks write, and how. Pickled into every task, storage options and all."""
+    """The target and the options of all tasks. Pickled into every task, including the storage options."""
 
     table: str
     """The table's id as one string."""
     location: str
     schema: pa.Schema
-    """The columns as they are written."""
+    """The schema of the files."""
     version: int | None
-    """The version that the rows come after; None for files that are to be the whole of a version."""
+    """The version to append to; None for files that will be the whole content of a version."""
     replaces: bool
-    """Whether there is a version that the new one takes the place of."""
+    """Whether the new version replaces an existing one."""
     limits: Mapping[str, Any] = dataclass_field(default_factory=dict)
-    """What else `write_fragments` is told."""
+    """Further arguments of `write_fragments`."""
     options: Mapping[str, str] | None = dataclass_field(default=None, repr=False)
+    """The storage options, including secrets."""
 
 
 class Names(AccumulatorParam[list[str]]):
-    """Gathers what finished tasks have written, which Spark tells also of a job that failed."""
+    """Accumulator of the file metadata of finished tasks, which is also available after a failed job."""
 
     def zero(self, value: list[str]) -> list[str]:
         return []
@@ -55,7 +56,14 @@ class Names(AccumulatorParam[list[str]]):
 def fragments_writer(
     sink: Sink, names: Accumulator[list[str]] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`: writes the rows, and gives each file's metadata as JSON; none for no rows."""
+    """Returns a function for `mapInArrow` that writes the rows of a task.
+
+    The function yields the metadata of each file as JSON, and nothing if there are no rows.
+
+    Args:
+        sink: The target of the rows.
+        names: Receives the same metadata, if not None.
+    """
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -86,7 +94,7 @@ def _written(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
         try:
             for batch in batches:
                 yield shaped(batch, sink.schema, sink.table)
-        except Exception as e:  # whatever ends the rows; Lance, which pulls them, passes on its text alone
+        except Exception as e:  # Lance reads this iterator and keeps only the text of its errors
             failures.append(e)
             raise
 
@@ -94,7 +102,7 @@ def _written(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
     table = Table(TableId.parse(sink.table), sink.location)
     try:
         with translated(table):
-            # Lance itself removes what it has written where it cannot go on.
+            # If Lance fails, it removes the files that it has written.
             fragments = write_fragments(rows, **_where(sink), **sink.limits)
     except LanceNamespaceError:
         if failures:
@@ -108,7 +116,7 @@ def _where(sink: Sink) -> dict[str, Any]:
 
     options = dict(sink.options) if sink.options else None
     if sink.version is not None:
-        # Columns are known by numbers, which this version has given them.
+        # Files refer to columns by field ids, which this version has assigned.
         dataset = lance.dataset(sink.location, version=sink.version, storage_options=options)
         return {"dataset_uri": dataset, "mode": "append"}
     mode = "overwrite" if sink.replaces else "create"
@@ -116,7 +124,11 @@ def _where(sink: Sink) -> dict[str, Any]:
 
 
 def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch:
-    """The batch in the columns wanted; raises TableSchemaValidationError for a value that cannot be in one."""
+    """Returns the batch with the schema `want`.
+
+    Raises:
+        TableSchemaValidationError: A value cannot be cast, or is null in a column that is not nullable.
+    """
     import pyarrow as pa
 
     from lance_ns_async.tables.alignment import aligned
@@ -134,7 +146,10 @@ def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch
 
 
 def _with_offsets(array: pa.Array) -> pa.Array:
-    """The same values. Below 4.0, Spark leaves out the offsets of an empty list in a list, and Lance wants them."""
+    """Returns the same values with all offsets.
+
+    Spark below 4.0 omits the offsets of an empty list in a list, and Lance needs them.
+    """
     import pyarrow as pa
 
     if not pa.types.is_nested(array.type) or all(buffer is None or buffer.size for buffer in array.buffers()):
@@ -149,7 +164,10 @@ def _unfit(table: str, field: pa.Field, why: str) -> Exception:
 
 
 def _has_null(array: pa.Array, field: pa.Field) -> bool:
-    """Whether there is a null, at whatever depth, where the field allows none; Lance would store it all the same."""
+    """Returns whether a field that is not nullable has a null, at any depth.
+
+    Lance does not check this and would store the null.
+    """
     import pyarrow as pa
 
     if array.null_count and not field.nullable:

@@ -1,4 +1,4 @@
-"""Writing a DataFrame to a table: executors write files, and this process declares the table and commits, once."""
+"""Write of a DataFrame: executors write the files; the driver declares the table and makes a single commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<told>.+)$"
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What is to be written where, and how; see `LocationResolver.write`."""
+    """The arguments of one write; see `LocationResolver.write`."""
 
     id: TableId
     mode: str
@@ -54,7 +54,16 @@ class Writing:
             raise InvalidInputError("schema: a table that is appended to has its columns already; leave it out")
 
     def fit(self, frame: StructType, dataset: LanceDataset | None) -> pa.Schema:
-        """The columns to write; raises what stands in the way."""
+        """Returns the schema of the files.
+
+        Args:
+            frame: The schema of the DataFrame.
+            dataset: The dataset of the existing table; None if there is none.
+
+        Raises:
+            InvalidInputError: Columns or options are invalid.
+            TableSchemaValidationError: The columns do not match those of the table or of `schema`.
+        """
         given = fitting.columns(frame)
         if dataset is not None and self.mode == "append":
             self._check_version(dataset.data_storage_version)
@@ -67,7 +76,7 @@ class Writing:
         return schema
 
     def sink(self, staged: Staged) -> Sink:
-        """What tasks are told."""
+        """Returns the target and the options for the tasks."""
         given = {**self.limits, "data_storage_version": self.data_storage_version}
         dataset = staged.dataset
         return Sink(
@@ -89,7 +98,7 @@ class Writing:
 
 
 def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
-    """See `LocationResolver.write`."""
+    """Writes a DataFrame to a table; see `LocationResolver.write`."""
     if df.isStreaming:
         raise InvalidInputError("df: it is a stream; write each of its batches, with df.writeStream.foreachBatch(...)")
     _check_pandas()
@@ -106,7 +115,7 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
         with _interrupting(context):
             fragments = _fragments([row[0] for row in tasks.collect()])
-    except BaseException as error:  # a key, too, may end it, and what was written is of no use in any case
+    except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
         finished = _fragments([] if names is None else names.value)
         namespace.run(partial(_abandon, staged=staged, fragments=finished, error=error))
         if (ours := _ours(error)) is not None:
@@ -132,7 +141,7 @@ async def _left_as_it_is(namespace: AsyncNamespace, id: TableId, found: TableAlr
     try:
         table, dataset = await staging(namespace).found(id)
     except TableNotFoundError:
-        # What was found is not a table of the catalog.
+        # The error refers to an object that is not a Lance table of the catalog.
         raise found from None
     return WriteReport(id, table.location, None if dataset is None else dataset.version, 0, 0)
 
@@ -147,7 +156,7 @@ def _check_pandas() -> None:
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
-    """What runs the jobs; None where that is out of reach, which is with Spark Connect."""
+    """Returns the Spark context; None with Spark Connect, where it is not available."""
     try:
         return spark.sparkContext
     except AttributeError:
@@ -156,7 +165,7 @@ def _context(spark: SparkSession) -> SparkContext | None:
 
 @contextmanager
 def _interrupting(context: SparkContext | None) -> Iterator[None]:
-    """Has the tasks of a job that fails end at once, so that they remove what they wrote before it is looked for."""
+    """Makes tasks of a failed job end at once, so that they remove their files before the driver does the cleanup."""
     if context is None:
         yield
         return
@@ -175,7 +184,7 @@ def _fragments(written: Sequence[str]) -> list[FragmentMetadata]:
 
 
 def _ours(error: BaseException) -> LanceNamespaceError | None:
-    """What a task of ours said; None where the job failed for another reason, such as a function of the user's."""
+    """Returns the error that a writer task raised; None if the job failed otherwise, as in a function of the user."""
     found = _OURS.search(str(error))
     cls: Any = None if found is None else getattr(errors, found["name"], None)
     if found is None or not (isinstance(cls, type) and issubclass(cls, LanceNamespaceError)):
