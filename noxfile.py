@@ -151,7 +151,7 @@ def bare(session: nox.Session) -> None:
     no_extra = [it for it in group("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
     folders = ("documentation", "unit/backends/glue", "unit/cli", "unit/transports/aws")
-    without = [*ELSEWHERE, *(f"--ignore=tests/{folder}" for folder in folders)]
+    without = [*ELSEWHERE, *(f"--ignore=tests/{it}" for it in folders), "--ignore-glob=tests/unit/fakes/test_glue*"]
     pytest(session, "-m", "not integration", "-k", f"({SOME}) and not glue", *without)
 
 
