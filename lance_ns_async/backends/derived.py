@@ -1,4 +1,4 @@
-"""Operations that follow from a backend's duties, and so are the same for every catalog."""
+"""Operations built on the backend interface, the same for every catalog."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 
 
 async def describe_namespace(backend: Backend, id: NamespaceId) -> Mapping[str, str]:
-    """The namespace's properties; the root is always there and has none."""
+    """Returns the namespace's properties; the root always exists and has none."""
     return await backend.describe_namespace(id) if id else {}
 
 
 async def create_namespace(backend: Backend, id: NamespaceId, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Makes a namespace; the root is always there."""
+    """Creates a namespace and returns its properties.
+
+    Raises:
+        NamespaceAlreadyExistsError: The namespace exists; the root always does.
+    """
     if not id:
         raise NamespaceAlreadyExistsError("Namespace already exists: the catalog (create_namespace: it is the root)")
     return await backend.create_namespace(id, given)
 
 
 async def deregister(backend: Backend, id: TableId, before: Callable[[Table], Awaitable[None]]) -> Table:
-    """Removes the registration of a Lance table; gives what it was.
+    """Removes the registration of a Lance table and returns it.
 
-    Without a location where the catalog has lost that, or where it is a bad one; else `before` is awaited first.
+    Args:
+        before: Awaited with the table before the removal; skipped if the location is unknown.
+
+    Returns:
+        The table as it was described. Its location is empty if the registration is unreadable or the location invalid.
     """
     try:
         table = await backend.describe_table(id)

@@ -1,4 +1,4 @@
-"""Ids checked against the depth that a catalog can have."""
+"""Validation of ids against the namespace depth of a catalog."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from lance_ns_async.model import NamespaceId, TableId
 
 
 def table_id(names: Iterable[str] | None, can: Capabilities) -> TableId:
-    """The checked id of a table: the message for a wrong depth is the same for every catalog."""
+    """Returns the id of a table, with its depth checked.
+
+    Raises:
+        InvalidInputError: The id is invalid, or the catalog has no tables at its depth.
+    """
     id = names if isinstance(names, TableId) else TableId(names or ())
     check_depth(id, can)
     return id
 
 
 def check_depth(id: TableId, can: Capabilities) -> None:
-    """Raises InvalidInputError where the catalog can have no table at such a depth."""
+    """Raises InvalidInputError if the catalog cannot have a table at this depth."""
     depth = len(id) - 1
     if depth < can.min_depth or (can.max_depth is not None and depth > can.max_depth):
         if can.max_depth is None:
@@ -33,7 +37,14 @@ def check_depth(id: TableId, can: Capabilities) -> None:
 
 
 def namespace_id(names: Iterable[str] | None, can: Capabilities) -> NamespaceId:
-    """The checked id of a namespace; None and no names are the root."""
+    """Returns the id of a namespace, with its depth checked.
+
+    Args:
+        names: The names from the root; None or no names for the root.
+
+    Raises:
+        InvalidInputError: The id is invalid, or deeper than the catalog's namespaces.
+    """
     id = names if isinstance(names, NamespaceId) else NamespaceId(names or ())
     if can.max_depth is not None and len(id) > can.max_depth:
         raise InvalidInputError(

@@ -19,25 +19,25 @@ from lance_ns_async.storage.process_end import REFUSAL, thread_start
 T = TypeVar("T")
 
 _TIME_TO_END = 10.0
-"""Seconds that work has to put right what it had begun, once its caller was interrupted."""
+"""Seconds that work has for its rollback after its caller was interrupted."""
 
 _INTERRUPT_INTERVAL = 0.5
-"""Seconds after which a waiting thread lets Python handle signals."""
+"""Seconds between the moments at which a waiting thread lets Python handle signals."""
 
-# Reentrant, because what is collected while it is held may have something to close on the loop.
+# Reentrant, because garbage collection in a thread that holds the lock may close a namespace on the loop.
 _lock = threading.RLock()
 _shared: BackgroundLoop | None = None
 
 
 def guard() -> AbstractContextManager[object]:
-    """The lock under which leases are taken and work is begun; reentrant, and free in a forked child."""
+    """Returns the lock for taking leases and starting work; it is reentrant, and free in a forked child."""
     return _lock
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that counts as closed in a forked child, which has its selector in common with the parent.
+    """An event loop that counts as closed in a forked child, which shares its selector with the parent.
 
-    Whatever is collected there would otherwise take the parent's connections out of the selector.
+    Otherwise, garbage collection in the child would remove the parent's connections from the selector.
     """
 
     def __init__(self) -> None:
@@ -49,14 +49,14 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Outcome(Future[T]):
-    """What becomes of work; to cancel it cancels the work."""
+    """The future of work on the loop; its cancellation cancels the work."""
 
     task: asyncio.Task[T] | None = None
-    """None until the loop has begun it."""
+    """None until the loop has started the work."""
 
 
 class BackgroundLoop:
-    """An event loop that runs in a daemon thread as long as somebody leases it."""
+    """An event loop that runs in a daemon thread while it is leased."""
 
     def __init__(self) -> None:
         self._loop = _Loop() if hasattr(os, "register_at_fork") else asyncio.new_event_loop()
@@ -73,10 +73,14 @@ class BackgroundLoop:
 
     @classmethod
     def lease(cls) -> BackgroundLoop:
-        """The shared loop, started if nobody had it; to be given back by `release`."""
+        """Returns the shared loop, and starts it if necessary; each lease must be returned by `release`.
+
+        Raises:
+            InvalidInputError: The interpreter is ending.
+        """
         global _shared
         if sys.is_finalizing():
-            # A thread that is started now never runs.
+            # A thread that is started now would never run.
             raise InvalidInputError(REFUSAL)
         with _lock:
             if _shared is None:
@@ -85,7 +89,7 @@ class BackgroundLoop:
             return _shared
 
     def release(self) -> None:
-        """Gives a lease back; the last one stops the loop."""
+        """Returns a lease; the loop stops with its last lease."""
         global _shared
         with _lock:
             self._leases -= 1
@@ -98,18 +102,23 @@ class BackgroundLoop:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the loop's own thread."""
+        """Whether the current thread is the thread of the loop."""
         return threading.current_thread() is self._thread
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives, run on the loop while this thread waits; interrupting the wait cancels it."""
+        """Runs `work` on the loop and returns its result; an interrupt of the waiting thread cancels the work.
+
+        Raises:
+            InvalidInputError: The loop has ended, or the process was forked.
+            InternalError: The current thread is the thread of the loop.
+        """
         if self.is_here:
             work.close()
             raise InternalError(
                 "Internal error: a sync namespace was called from its own event loop, where waiting would hang "
                 "for ever; use AsyncNamespace there"
             )
-        # Made before anything begins: an interrupt may come at any moment from then on.
+        # The outcome exists before the work starts, because an interrupt may come at any moment after that.
         outcome = _Outcome[T]()
         try:
             if not self._begin(work, outcome):
@@ -117,7 +126,7 @@ class BackgroundLoop:
             return _wait(outcome)
         except CancelledError:
             raise InvalidInputError("the namespace was closed while it was asked") from None
-        except BaseException as e:  # who is interrupted is none of the work's errors; all are raised on
+        except BaseException as e:  # an interrupt is not an error of the work; everything is raised again
             if not isinstance(e, Exception) and not self._see_off(outcome):
                 e.add_note("what was begun is still being put right; if the process ends now, some may be left")
             raise
@@ -125,14 +134,14 @@ class BackgroundLoop:
             outcome.cancel()
 
     def _see_off(self, outcome: _Outcome[Any]) -> bool:
-        """Cancels work, and lets it put right what it had begun; whether it has, before its time was over."""
+        """Cancels work and waits for its rollback; returns whether that ended in time."""
         ended = _Outcome[None]()
         if not outcome.cancel() or not self._begin(_ended(outcome), ended):
             return True
         try:
             ended.result(_TIME_TO_END)
         except CancelledError:
-            # The loop has ended, and it with that.
+            # The loop has ended, and the work with it.
             return True
         except TimeoutError:
             return False
@@ -141,21 +150,21 @@ class BackgroundLoop:
         return True
 
     def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
-        """Closes a generator that lives on the loop, without waiting for it; the end of the loop does so, too."""
+        """Closes a generator of the loop without waiting for it; the end of the loop closes it, too."""
         self._begin(_closed(generator), _Outcome())
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work` without waiting for it and gives the lease back after it; does nothing in a forked child."""
+        """Runs `work` without waiting for it, and then returns the lease; does nothing in a forked child."""
         outcome = _Outcome[None]()
         if self._begin(work, outcome):
             outcome.add_done_callback(lambda _: self.release())
 
     def _begin(self, work: Coroutine[Any, Any, T], outcome: _Outcome[T]) -> bool:
-        """Has `work` done on the loop, as `outcome` will tell; False where the loop takes no more."""
-        # At the end of the interpreter the loop's thread stands still, perhaps with the lock.
+        """Starts `work` on the loop, with its result in `outcome`; returns False if the loop accepts no more work."""
+        # At the end of the interpreter, the thread of the loop does not run any more, and may hold the lock.
         if not sys.is_finalizing():
             with _lock:
-                # What is scheduled before the end is finished or cancelled; what came after would wait for ever.
+                # Work that is scheduled before the end is finished or cancelled; later work would wait for ever.
                 if not self._stopping:
                     self._loop.call_soon_threadsafe(self._do, work, outcome)
                     return True
@@ -168,24 +177,24 @@ class BackgroundLoop:
 
         def cancel(outcome: Future[T]) -> None:
             if outcome.cancelled():
-                # A loop that is closed has cancelled its tasks itself.
+                # A closed loop has already cancelled its tasks.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(task.cancel)
 
-        # Called at once where it is cancelled already.
+        # The callback runs at once if the outcome is already cancelled.
         outcome.add_done_callback(cancel)
 
     def _main(self) -> None:
-        # Whoever still waits for a task is told when the runner cancels it.
+        # When the runner cancels the remaining tasks, their outcomes are cancelled, too.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             while not self._end.done():
-                # Whoever waits for the task that raised it, or stopped the loop, is told; others are to be served.
+                # The outcome of the task that raised it has the error; the loop must go on for the other tasks.
                 with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
                     runner.get_loop().run_until_complete(self._end)
 
     def _abandon(self) -> None:
         self._stopping = True
-        # What is left on the loop would complain when it is collected.
+        # Remaining tasks would log errors when they are garbage-collected.
         self._loop.set_exception_handler(lambda loop, context: None)
 
 
@@ -195,18 +204,18 @@ def _wait(outcome: Future[T]) -> T:
         try:
             return outcome.result(_INTERRUPT_INTERVAL)
         except TimeoutError:
-            # A signal that another thread received, or that came just before the wait, does not end it.
+            # A signal that another thread received, or that came just before the wait, does not end the wait.
             if outcome.done():
                 return outcome.result()
 
 
 def _tell(outcome: Future[T], task: asyncio.Task[T]) -> None:
-    """What became of a task."""
+    """Copies the result of a task to its outcome."""
     if task.cancelled():
         outcome.cancel()
         return
     error = task.exception()
-    # False where nobody wants it any more.
+    # It returns False if the outcome was cancelled.
     if not outcome.set_running_or_notify_cancel():
         return
     if error is None:
@@ -225,7 +234,7 @@ async def _closed(generator: AsyncGenerator[Any, None]) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: threads do not survive a fork, and the lock may be held by one that did not."""
+    """Resets a forked child, which has no other threads: the lock may be held by a thread of the parent."""
     global _lock, _shared
     if _shared is not None:
         _shared._abandon()

@@ -1,4 +1,4 @@
-"""The async namespace: Lance requests become calls on a backend, and answers become Lance responses."""
+"""The async namespace: converts Lance requests into calls of a backend, and the results into Lance responses."""
 
 from __future__ import annotations
 
@@ -62,15 +62,38 @@ from lance_ns_async.tables import creating, dropping, replacing
 
 
 class AsyncNamespace(TableVersions, DataOperations):
-    """A Lance namespace over one catalog, for use in one event loop, `async with` and many calls at once.
+    """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.
 
-    Every operation takes and gives the models of the Lance Namespace spec and raises
-    `lance_namespace.errors`; a request may also be a dict of the same form. What no catalog can do raises
-    UnsupportedOperationError. Spec: https://lance.org/format/namespace/operations.
+    Each operation of the spec takes a request model of the spec or a dict of the same form, returns a response model of
+    the spec, and raises errors of `lance_namespace.errors`. Spec: https://lance.org/format/namespace/operations.
+
+    The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
+    may also raise:
+
+    - InvalidInputError: the request is malformed, the catalog cannot have such an id, or the namespace is closed or
+      belongs to another event loop. For a table of another format, its subclass NotALanceTableError.
+    - UnauthenticatedError, PermissionDeniedError, ThrottlingError: the catalog or the storage refuses the call.
+    - ServiceUnavailableError: there is no connection, or no response within the time of the operation.
+    - UnsupportedOperationError: the catalog cannot perform the operation, or the request has an `identity`.
+    - InternalError: any other failure.
     """
 
     async def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
-        """The names of the namespaces directly below one; costs a call a page of the catalog's."""
+        """Lists the names of the namespaces directly below a namespace.
+
+        Args:
+            request: `limit` is the maximum number of names; None returns all.
+
+        Returns:
+            The names, and a page token if there may be more.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The limit or the page token is invalid.
+
+        Cost:
+            One call for each page of the catalog.
+        """
         request = requests.coerced(ListNamespacesRequest, request)
         parent = self._namespace(request.id)
 
@@ -86,14 +109,38 @@ class AsyncNamespace(TableVersions, DataOperations):
         return ListNamespacesResponse(namespaces=names, page_token=page.token)
 
     async def describe_namespace(self, request: DescribeNamespaceRequest | Fields) -> DescribeNamespaceResponse:
-        """The properties of a namespace; the root has none, and costs no call."""
+        """Describes a namespace.
+
+        Returns:
+            The properties of the namespace; the root has none.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
+        Cost:
+            One call; none for the root.
+        """
         request = requests.coerced(DescribeNamespaceRequest, request)
         with self._operation():
             found = await derived.describe_namespace(self._backend, self._namespace(request.id))
         return DescribeNamespaceResponse(properties=dict(found))
 
     async def create_namespace(self, request: CreateNamespaceRequest | Fields) -> CreateNamespaceResponse:
-        """Makes a namespace. Mode ExistOk keeps one that is there; Overwrite replaces one that is empty."""
+        """Creates a namespace.
+
+        Args:
+            request: With mode ExistOk, an existing namespace stays as it is. With Overwrite, an existing namespace is
+                replaced if it is empty. The default mode is Create.
+
+        Returns:
+            The properties of the namespace.
+
+        Raises:
+            NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
+            NamespaceNotFoundError: The parent namespace does not exist.
+            NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
+            InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
+        """
         request = requests.coerced(CreateNamespaceRequest, request)
         id = self._namespace(request.id)
         mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
@@ -114,7 +161,20 @@ class AsyncNamespace(TableVersions, DataOperations):
         return CreateNamespaceResponse(properties=dict(made))
 
     async def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:
-        """Removes a namespace that is empty; mode Skip accepts a missing one. Data of tables is never touched."""
+        """Drops an empty namespace. Never deletes data of tables.
+
+        Args:
+            request: With mode Skip, a missing namespace is not an error. With behavior Cascade, the registrations in
+                the namespace are removed, too, if the catalog can do that. The defaults are Fail and Restrict.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist, and the mode is Fail.
+            NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
+            InvalidInputError: The namespace is the root, the catalog cannot cascade, or a mode or behavior is unknown.
+        """
         request = requests.coerced(DropNamespaceRequest, request)
         id = self._namespace(request.id)
         mode = requests.word(request.mode, "mode", ("fail", "skip"))
@@ -134,17 +194,39 @@ class AsyncNamespace(TableVersions, DataOperations):
         return DropNamespaceResponse()
 
     async def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
-        """Answers if the namespace exists, and raises NamespaceNotFoundError if not; see `exists` for a bool."""
+        """Checks that a namespace exists; see `exists` for a bool.
+
+        Returns:
+            An empty response if the namespace exists.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
+        Cost:
+            One call; none for the root.
+        """
         request = requests.coerced(NamespaceExistsRequest, request)
         with self._operation():
             await derived.describe_namespace(self._backend, self._namespace(request.id))
         return NamespaceExistsResponse()
 
     async def list_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
-        """The names of the Lance tables in a namespace.
+        """Lists the names of the Lance tables in a namespace.
 
-        Costs a call a page, and one more for each name where the catalog mixes other formats in; with
-        `include_declared=False` also an open of each dataset.
+        Args:
+            request: `limit` is the maximum number of names; None returns all. With `include_declared=False`, tables to
+                which nothing was written are left out.
+
+        Returns:
+            The names, and a page token if there may be more.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The limit or the page token is invalid.
+
+        Cost:
+            One call for each page, and one for each name if the catalog's listings contain other formats. With
+            `include_declared=False` also one open of each dataset.
         """
         request = requests.coerced(ListTablesRequest, request)
         parent, limit, token = self._namespace(request.id), request.limit, request.page_token
@@ -164,10 +246,22 @@ class AsyncNamespace(TableVersions, DataOperations):
         return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
     async def list_all_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
-        """The Lance tables of a namespace and of all below it, as ids joined by `$`.
+        """Lists the Lance tables of a namespace and of all namespaces below it.
 
-        Sorted by name, the tables of a namespace before those of the namespaces in it. With `include_declared=False`
-        each costs an open, too.
+        Args:
+            request: `limit` is the maximum number of tables; None returns all. With `include_declared=False`, tables to
+                which nothing was written are left out.
+
+        Returns:
+            The table ids, joined by `$`, and a page token if there may be more. They are sorted by name; the tables of
+                a namespace come before those of its child namespaces.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The limit or the page token is invalid.
+
+        Cost:
+            The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
         """
         request = requests.coerced(ListTablesRequest, request)
         keep = partial(self._written, self._lister()) if request.include_declared is False else None
@@ -176,13 +270,29 @@ class AsyncNamespace(TableVersions, DataOperations):
         return ListTablesResponse(tables=[str(id) for id in page.items], page_token=page.token)
 
     async def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
-        """Where a table is and how to read it; costs one call.
+        """Returns the location of a table and what is needed to read it.
 
-        With `vend_credentials` the storage options hold the credentials that the catalog gives out, if it does; where
-        that is left open they do if the property of that name says so, or the dataset is opened. Some catalogs need
-        more calls for them. An answer with credentials may be up to a second old: an error, or credentials that are
-        good for more than the minute in which Lance asks for new ones. A version, tag or branch,
-        `load_detailed_metadata` and `check_declared` cost an open of the dataset.
+        Args:
+            request: With `vend_credentials`, the storage options contain the credentials that the catalog vends, if it
+                vends any. If `vend_credentials` is None, they contain them if the property of that name says so, or if
+                the dataset is opened. A version, a tag or a branch, `load_detailed_metadata` and `check_declared` open
+                the dataset.
+
+        Returns:
+            The description of the table. A response with credentials may be up to one second old: such a response is an
+                error, or has credentials that are valid for more than the minute in which Lance requests new ones.
+
+        Raises:
+            TableNotFoundError: The table does not exist; or its dataset is requested, and nothing was written to it
+                yet.
+            TableVersionNotFoundError: The dataset does not have the version.
+            TableTagNotFoundError: The dataset does not have the tag.
+            TableBranchNotFoundError: The dataset does not have the branch.
+            InvalidInputError: A tag is combined with a version or a branch.
+            UnsupportedOperationError: `load_detailed_metadata` is set, and the spec cannot represent the schema.
+
+        Cost:
+            One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
         """
         request = requests.coerced(DescribeTableRequest, request)
         snapshot = Snapshot(request.version, request.tag, request.branch)
@@ -204,9 +314,17 @@ class AsyncNamespace(TableVersions, DataOperations):
         )
 
     async def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
-        """Answers if the table exists, and raises TableNotFoundError if not; see `exists` for a bool.
+        """Checks that a table exists; see `exists` for a bool.
 
-        Costs one call, and with a version, where TableVersionNotFoundError is another answer, an open of the dataset.
+        Returns:
+            An empty response if the table exists.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+            TableVersionNotFoundError: The dataset does not have the version of the request.
+
+        Cost:
+            One call; with a version also one open of the dataset.
         """
         request = requests.coerced(TableExistsRequest, request)
         with self._operation():
@@ -218,14 +336,30 @@ class AsyncNamespace(TableVersions, DataOperations):
     async def declare_table(
         self, request: DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
     ) -> DeclareTableResponse:
-        """Registers a table that has no data yet, at `location` or at the catalog's default place.
+        """Registers a table that has no data yet.
 
-        A `schema` is kept where the catalog keeps columns, which is Unity Catalog, and of no use elsewhere. With
-        `vend_credentials` the storage options are those of a describe, which it costs; if that fails, the error says
-        whether the table stays registered.
-        The default place may hold data, of a table that was renamed or deregistered: if it is local, or `storage.*`
-        tells how to reach it, it is looked at before, and refused by TableAlreadyExistsError. Where tables cannot be
-        renamed, a storage that refuses to be looked at is no hindrance.
+        If the default location is local, or its storage can be reached with the configured storage options
+        (`storage.*`) or the environment, it is checked first: it may hold data of a table that was renamed or
+        deregistered. If the catalog cannot rename tables, the table is declared even if the storage refuses this check
+        or does not respond.
+
+        Args:
+            request: `location` is where the data will be; None means the default location of the catalog. With
+                `vend_credentials`, the table is described after its declaration.
+            schema: The columns, for catalogs that store columns (Unity Catalog); other catalogs ignore them.
+
+        Returns:
+            The location and the properties, and with `vend_credentials` the storage options of a describe.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, or the default location contains data.
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The location is not allowed, or the catalog can never accept such a declaration.
+            LanceNamespaceError: The describe for the credentials failed; the error says whether the table stays
+                registered.
+
+        Cost:
+            One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
         """
         request = requests.coerced(DeclareTableRequest, request)
         id = self._table(request.id)
@@ -240,8 +374,8 @@ class AsyncNamespace(TableVersions, DataOperations):
                 except creating.DataThereError:
                     raise
                 except (InternalError, PermissionDeniedError, ServiceUnavailableError, UnauthenticatedError):
-                    # Keys that reach the catalog need not reach the storage. Only where tables are renamed is another
-                    # table's data likely there.
+                    # Credentials for the catalog may not be valid for the storage. Data of another table is likely at
+                    # the location only if the catalog can rename tables.
                     if can.renames:
                         raise
             table = await self._backend.declare_table(id, place, request.properties or {}, schema)
@@ -254,9 +388,28 @@ class AsyncNamespace(TableVersions, DataOperations):
         return requests.registration(table)
 
     async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
-        """Registers a table whose data is at `location`; mode Overwrite replaces a registration, not its data.
+        """Registers a table whose data is at `location`.
 
-        The data is the table's own from then on: a drop of another name that died there is not finished any more.
+        From then on, the data belongs to this table: an interrupted drop of another name at that location is not
+        continued any more.
+
+        Args:
+            request: With mode Overwrite, an existing registration is replaced; its data stays. The default mode is
+                Create.
+
+        Returns:
+            The location and the properties of the table.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: Another client changed the registration during the replacement.
+            InvalidInputError: The location is not allowed, or the mode is unknown.
+            UnsupportedOperationError: The catalog cannot change the location of a registered table (Nessie).
+
+        Cost:
+            One declaration and a listing of the location. To replace a registration, a describe, and one or two calls,
+            or seven if the catalog has no call for it.
         """
         request = requests.coerced(RegisterTableRequest, request)
         id = self._table(request.id)
@@ -273,9 +426,17 @@ class AsyncNamespace(TableVersions, DataOperations):
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 
     async def deregister_table(self, request: DeregisterTableRequest | Fields) -> DeregisterTableResponse:
-        """Removes a table from the catalog and leaves its data; tells where that is.
+        """Removes a table from the catalog; its data stays.
 
-        Costs two calls and a listing of the place, and those for credentials where the catalog gives them out.
+        Returns:
+            The id, the location and the properties of the table. The location is empty if the catalog's record of it is
+                lost or invalid.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+
+        Cost:
+            Two calls and a listing of the location, and the calls for credentials if the catalog vends them.
         """
         request = requests.coerced(DeregisterTableRequest, request)
         with self._operation():
@@ -285,14 +446,23 @@ class AsyncNamespace(TableVersions, DataOperations):
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
-        """Removes a table from the catalog, and then its data with everything under its location.
+        """Removes a table from the catalog, and then deletes everything under its location.
 
-        Raises InvalidTableStateError, and removes nothing, where other tables lie under it, or where its place is the
-        default place of another table that is registered there. Costs two calls, those for credentials, and listing
-        and deleting what is stored.
+        If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
+        the next declaration of the name, or another drop of it, deletes what is left at its default location.
 
-        A drop that is cut off before the catalog removed the table leaves it; after that, the next declaration of the
-        name, or another drop, deletes what is left at its default place.
+        Returns:
+            The id, the location and the properties of the table. The location is empty if the catalog has lost it.
+
+        Raises:
+            TableNotFoundError: The table does not exist, and no interrupted drop of it can be completed.
+            InvalidTableStateError: The location contains other tables or files, is the default location of another
+                registered table, or is not safe to delete; nothing was removed.
+            ConcurrentModificationError: Others wrote to the location, or registered it, during the deletion; the rest
+                of the data stays.
+
+        Cost:
+            Two calls, the calls for credentials, and listing and deleting the data.
         """
         request = requests.coerced(DropTableRequest, request)
         with self._operation():
@@ -301,7 +471,19 @@ class AsyncNamespace(TableVersions, DataOperations):
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def rename_table(self, request: RenameTableRequest | Fields) -> RenameTableResponse:
-        """Gives a table another name, and with `new_namespace_id` another namespace; its data stays where it is."""
+        """Renames a table, or moves it to another namespace; its data stays at its location.
+
+        Args:
+            request: `new_namespace_id` is the namespace of the new name; None means the same namespace.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+            TableAlreadyExistsError: The new id is registered.
+            UnsupportedOperationError: The catalog cannot rename tables.
+        """
         request = requests.coerced(RenameTableRequest, request)
         id = self._table(request.id)
         to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
@@ -311,7 +493,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         return RenameTableResponse()
 
     def _check_location(self, id: TableId, location: str | None) -> None:
-        """Raises InvalidInputError for a location of the caller's that no catalog is told."""
+        """Raises InvalidInputError for a requested location that is not allowed in any catalog."""
         if location is not None:
             relative = self._backend.capabilities.relative_locations
             check_location(f"table {spelled(id)}", location, relative=relative)
@@ -324,7 +506,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         return await self._backend.describe_table(id)
 
     async def _written(self, lister: Lister, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
-        """Those of the names that are tables which hold data."""
+        """Returns the names that belong to tables with data."""
         tables = await lister.tables(parent, names)
         if self._backend.capabilities.vends:
             tables = await located_many(self._backend, tables, max_in_flight=self._workers(None))

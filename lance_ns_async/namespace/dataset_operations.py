@@ -1,4 +1,4 @@
-"""Operations on a table's dataset: located by the catalog, opened and worked on in a worker thread."""
+"""The base of operations on datasets: the catalog locates the table, and a worker thread opens the dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class DatasetOperations(Session):
-    """What every operation on datasets stands on: a call that locates the table, and a thread that opens it."""
+    """Runs work on a table's dataset: one call locates the table, and a worker thread opens the dataset."""
 
     def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
         super().__init__(backend, caller, namespace_id)
@@ -36,25 +36,35 @@ class DatasetOperations(Session):
 
     @classmethod
     def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
-        """The namespace of a catalog: `impl` is one of `lance_ns_async.registry.BACKENDS`, `properties` are its own.
+        """Returns a namespace over a catalog.
 
-        Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
-        with the server by the first operation. `policy` takes the place of all limits in the properties.
+        Args:
+            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+            properties: The properties of this backend.
+            policy: Replaces all limits in the properties; None keeps them.
+
+        Raises:
+            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
+
+        Cost:
+            No call: problems with the server are raised by the first operation.
         """
         made = super().connect(impl, properties, policy=policy)
         made._opener = Opener(connecting(impl, dict(properties), policy))
         return made
 
     async def aclose(self) -> None:
-        """Gives back connections and threads; may be called twice. Datasets that were opened stay open.
+        """Releases connections, threads and caches; may be called twice. Open datasets stay open.
 
-        Raises InvalidInputError in another event loop than the one it was used in, where connections cannot be closed.
+        Raises:
+            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
+                there.
         """
         await super().aclose()
         self._opener.close()
 
     async def _check(self, texts: Texts) -> None:
-        """Raises InvalidInputError for SQL texts that Lance could not bear; long ones are read in a thread."""
+        """Raises InvalidInputError for SQL texts that are too complex for Lance; long texts are checked in a thread."""
         if texts.is_small:
             texts.check()
             return
@@ -64,13 +74,13 @@ class DatasetOperations(Session):
     async def _read(
         self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
     ) -> T:
-        """What `work` finds in the dataset in that state."""
+        """Returns the result of `work` on a snapshot of the dataset."""
         return await self._on_dataset(id, work, snapshot, changes=False)
 
     async def _change(
         self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
     ) -> T:
-        """What `work` gives, which changes the dataset, and is done once or not at all."""
+        """Returns the result of `work`, which changes the dataset; it is never run twice."""
         return await self._on_dataset(id, work, snapshot, changes=True)
 
     async def _on_dataset(
@@ -88,18 +98,18 @@ class DatasetOperations(Session):
     async def _opened(
         self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
     ) -> T:
-        """What `work` gives on the dataset of a table that is located already."""
+        """Returns the result of `work` on the dataset of a table that is already located."""
         async with meanwhile.explained(self._backend, table):
             return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 
 def staging(namespace: DatasetOperations) -> Staging:
-    """What lets others write the files of a namespace's tables; Spark's executors do."""
+    """Returns the `Staging` with which other processes, for example Spark executors, write files of tables."""
     return Staging(namespace._backend, namespace._opener, namespace._operation)
 
 
 async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
-    """At most `limit` of what was found, by name, and the token to go on with."""
+    """Returns at most `limit` of the items, sorted by name, and the token of the next page."""
 
     async def fetch(token: str | None, size: int | None) -> Page[str]:
         return Page(sorted(found))

@@ -1,4 +1,4 @@
-"""What those are told who look at a class, or call it in a way that it is not made for."""
+"""Docstrings of the sync methods, and hints in the TypeErrors of constructors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 def documented(source: type) -> Callable[[C], C]:
-    """Adds to each docstring of a class that refers to the method of that name in `source` what is said there."""
+    """Appends the docstrings of `source` to the methods of a class whose docstrings refer to `AsyncNamespace`."""
 
     def complete(cls: C) -> C:
         for name, member in vars(cls).items():
@@ -29,7 +29,7 @@ def documented(source: type) -> Callable[[C], C]:
 def called_with(
     hint: Callable[[S], str],
 ) -> Callable[[Callable[Concatenate[S, P], None]], Callable[Concatenate[S, P], None]]:
-    """Makes a constructor raise its TypeError for wrong arguments with a hint of what is right."""
+    """Adds a hint on the correct call to the TypeError that a constructor raises for wrong arguments."""
 
     def explained(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
         signature = inspect.signature(init)

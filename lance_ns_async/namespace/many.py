@@ -1,4 +1,4 @@
-"""Many tables at once: described, listed and walked side by side."""
+"""Operations on many tables at once: concurrent describes, listings and walks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ManyTables(Session):
-    """The calls that the spec has no word for, and that thousands of tables want."""
+    """Bulk operations, which the spec does not have, for thousands of tables."""
 
     async def describe_tables(
         self,
@@ -31,11 +31,27 @@ class ManyTables(Session):
         timeout: float | None = None,
         progress: describe.Progress | None = None,
     ) -> Described:
-        """Describes many tables side by side, each once; a table that fails is in `errors` and spoils no other.
+        """Describes many tables concurrently, each id once.
 
-        At most `max_in_flight` calls are under way, and never more than the policy allows. `timeout` bounds
-        the whole in seconds: what is not described by then fails with ServiceUnavailableError. `progress` is
-        told how many more ids are settled.
+        Args:
+            ids: The table ids; each is a sequence of names.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                described in time fail with ServiceUnavailableError.
+            progress: Receives the number of ids completed since its last call; runs in the event loop.
+
+        Returns:
+            The described tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each table. If the catalog has batch describes, or listings with locations, they replace most
+            of these calls, and each id that they do not contain costs one more call. After a 401, the remaining ids
+            fail without a call.
         """
         with self._within(timeout):
             checked = await in_slices(self._table, ids)
@@ -45,32 +61,52 @@ class ManyTables(Session):
     async def stream_tables(
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
     ) -> AsyncGenerator[tuple[TableId, Table | LanceNamespaceError], None]:
-        """Describes any number of tables in bounded memory; gives each id with what became of it, in their order.
+        """Describes any number of tables in bounded memory, in the order of the ids.
 
-        `ids` may be an endless iterator and is read as it goes on, in groups of at first 500 and later 5,000, each of
-        which is described as `describe_tables` does it. An id that cannot be one raises InvalidInputError after the
-        answers for those before it.
+        Args:
+            ids: The table ids; the iterator may be endless. It is read in groups of 500 ids at first and up to 5,000
+                later, each of which is described like in `describe_tables`.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
 
-        Costs about as many calls as `describe_tables` does where ids come in the order of the catalog's listings, as
-        those of `iter_tables` do. Otherwise up to a call for each where catalogs list tables with their locations:
-        what a listing has of other groups is not kept.
+        Yields:
+            Each id with its table or its error.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id; raised after the results for the ids before it.
+
+        Cost:
+            About as many calls as `describe_tables` if the ids are in the order of the catalog's listings, like those
+            of `iter_tables`. Otherwise up to one call for each id if the catalog lists tables with their locations,
+            because listed tables that belong to other groups are not kept.
         """
         places: describe.Places = {}
         for group in self.id_groups(ids):
             described = await self.describe_group(group, places, max_in_flight=max_in_flight)
             for id in group:
                 yield id, described.outcome(id)
-            # Or it would be held while the next group is described.
+            # Otherwise it would stay in memory while the next group is described.
             del described
 
     def id_groups(self, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
-        """The ids in the groups that `stream_tables` describes; asks nobody."""
+        """Yields the ids in the groups that `stream_tables` describes; costs no call."""
         return describe.groups(map(self._table, ids))
 
     async def describe_group(
         self, group: Sequence[TableId], places: describe.Places, *, max_in_flight: int | None = None
     ) -> Described:
-        """Describes one of them, with listings read on from the `places` where the group before has left them."""
+        """Describes one group of ids.
+
+        Args:
+            group: The ids.
+            places: The positions in listings after the previous group; updated for the next group.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Returns:
+            The described tables, and an error for each other id.
+
+        Raises:
+            InvalidInputError: `max_in_flight` is below 1.
+        """
         with self._within(None):
             workers = self._workers(max_in_flight)
             return await describe.describe_tables(self._backend, group, max_in_flight=workers, places=places)
@@ -83,10 +119,25 @@ class ManyTables(Session):
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
-        """Lists the Lance tables of many namespaces side by side; one that fails is in `errors`.
+        """Lists the Lance tables of many namespaces concurrently.
 
-        With `wanted` only the tables for which it is true, which saves describing the others where a catalog
-        mixes other formats in. A table that fails there is in `doubtful`, and spoils no other either.
+        Args:
+            namespaces: The namespace ids; each is a sequence of names.
+            wanted: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
+                other formats, a table that does not belong in the result costs no describe.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+
+        Returns:
+            The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
+                determined is in `doubtful`; neither affects the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
         """
         checked = [self._namespace(id) for id in namespaces]
         with self._within(timeout):
@@ -96,9 +147,23 @@ class ManyTables(Session):
     async def iter_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[TableId, None]:
-        """The Lance tables of a namespace, and with `recursive` of all below it, walked side by side.
+        """Walks the Lance tables of a namespace with concurrent listings.
 
-        Holds a round of pages at most. In no order between namespaces.
+        Holds at most one round of pages in memory. Skips a child namespace that is dropped during the walk.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all namespaces below it.
+
+        Yields:
+            The table ids, in no particular order between namespaces.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
         """
         async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:
@@ -108,24 +173,25 @@ class ManyTables(Session):
     async def protect_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
     ) -> Sequence[TableId]:
-        """Keeps other tools of the catalog from deleting the files of tables that are registered already.
+        """Prevents other tools of the catalog from deleting the files of registered tables.
 
-        On Iceberg catalogs tables get the property `gc.enabled=false`, unless they have that property with any value.
-        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. Elsewhere there is
-        nothing to do. May be repeated.
+        On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. Other catalogs need
+        no change. May be repeated.
 
         Args:
-            namespace: Where the tables are.
-            recursive: Whether those of all namespaces below are meant, too.
-            max_in_flight: Most calls that are under way at once; None for what the policy allows.
+            namespace: The namespace of the tables; empty for the root.
+            recursive: Whether to include all namespaces below it.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
 
         Returns:
-            The tables that were changed.
+            The ids of the tables that were changed, sorted.
 
         Raises:
-            LanceNamespaceError: The first error of a table, after all others were seen to.
+            LanceNamespaceError: The first error of a table, raised after all other tables were processed.
 
-        Cost: a listing, a describe of each table, and a commit for each one that is changed.
+        Cost:
+            A listing, a describe of each table, and a commit for each table that is changed.
         """
         workers = self._workers(max_in_flight)
         changed: list[TableId] = []
@@ -137,7 +203,7 @@ class ManyTables(Session):
                 if await self._backend.protect_table(await self._backend.describe_table(id)):
                     changed.append(id)
             except TableNotFoundError:
-                # It is gone by now.
+                # The table was dropped after it was listed.
                 return
             except LanceNamespaceError as e:
                 errors.append(e)
@@ -152,7 +218,22 @@ class ManyTables(Session):
     async def iter_namespaces(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[NamespaceId, None]:
-        """The namespaces below one, parents before their children; with `recursive` at every depth."""
+        """Walks the namespaces below a namespace with concurrent listings.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all depths; otherwise only direct children.
+
+        Yields:
+            The namespace ids, parents before their children.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page.
+        """
         async with aclosing(self.namespace_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:
                 for id in group:
@@ -161,26 +242,30 @@ class ManyTables(Session):
     def table_groups(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[Sequence[TableId], None]:
-        """What `iter_tables` gives, in the groups it arrives in."""
+        """Yields the results of `iter_tables` in the groups in which they arrive; see there for the errors."""
         return self._in_loop(self._tree(namespace).tables(recursive=recursive))
 
     def namespace_groups(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[Sequence[NamespaceId], None]:
-        """What `iter_namespaces` gives, in the groups it arrives in."""
+        """Yields the results of `iter_namespaces` in the groups in which they arrive; see there for the errors."""
         return self._in_loop(self._tree(namespace).namespaces(recursive=recursive))
 
     async def _in_loop(self, groups: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """The groups, once it is known that this is the event loop of the namespace."""
+        """Yields the groups after a check that the namespace belongs to the running event loop."""
         self._check_loop()
         async with aclosing(groups):
             async for group in groups:
                 yield group
 
     async def exists(self, id: Iterable[str]) -> bool:
-        """Whether there is a Lance table of that id, or a namespace where `id` is a NamespaceId.
+        """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
 
-        Raises NotALanceTableError for a table of another format: the name is taken, and no Lance table is there.
+        Raises:
+            NotALanceTableError: The name belongs to a table of another format.
+
+        Cost:
+            One call; none for the root namespace.
         """
         with self._operation():
             try:

@@ -1,4 +1,4 @@
-"""Between the spec's models and our values: requests coerced and read, responses built."""
+"""Conversions between the models of the spec and internal values: requests are validated, responses are built."""
 
 from __future__ import annotations
 
@@ -29,13 +29,18 @@ M = TypeVar("M", bound=BaseModel)
 
 
 Fields = Mapping[str, Any]
-"""A request as a dict, by the names of its model's fields."""
+"""A request as a dict, with the field names of its model."""
 
 
 def coerced(model: type[M], request: object) -> M:
-    """The request as its model: Lance's Rust side sends dicts, Python callers send models.
+    """Returns the request as its model; Lance's Rust side sends mappings, Python callers send dicts or models.
 
-    A plain dict was written by hand, so what is unknown in it is a slip; Lance's own may be newer than we are.
+    Unknown fields of a plain dict are errors, because a person wrote it. Mappings of Lance may have fields of a newer
+    spec.
+
+    Raises:
+        InvalidInputError: The request is not valid for the model.
+        UnsupportedOperationError: The request has an `identity`.
     """
     if not isinstance(request, BaseModel | Mapping):
         kind = type(request).__name__
@@ -43,16 +48,16 @@ def coerced(model: type[M], request: object) -> M:
     if type(request) is dict:
         _check_fields(model, request, f"{model.__name__}: ")
     try:
-        found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated, on every model, in no base class
+        found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
     except ValidationError as e:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
-        # What a model within the request refuses is told without the field that holds it.
+        # The error of a nested model does not name the field that contains it.
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
         raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
     except RecursionError:
         raise InvalidInputError(f"{model.__name__}: it is nested too deeply; write it with fewer parts") from None
     except TypeError as e:
-        # The generated code takes lists and dicts for granted.
+        # The generated code does not check for lists and dicts.
         raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None
     assert found is not None
     _check_identity(found)
@@ -60,10 +65,10 @@ def coerced(model: type[M], request: object) -> M:
 
 
 def _check_identity(request: BaseModel) -> None:
-    """Raises UnsupportedOperationError where somebody would be another than the namespace is."""
+    """Raises UnsupportedOperationError if a request has credentials of its own."""
     known = _fields(type(request))
     if "identity" in known:
-        identity = getattr(request, "identity")  # noqa: B009 - of every request, and in no base class
+        identity = getattr(request, "identity")  # noqa: B009 - in each request, in no base class
         if identity is not None and (identity.api_key or identity.auth_token):
             raise UnsupportedOperationError(
                 "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
@@ -73,7 +78,7 @@ def _check_identity(request: BaseModel) -> None:
 
 
 def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) -> None:
-    """Raises InvalidInputError for what the model, or a model in it, does not know."""
+    """Raises InvalidInputError for missing fields, and for fields that the model, or a model in it, does not have."""
     known = _fields(model)
     for name, field in model.model_fields.items():
         if field.is_required() and given.get(field.alias or name) is None:
@@ -101,7 +106,7 @@ def _check_part(part: _Part, value: object, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The model that a field holds one of, or many."""
+    """The model in a field, and whether the field holds a list of it."""
 
     model: type[BaseModel]
     many: bool
@@ -109,7 +114,7 @@ class _Part:
 
 @cache
 def _fields(model: type[BaseModel]) -> Mapping[str, _Part | None]:
-    """A model's fields by their names in dicts, with what they hold where that is a model, too."""
+    """Returns the fields of a model by their names in dicts, with the model in each, or None for other fields."""
     return {field.alias or name: _part(field.annotation) for name, field in model.model_fields.items()}
 
 
@@ -123,7 +128,11 @@ def _part(annotation: Any, *, many: bool = False) -> _Part | None:
 
 
 def word(given: str | None, field: str, known: Collection[str]) -> str:
-    """One of the `known` words, however it is spelled; the first of them where nothing was given."""
+    """Returns one of the `known` options, whatever its case, dashes and underscores; the first one for None.
+
+    Raises:
+        InvalidInputError: The option is unknown.
+    """
     if given is None:
         return next(iter(known))
     folded = re.sub("[_-]", "", given).lower()
@@ -140,9 +149,17 @@ def described(
     declared: bool | None = None,
     wants_schema: bool | None = False,
 ) -> DescribeTableResponse:
-    """The answer to a describe; `details` are those of its dataset, None where that was not opened for them.
+    """Returns the response to a describe.
 
-    A schema that the spec's form cannot say is UnsupportedOperationError where it is wanted, and else left out.
+    Args:
+        table: The table.
+        with_uri: Whether to include the location as a URI.
+        details: The details of the dataset; None if it was not opened for them.
+        declared: Whether the table is only declared; None if unknown.
+        wants_schema: Whether a schema that the spec cannot represent is an error; otherwise it is left out.
+
+    Raises:
+        UnsupportedOperationError: The spec cannot represent the schema, and `wants_schema` is true.
     """
     fields: dict[str, Any] = {
         "location": table.location,
@@ -167,7 +184,7 @@ def described(
 
 
 def registration(table: Table) -> DeclareTableResponse:
-    """What the catalog holds of a table: the answer to a declare, and part of others."""
+    """Returns what the catalog stores about a table: the response to a declaration, and a part of others."""
     return DeclareTableResponse(
         location=table.location,
         storage_options=_strings(table.storage_options),
@@ -177,7 +194,7 @@ def registration(table: Table) -> DeclareTableResponse:
 
 
 def table_version(version: Version) -> TableVersion:
-    """A version whose manifest is there."""
+    """Returns the model of a version whose manifest exists."""
     return TableVersion(
         version=version.number,
         manifest_path=version.manifest,
@@ -188,7 +205,7 @@ def table_version(version: Version) -> TableVersion:
 
 
 def uri(location: str) -> str:
-    """The location as a complete URI."""
+    """Returns the location as an absolute URI."""
     return location if "://" in location else Path(location).absolute().as_uri()
 
 

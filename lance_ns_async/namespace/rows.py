@@ -1,4 +1,4 @@
-"""The spec's operations on a table's rows, and opening and writing tables as Python has them."""
+"""The spec's operations on rows, and `open` and `write` for Python data."""
 
 from __future__ import annotations
 
@@ -50,16 +50,40 @@ T = TypeVar("T")
 
 
 class DataOperations(TableUpkeep, Unserved):
-    """What is done with rows. Costs one call, and an open of the dataset in a worker thread.
+    """Operations on the rows of tables.
 
-    Nothing that changes a table is ever sent twice: after a time-out the error says that the outcome is unknown.
+    An operation on rows costs one call, and one open of the dataset in a worker thread. The `Raises` sections omit an
+    error that they have in common: TableNotFoundError, if the table does not exist or, except where a method says
+    otherwise, nothing was written to it yet.
+
+    A change of a table is never sent twice: after a time-out, the error says that the outcome is unknown.
     """
 
     async def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
-        """Declares a table and writes the rows of an Arrow IPC stream to it; where that fails, neither stays.
+        """Declares a table and writes the rows of an Arrow IPC stream to it.
 
-        Mode ExistOk keeps one that is registered, even if nothing was written to it yet; Overwrite writes a version
-        that replaces all its rows and columns, and its properties where some are given.
+        If the write fails, neither the registration nor the data stays.
+
+        Args:
+            request: With mode ExistOk, a registered table stays as it is, even if nothing was written to it yet. With
+                Overwrite, a new version replaces all rows and columns of the table, and its properties if the request
+                has any. The default mode is Create.
+            request_data: An Arrow IPC stream.
+
+        Returns:
+            The registration and the version; the version is None if nothing was written to an existing table yet.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create; or the location contains data that
+                is not registered.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
+                message says whether the rows stay.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
+
+        Cost:
+            A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
+            default location.
         """
         request = requests.coerced(CreateTableRequest, request)
         id = self._table(request.id)
@@ -76,7 +100,19 @@ class DataOperations(TableUpkeep, Unserved):
         )
 
     async def create_empty_table(self, request: CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
-        """What `declare_table` does, which took its place in the spec. Mode ExistOk keeps one that is there."""
+        """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
+
+        Args:
+            request: With mode ExistOk, a registered table stays as it is. The default mode is Create.
+
+        Returns:
+            The location, the storage options and the properties of the table.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The mode is unknown.
+        """
         request = requests.coerced(CreateEmptyTableRequest, request)
         id = self._table(request.id)
         mode = requests.word(request.mode, "mode", ("create", "existok"))
@@ -95,9 +131,27 @@ class DataOperations(TableUpkeep, Unserved):
     async def insert_into_table(
         self, request: InsertIntoTableRequest | Fields, request_data: bytes
     ) -> InsertIntoTableResponse:
-        """Adds the rows of an Arrow IPC stream, or with mode Overwrite has them replace all that there are.
+        """Inserts the rows of an Arrow IPC stream into a table.
 
-        The first version of a table that was only declared is written so, too.
+        If the table is only declared, this writes its first version.
+
+        Args:
+            request: With mode Overwrite, the rows replace all existing ones. The default mode is Append.
+            request_data: An Arrow IPC stream.
+
+        Returns:
+            The number of inserted rows, and the new version.
+
+        Raises:
+            TableNotFoundError: The table is not registered.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableSchemaValidationError: The columns do not match those of the table.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
+
+        Cost:
+            One call and one open; one more describe for the first version.
         """
         request = requests.coerced(InsertIntoTableRequest, request)
         id = self._table(request.id)
@@ -110,9 +164,29 @@ class DataOperations(TableUpkeep, Unserved):
     async def merge_insert_into_table(
         self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
     ) -> MergeInsertIntoTableResponse:
-        """Merges the rows of an Arrow IPC stream into a table: updates, inserts, deletes, all in one version.
+        """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
 
-        Where rows are inserted, the first version of a table that was only declared is written so, too.
+        If the table is only declared, and the merge inserts rows, this writes its first version.
+
+        Args:
+            request: `on` names the columns that identify equal rows.
+            request_data: An Arrow IPC stream.
+
+        Returns:
+            The numbers of updated, inserted and deleted rows, and the version.
+
+        Raises:
+            TableNotFoundError: The table is not registered; or nothing was written to it, and the merge inserts no
+                rows.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column of `on` does not exist.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, the request has no `on` or no action, its
+                timeout is invalid, or an SQL text is too complex.
+
+        Cost:
+            One call and one open; one more describe for the first version.
         """
         request = requests.coerced(MergeInsertIntoTableRequest, request)
         id = self._table(request.id)
@@ -133,7 +207,18 @@ class DataOperations(TableUpkeep, Unserved):
         )
 
     async def update_table(self, request: UpdateTableRequest | Fields) -> UpdateTableResponse:
-        """Sets columns to what SQL expressions give, in all rows or in those that fit the predicate."""
+        """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
+
+        Returns:
+            The number of updated rows, and the version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            ConcurrentModificationError: Another writer changed the same rows.
+            InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
+            UnsupportedOperationError: The request has properties, or updates a field within a column.
+        """
         request = requests.coerced(UpdateTableRequest, request)
         new = writing.updates(request.updates)
         if request.properties:
@@ -151,7 +236,17 @@ class DataOperations(TableUpkeep, Unserved):
         return UpdateTableResponse(updated_rows=count, version=version)
 
     async def delete_from_table(self, request: DeleteFromTableRequest | Fields) -> DeleteFromTableResponse:
-        """Deletes the rows that fit the predicate; old versions keep them."""
+        """Deletes the rows that match the predicate; old versions keep them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            ConcurrentModificationError: Another writer changed the same rows.
+            InvalidInputError: The predicate is invalid or too complex.
+        """
         request = requests.coerced(DeleteFromTableRequest, request)
         await self._check(Texts({"predicate": request.predicate}))
         snapshot = Snapshot(branch=request.branch)
@@ -159,7 +254,17 @@ class DataOperations(TableUpkeep, Unserved):
         return DeleteFromTableResponse(version=version)
 
     async def count_table_rows(self, request: CountTableRowsRequest | Fields) -> CountTableRowsResponse:
-        """How many rows there are, or how many that fit the predicate."""
+        """Counts all rows, or the rows that match the predicate.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The predicate is invalid or too complex.
+        """
         request = requests.coerced(CountTableRowsRequest, request)
         await self._check(Texts({"predicate": request.predicate}))
         snapshot = Snapshot(request.version, branch=request.branch)
@@ -167,10 +272,21 @@ class DataOperations(TableUpkeep, Unserved):
         return CountTableRowsResponse(count=count)
 
     async def query_table(self, request: QueryTableRequest | Fields) -> QueryTableResponse:
-        """The `k` rows nearest to a vector, or best for a text, or the first that fit a filter; an Arrow IPC file.
+        """Searches by vector or by text, or reads the first rows that match a filter.
 
-        An empty vector searches for none. Searched rows come with their `_distance` or `_score`; several vectors
-        give `k` rows each, and a column `query_index` tells which is whose.
+        Args:
+            request: `k` is the number of rows. An empty vector means no vector search. With several vectors, the result
+                has `k` rows for each.
+
+        Returns:
+            The rows as an Arrow IPC file. Rows of a search have a column `_distance` or `_score`; with several vectors,
+                the column `query_index` says to which vector a row belongs.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
         request = requests.coerced(QueryTableRequest, request)
         searching.check(request)
@@ -179,7 +295,17 @@ class DataOperations(TableUpkeep, Unserved):
         return QueryTableResponse(data=await self._read(request.id, lambda it, _: reading.query(it, request), snapshot))
 
     async def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest | Fields) -> str:
-        """How a query would be run."""
+        """Returns the plan of a query, without running it.
+
+        Returns:
+            The plan as text.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
+        """
         request = requests.coerced(ExplainTableQueryPlanRequest, request)
         query, verbose = request.query, bool(request.verbose)
         searching.check(query)
@@ -189,7 +315,17 @@ class DataOperations(TableUpkeep, Unserved):
         return await self._read(id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
 
     async def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest | Fields) -> str:
-        """How a query was run, and what each step took; runs it."""
+        """Runs a query, and returns its plan with the measurements of each step.
+
+        Returns:
+            The plan and the measurements as text.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or an SQL text is too complex.
+        """
         request = requests.coerced(AnalyzeTableQueryPlanRequest, request)
         searching.check(request)
         await self._check(searching.texts(request))
@@ -199,10 +335,28 @@ class DataOperations(TableUpkeep, Unserved):
     async def open(
         self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None
     ) -> LanceDataset:
-        """The dataset of a table, at a version or a tag, or else at the latest version, of a branch or of the main one.
+        """Opens the dataset of a table.
 
-        It stays open when this namespace is closed, and asks the catalog itself for credentials when those it has
-        expire, from a connection of its own. Reading it blocks: use threads.
+        The dataset stays open when this namespace is closed. When its credentials expire, Lance requests new ones from
+        the catalog over a separate connection. Reading the dataset blocks: use threads.
+
+        Args:
+            id: The id of the table.
+            version: A version number or the name of a tag; None means the latest version.
+            branch: The branch; None means main.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or nothing was written to it yet.
+            TableVersionNotFoundError: The table does not have the version.
+            TableTagNotFoundError: The table does not have the tag.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: `version` is neither a number nor a string, or a tag is combined with a branch.
+
+        Cost:
+            One call and one open.
         """
         if isinstance(version, str):
             snapshot = Snapshot(tag=version, branch=branch)
@@ -218,10 +372,24 @@ class DataOperations(TableUpkeep, Unserved):
         timeout: float | None = None,
         progress: Progress | None = None,
     ) -> Opened:
-        """Opens many tables side by side, each once; one that fails is in `errors` and spoils no other.
+        """Opens many tables concurrently, each once.
 
-        Costs an open each, and a call each, or what `describe_tables` costs where the catalog has no credentials to
-        give. The limits are those of `describe_tables`.
+        Args:
+            ids: The table ids; each is a sequence of names.
+            max_in_flight: See `describe_tables`.
+            timeout: See `describe_tables`.
+            progress: See `describe_tables`.
+
+        Returns:
+            The datasets, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One open for each table, and one call for each, or the calls of `describe_tables` if the catalog vends no
+            credentials.
         """
         with self._within(timeout):
             checked = await in_slices(self._table, ids)
@@ -237,12 +405,33 @@ class DataOperations(TableUpkeep, Unserved):
         mode: Literal["create", "append", "overwrite"] = "create",
         branch: str | None = None,
     ) -> LanceDataset:
-        """Writes Arrow data to a table and gives its dataset, which is as `open` gives it.
+        """Writes Arrow data to a table.
 
-        Create declares the table first, and if it fails neither stays; append needs one that is declared; overwrite
-        takes both. A branch must be there. `data` is a pyarrow table, reader or dataset, or a data frame that has
-        `__arrow_c_stream__`. Given up, by a time-out, a cancellation or an interrupt, it ends at its next batch of rows
-        and commits nothing; once it has read its last, it may take effect.
+        After a time-out, a cancellation or an interrupt, the write ends before its next batch of rows and commits
+        nothing. If it has read its last batch by then, it may still take effect.
+
+        Args:
+            id: The id of the table.
+            data: A pyarrow table, batch, reader or dataset, or a data frame with `__arrow_c_stream__`.
+            mode: `create` declares the table first; if that or the write fails, neither registration nor data stays.
+                `append` requires a registered table. `overwrite` creates the table, or replaces all its rows and
+                columns.
+            branch: The branch to append to or to overwrite, which must exist; None means main.
+
+        Returns:
+            The dataset, as `open` returns it.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
+                that is not registered.
+            TableNotFoundError: The table is not registered, and the mode is `append`.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableSchemaValidationError: The columns do not match those of the table.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: The data is not Arrow data or cannot be read, the mode is unknown, or `create` has a
+                branch.
         """
         checked = self._table(id)
         how = requests.word(mode, "mode", ("create", "append", "overwrite"))
@@ -268,14 +457,14 @@ class DataOperations(TableUpkeep, Unserved):
         return dataset
 
     async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:
-        """The table, and what `work` gives, which writes to it though it may have no version yet."""
+        """Returns the table and the result of `work`, which may write the first version of the table."""
         table = await located(self._backend, id)
         async with meanwhile.explained(self._backend, table):
             return table, await in_thread(table, lambda: work(table), changes=True, reads=True)
 
 
 def _agreed(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:
-    """What both say of a field, or the one that says anything."""
+    """Returns the value of a field that the request and its query may both have; they must not differ."""
     ours, theirs = getattr(request, field), getattr(query, field)
     if ours and theirs and ours != theirs:
         raise InvalidInputError(f"query.{field} {theirs!r}: the request itself says {ours!r}; leave one of them out")
@@ -284,6 +473,6 @@ def _agreed(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, fie
 
 def _number(version: object) -> int:
     try:
-        return operator.index(version)  # type: ignore[arg-type]  # whatever is none raises
+        return operator.index(version)  # type: ignore[arg-type]  # other types raise TypeError
     except TypeError:
         raise InvalidInputError(f"version {version!r}: it is a number, or the name of a tag") from None

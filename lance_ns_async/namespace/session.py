@@ -1,4 +1,4 @@
-"""An open catalog: its backend, its limits, and whether it may still be used."""
+"""An open catalog: the backend, its limits, and the checks before each operation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECRET_DIGEST_KEY = os.urandom(16)
 
 
 class Session:
-    """What every operation of a namespace stands on: a backend, and the policy its calls obey."""
+    """The base of all operations of a namespace: a backend, and the policy for its calls."""
 
     def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
         self._backend = backend
@@ -36,14 +36,22 @@ class Session:
         self._namespace_id = namespace_id
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The event loop that it was first used in, to which its connections and locks belong; None before that."""
+        """The event loop of the first use, which the connections and locks belong to; None before that."""
 
     @classmethod
     def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
-        """The namespace of a catalog: `impl` is one of `lance_ns_async.registry.BACKENDS`, `properties` are its own.
+        """Returns a namespace over a catalog.
 
-        Costs no call: what is wrong with the properties is raised here as InvalidInputError, what is wrong
-        with the server by the first operation. `policy` takes the place of all limits in the properties.
+        Args:
+            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+            properties: The properties of this backend.
+            policy: Replaces all limits in the properties; None keeps them.
+
+        Raises:
+            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
+
+        Cost:
+            No call: problems with the server are raised by the first operation.
         """
         backend_class = registry.load(impl)
         settings = backend_class.settings.parse(properties)
@@ -52,7 +60,7 @@ class Session:
         return cls(backend_class.open(settings, caller), caller, namespace_id)
 
     def namespace_id(self) -> str:
-        """Equal for equal properties within a process; names the catalog and holds no secret."""
+        """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""
         return self._namespace_id
 
     def __repr__(self) -> str:
@@ -71,16 +79,22 @@ class Session:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Gives back connections and threads; may be called twice.
+        """Releases connections and threads; may be called twice.
 
-        Raises InvalidInputError in another event loop than the one it was used in, where connections cannot be closed.
+        Raises:
+            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
+                there.
         """
         self._check_loop()
         self._closed = True
         await self._backend.aclose()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """While the context is open, `observer` is told of every remote call as it ends."""
+        """Passes every remote call to `observer` when the call ends, while the context is open.
+
+        Args:
+            observer: Receives the calls; runs in the event loop.
+        """
         return self._caller.observe(observer)
 
     def _operation(self) -> AbstractContextManager[None]:
@@ -98,7 +112,7 @@ class Session:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
 
     def _check_loop(self) -> None:
-        """Raises InvalidInputError in another event loop than the one it was first used in."""
+        """Raises InvalidInputError if the running event loop is not the one of the first use."""
         running = asyncio.get_running_loop()
         if self._loop is running:
             return
@@ -137,7 +151,7 @@ def _bounded(seconds: float | None) -> Iterator[None]:
 
 
 def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
-    # Keyed with what no other process knows: it tells principals apart and gives no secret away.
+    # The key is random for each process: the digest distinguishes principals without revealing a secret.
     told = repr(sorted(properties.items())).encode()
     digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
     return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"

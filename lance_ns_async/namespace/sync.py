@@ -1,4 +1,4 @@
-"""The sync namespace: the async one on a background event loop, one line a method."""
+"""The sync namespace: the async namespace on a background event loop, with one line for each method."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """The async namespace of one process and the loop it lives on."""
+    """The async namespace of one process, and its event loop."""
 
     client: AsyncNamespace
     loop: BackgroundLoop
 
     def close(self) -> None:
         if self.loop.is_here:
-            # A callback closes it: nothing can be waited for there.
+            # A callback on the loop closes the namespace; waiting there would block the loop.
             self.close_soon()
             return
         try:
@@ -98,10 +98,10 @@ def _how_to_connect(namespace: Namespace) -> str:
 
 @documented(AsyncNamespace)
 class Namespace(SyncDataOperations):
-    """A Lance namespace over one catalog, for use from any thread, running event loops included.
+    """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 
-    Each method is that of `AsyncNamespace` and documented there. May be shared by threads, used after a
-    fork, and pickled: the pickle holds the properties, secrets too, so keep it where they may be seen.
+    The methods are those of `AsyncNamespace`, which documents them. An instance may be shared by threads, used after a
+    fork, and pickled. A pickle contains the properties, including secrets: store it accordingly.
     """
 
     @called_with(_how_to_connect)
@@ -138,7 +138,7 @@ class Namespace(SyncDataOperations):
         self.close()
 
     def close(self) -> None:
-        """Gives back connections, threads and the loop; may be called twice. Not needed at the end of a process."""
+        """Releases connections, threads and the background loop; may be called twice. Not required at process end."""
         with guard():
             self._closed = True
             mine = self._sessions.pop(os.getpid(), None)
@@ -245,10 +245,11 @@ class Namespace(SyncDataOperations):
         timeout: float | None = None,
         progress: Progress | None = None,
     ) -> Described:
-        """See `AsyncNamespace.describe_tables`; as concurrent as there, `progress` is called in the background."""
+        """See `AsyncNamespace.describe_tables`; `progress` is called in the background thread."""
         return self._call(
             AsyncNamespace.describe_tables,
-            # Read here: an iterator of this very namespace would wait for the loop on the loop.
+            # The ids are read in this thread, because an iterator of this namespace would wait for the loop on the
+            # loop.
             list(ids),
             max_in_flight=max_in_flight,
             timeout=timeout,
@@ -297,7 +298,15 @@ class Namespace(SyncDataOperations):
         return self._call(AsyncNamespace.exists, id)
 
     def run(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
-        """What `work` gives, run on the background loop with the async namespace that serves this one."""
+        """Runs a coroutine of the async namespace on the background loop and returns its result.
+
+        Args:
+            work: Receives the async namespace, and returns the coroutine.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+            InternalError: The calling thread is the thread of the background loop.
+        """
         return self._call(work)
 
     def _connect(self) -> AsyncNamespace:
@@ -309,7 +318,7 @@ class Namespace(SyncDataOperations):
             if self._closed:
                 raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
             if process not in self._sessions:
-                # A forked child has its own copy of what is unused, and leaves what is used to the parent.
+                # A forked child has its own copy of an unused client; clients in use belong to the parent.
                 client, self._unused = self._unused or self._connect(), None
                 session = _Session(client, BackgroundLoop.lease())
                 self._sessions[process] = session, weakref.finalize(self, session.close_soon)
@@ -325,7 +334,8 @@ class Namespace(SyncDataOperations):
         return session.loop.run(operation(session.client, *args, **kwargs))
 
     def _flat(self, groups_of: Callable[[AsyncNamespace], AsyncGenerator[Sequence[T], None]]) -> Iterator[T]:
-        # Opened at the first item: an iterator may come through a fork before it is used.
+        # The session opens with the first item, because a fork may come between the creation and the use of an
+        # iterator.
         session = self._open()
         groups = groups_of(session.client)
         try:
@@ -340,59 +350,64 @@ def _how_to_name(namespace: _Named) -> str:
 
 
 class _Named(Namespace):
-    """A namespace of one backend, made of nothing but properties, as `lance_namespace.connect` makes it."""
+    """A namespace of one backend, which is constructed from properties only, like `lance_namespace.connect` does."""
 
     impl: ClassVar[str]
     example: ClassVar[str]
-    """A property, as it is given."""
+    """A property as Python code, for messages."""
 
     @called_with(_how_to_name)
     def __init__(self, /, **properties: str) -> None:
-        """Properties are strings, given by name; one with a dot in its name as `**{"storage.region": "eu"}`.
+        """Connects to the catalog.
 
-        All of them, with those for the limits of calls, are told on the catalog's page of the documentation; a wrong
-        one is told with those that are known.
+        Args:
+            **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
+                of each catalog lists them, including the limits of calls.
+
+        Raises:
+            InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
+            TypeError: An argument is not a keyword argument.
         """
         super().__init__(self.impl, properties)
 
 
 class DirNamespace(_Named):
-    """The embedded catalog: a directory, as `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits."""
+    """The directory catalog, for example `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits."""
 
     impl = "dir"
     example = 'root="lake"'
 
 
 class IcebergNamespace(_Named):
-    """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and more."""
+    """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and others."""
 
     impl = "iceberg"
     example = 'endpoint="https://catalog.example.com"'
 
 
 class Hive3Namespace(_Named):
-    """A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and more."""
+    """A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others."""
 
     impl = "hive3"
     example = 'uri="thrift://metastore.example.com:9083"'
 
 
 class GlueNamespace(_Named):
-    """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and more."""
+    """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and others."""
 
     impl = "glue"
     example = 'region="eu-central-1"'
 
 
 class PolarisNamespace(_Named):
-    """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and more."""
+    """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and others."""
 
     impl = "polaris"
     example = 'endpoint="https://polaris.example.com"'
 
 
 class UnityNamespace(_Named):
-    """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and more."""
+    """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others."""
 
     impl = "unity"
     example = 'endpoint="https://unity.example.com", catalog="main"'

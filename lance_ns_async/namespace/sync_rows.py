@@ -1,4 +1,4 @@
-"""The sync operations on datasets: the async ones, one line a method."""
+"""The sync operations on datasets: the async ones, with one line for each method."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 @documented(DataOperations)
 class SyncDataOperations(LanceNamespace):
-    """The operations of `DataOperations`, each documented there."""
+    """The operations of `DataOperations`, which documents them."""
 
     @abstractmethod
     def _call(
@@ -92,7 +92,7 @@ class SyncDataOperations(LanceNamespace):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """What the operation gives, run where the async namespace lives."""
+        """Runs an operation on the event loop of the async namespace and returns its result."""
 
     def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
         """See `AsyncNamespace.create_table`."""

@@ -1,4 +1,4 @@
-"""The operations of the spec that no catalog can serve: they say why."""
+"""The operations of the spec that no catalog can perform."""
 
 from __future__ import annotations
 
@@ -17,30 +17,50 @@ REASONS: Mapping[str, str] = {
     "describe_transaction": _NO_TRANSACTIONS,
     "alter_transaction": _NO_TRANSACTIONS,
 }
-"""By operation."""
+"""The reason for each operation."""
 
 
 class Unserved:
-    """What the spec has and nobody here can do; each raises UnsupportedOperationError, and asks nobody."""
+    """Operations that no catalog can perform: each raises UnsupportedOperationError without a call."""
 
     async def alter_table_backfill_columns(self, request: object) -> NoReturn:
-        """Unsupported: it starts a job."""
+        """Raises UnsupportedOperationError: catalogs run no jobs.
+
+        Raises:
+            UnsupportedOperationError: Always.
+        """
         _refuse("alter_table_backfill_columns")
 
     async def create_materialized_view(self, request: object) -> NoReturn:
-        """Unsupported: it starts a job."""
+        """Raises UnsupportedOperationError: catalogs run no jobs.
+
+        Raises:
+            UnsupportedOperationError: Always.
+        """
         _refuse("create_materialized_view")
 
     async def refresh_materialized_view(self, request: object) -> NoReturn:
-        """Unsupported: it starts a job."""
+        """Raises UnsupportedOperationError: catalogs run no jobs.
+
+        Raises:
+            UnsupportedOperationError: Always.
+        """
         _refuse("refresh_materialized_view")
 
     async def describe_transaction(self, request: object) -> NoReturn:
-        """Unsupported: catalogs keep no transactions."""
+        """Raises UnsupportedOperationError: catalogs keep no transactions.
+
+        Raises:
+            UnsupportedOperationError: Always.
+        """
         _refuse("describe_transaction")
 
     async def alter_transaction(self, request: object) -> NoReturn:
-        """Unsupported: catalogs keep no transactions."""
+        """Raises UnsupportedOperationError: catalogs keep no transactions.
+
+        Raises:
+            UnsupportedOperationError: Always.
+        """
         _refuse("alter_transaction")
 
 

@@ -1,4 +1,4 @@
-"""The spec's operations on what a table has beside its rows: indexes, tags, branches, columns, metadata."""
+"""The spec's operations on indexes, tags, branches, columns and metadata of tables."""
 
 from __future__ import annotations
 
@@ -54,10 +54,27 @@ from lance_ns_async.tables.filters import Texts
 
 
 class TableUpkeep(DatasetOperations):
-    """What is asked and changed of a dataset beside its rows. Costs one call, and an open of the dataset."""
+    """Operations on indexes, tags, branches, columns and metadata of a table.
+
+    Each costs one call, and one open of the dataset in a worker thread. The `Raises` sections omit an error that they
+    have in common: TableNotFoundError, if the table does not exist or nothing was written to it yet.
+    """
 
     async def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:
-        """Makes an index of a column of vectors, scalars or text; may take long, so mind `operation_timeout`."""
+        """Creates an index on a column of vectors, scalars or text.
+
+        This may take long: set `operation_timeout` accordingly.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexAlreadyExistsError: The table has an index of that name.
+            TableColumnNotFoundError: The column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
+        """
         request = requests.coerced(CreateTableIndexRequest, request)
         indexes.check(request)
         await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
@@ -66,14 +83,40 @@ class TableUpkeep(DatasetOperations):
     async def create_table_scalar_index(
         self, request: CreateTableIndexRequest | Fields
     ) -> CreateTableScalarIndexResponse:
-        """Makes an index of a column of scalars, or of its text; may take long, so mind `operation_timeout`."""
+        """Creates an index on a column of scalars or text.
+
+        This may take long: set `operation_timeout` accordingly.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexAlreadyExistsError: The table has an index of that name.
+            TableColumnNotFoundError: The column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
+                type.
+        """
         request = requests.coerced(CreateTableIndexRequest, request)
         indexes.check_scalar(request)
         await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableScalarIndexResponse()
 
     async def list_table_indices(self, request: ListTableIndicesRequest | Fields) -> ListTableIndicesResponse:
-        """The indexes of a table, sorted by name."""
+        """Lists the indexes of a table.
+
+        Args:
+            request: `limit` is the maximum number of indexes; None returns all.
+
+        Returns:
+            The indexes, sorted by name, and a page token if there are more.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The limit or the page token is invalid.
+        """
         request = requests.coerced(ListTableIndicesRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
         found = await self._read(request.id, lambda it, _: indexes.described(it), snapshot)
@@ -83,80 +126,186 @@ class TableUpkeep(DatasetOperations):
     async def describe_table_index_stats(
         self, request: DescribeTableIndexStatsRequest | Fields
     ) -> DescribeTableIndexStatsResponse:
-        """How much of a table an index covers."""
+        """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
+
+        Raises:
+            TableIndexNotFoundError: The table does not have the index.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The request has no `index_name`.
+        """
         request = requests.coerced(DescribeTableIndexStatsRequest, request)
         name = indexes.check_name(request.index_name)
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: indexes.stats(it, name), snapshot)
 
     async def drop_table_index(self, request: DropTableIndexRequest | Fields) -> DropTableIndexResponse:
-        """Removes an index; versions that had it keep it."""
+        """Drops an index; older versions that have it keep it.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexNotFoundError: The table does not have the index.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The request has no `index_name`.
+        """
         request = requests.coerced(DropTableIndexRequest, request)
         name = indexes.check_name(request.index_name)
         await self._change(request.id, lambda it, _: indexes.drop(it, name), Snapshot(branch=request.branch))
         return DropTableIndexResponse()
 
     async def get_table_stats(self, request: GetTableStatsRequest | Fields) -> GetTableStatsResponse:
-        """What a table holds, and in what pieces."""
+        """Returns the size of a table, and the numbers of its rows, indexes and fragments.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+        """
         request = requests.coerced(GetTableStatsRequest, request)
         return await self._read(request.id, lambda it, _: reading.stats(it), Snapshot(branch=request.branch))
 
     async def restore_table(self, request: RestoreTableRequest | Fields) -> RestoreTableResponse:
-        """Makes an old version the latest once more; the versions between stay."""
+        """Makes an old version the latest one again; the versions in between stay.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+        """
         request = requests.coerced(RestoreTableRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
         await self._change(request.id, lambda it, _: refs.restore(it), snapshot)
         return RestoreTableResponse()
 
     async def list_table_tags(self, request: ListTableTagsRequest | Fields) -> ListTableTagsResponse:
-        """The tags of a table, those of branches among them, sorted by name."""
+        """Lists the tags of a table, including those of branches.
+
+        Args:
+            request: `limit` is the maximum number of tags; None returns all.
+
+        Returns:
+            The tags, sorted by name, and a page token if there are more.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
         request = requests.coerced(ListTableTagsRequest, request)
         found = await self._read(request.id, lambda it, _: refs.tags(it))
         page, token = await page_of(found, request.limit, request.page_token)
         return ListTableTagsResponse(tags=page, page_token=token)
 
     async def get_table_tag_version(self, request: GetTableTagVersionRequest | Fields) -> GetTableTagVersionResponse:
-        """The version that a tag names, and its branch if that is not the main one."""
+        """Returns the version of a tag.
+
+        Returns:
+            The version, and its branch; the branch is None for main.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+        """
         request = requests.coerced(GetTableTagVersionRequest, request)
         found = await self._read(request.id, lambda it, table: refs.tag(it, table, request.tag))
         return GetTableTagVersionResponse(version=found.version, branch=found.branch)
 
     async def create_table_tag(self, request: CreateTableTagRequest | Fields) -> CreateTableTagResponse:
-        """Gives a version a name."""
+        """Creates a tag for a version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagAlreadyExistsError: The table has a tag of that name.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
+        """
         request = requests.coerced(CreateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
         await self._change(request.id, lambda it, table: refs.create_tag(it, table, tag, version, branch))
         return CreateTableTagResponse()
 
     async def update_table_tag(self, request: UpdateTableTagRequest | Fields) -> UpdateTableTagResponse:
-        """Has a tag that is there name another version."""
+        """Moves an existing tag to another version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+        """
         request = requests.coerced(UpdateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
         await self._change(request.id, lambda it, table: refs.update_tag(it, table, tag, version, branch))
         return UpdateTableTagResponse()
 
     async def delete_table_tag(self, request: DeleteTableTagRequest | Fields) -> DeleteTableTagResponse:
-        """Removes a tag; the version that it named stays."""
+        """Deletes a tag; its version stays.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+        """
         request = requests.coerced(DeleteTableTagRequest, request)
         await self._change(request.id, lambda it, _: refs.delete_tag(it, request.tag))
         return DeleteTableTagResponse()
 
     async def create_table_branch(self, request: CreateTableBranchRequest | Fields) -> CreateTableBranchResponse:
-        """Makes a branch that begins at a version of another, and without one at its latest."""
+        """Creates a branch that starts at a version of another branch.
+
+        Args:
+            request: `from_branch` None means main; `from_version` None means its latest version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableBranchAlreadyExistsError: The table has a branch of that name.
+            TableBranchNotFoundError: The table does not have the branch `from_branch`.
+            TableVersionNotFoundError: The table does not have the version.
+            InvalidInputError: The name is too long, or otherwise invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table.
+        """
         request = requests.coerced(CreateTableBranchRequest, request)
         name, source, version = request.name, request.from_branch, request.from_version
         await self._change(request.id, lambda it, table: refs.create_branch(it, table, name, source, version))
         return CreateTableBranchResponse()
 
     async def list_table_branches(self, request: ListTableBranchesRequest | Fields) -> ListTableBranchesResponse:
-        """The branches of a table beside the main one, sorted by name."""
+        """Lists the branches of a table except main.
+
+        Args:
+            request: `limit` is the maximum number of branches; None returns all.
+
+        Returns:
+            The branches, sorted by name, and a page token if there are more.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
         request = requests.coerced(ListTableBranchesRequest, request)
         found = await self._read(request.id, lambda it, _: refs.branches(it))
         page, token = await page_of(found, request.limit, request.page_token)
         return ListTableBranchesResponse(branches=page, page_token=token)
 
     async def delete_table_branch(self, request: DeleteTableBranchRequest | Fields) -> DeleteTableBranchResponse:
-        """Removes a branch and what only it holds; not while a tag names a version of it."""
+        """Deletes a branch and the data that only this branch uses.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: A tag refers to a version of the branch.
+            InvalidInputError: The branch is main.
+        """
         request = requests.coerced(DeleteTableBranchRequest, request)
         await self._change(request.id, lambda it, table: refs.delete_branch(it, table, request.name))
         return DeleteTableBranchResponse()
@@ -164,7 +313,18 @@ class TableUpkeep(DatasetOperations):
     async def alter_table_add_columns(
         self, request: AlterTableAddColumnsRequest | Fields
     ) -> AlterTableAddColumnsResponse:
-        """Adds columns that SQL expressions fill. A catalog that keeps columns is not told."""
+        """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no columns, one exists or appears twice, or an expression is missing, invalid
+                or too complex.
+            UnsupportedOperationError: A column is computed or virtual.
+        """
         request = requests.coerced(AlterTableAddColumnsRequest, request)
         new = columns.additions(request.new_columns)
         await self._check(Texts(values={f"new_columns: {name}": sql for name, sql in new.items()}))
@@ -176,7 +336,18 @@ class TableUpkeep(DatasetOperations):
     async def alter_table_alter_columns(
         self, request: AlterTableAlterColumnsRequest | Fields
     ) -> AlterTableAlterColumnsResponse:
-        """Renames columns, and changes their types and whether they may be null, all in one version."""
+        """Changes names, types and nullability of columns, all in one version.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableColumnNotFoundError: A column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
+            UnsupportedOperationError: A column is virtual.
+        """
         request = requests.coerced(AlterTableAlterColumnsRequest, request)
         changes = columns.alterations(request.alterations)
         snapshot = Snapshot(branch=request.branch)
@@ -187,7 +358,17 @@ class TableUpkeep(DatasetOperations):
     async def alter_table_drop_columns(
         self, request: AlterTableDropColumnsRequest | Fields
     ) -> AlterTableDropColumnsResponse:
-        """Removes columns; old versions keep them."""
+        """Drops columns; old versions keep them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableColumnNotFoundError: A column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no columns.
+        """
         request = requests.coerced(AlterTableDropColumnsRequest, request)
         if not request.columns:
             raise InvalidInputError("columns: none was given")
@@ -199,7 +380,15 @@ class TableUpkeep(DatasetOperations):
     async def update_table_schema_metadata(
         self, request: UpdateTableSchemaMetadataRequest | Fields
     ) -> UpdateTableSchemaMetadataResponse:
-        """Sets entries of the schema's metadata and leaves the others; gives all."""
+        """Sets entries of the schema's metadata; other entries stay.
+
+        Returns:
+            All entries of the schema's metadata.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+        """
         request = requests.coerced(UpdateTableSchemaMetadataRequest, request)
         given = request.metadata or {}
         snapshot = Snapshot(branch=request.branch)
@@ -207,7 +396,20 @@ class TableUpkeep(DatasetOperations):
         return UpdateTableSchemaMetadataResponse(metadata=dict(found))
 
     async def update_field_metadata(self, request: UpdateFieldMetadataRequest | Fields) -> UpdateFieldMetadataResponse:
-        """Sets entries of fields' metadata, null removing one; gives all that the fields have now."""
+        """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
+
+        Args:
+            request: A null value removes an entry.
+
+        Returns:
+            The new version, and all entries of these fields.
+
+        Raises:
+            TableColumnNotFoundError: A field does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
+        """
         request = requests.coerced(UpdateFieldMetadataRequest, request)
         given, replace = columns.field_updates(request.updates)
         version, fields = await self._change(

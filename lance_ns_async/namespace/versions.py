@@ -33,13 +33,28 @@ from lance_ns_async.tables import commits, manifests
 
 
 class TableVersions(ManyTables):
-    """The operations on versions; a catalog that commits them knows of the main branch alone."""
+    """Operations on versions of tables. A catalog that commits versions knows only the main branch.
+
+    The `Raises` sections omit an error that they have in common: TableNotFoundError, if the table does not exist.
+    """
 
     async def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
-        """Commits a version whose manifest is written, and moves that to its final name; costs two calls.
+        """Commits a version whose manifest is written, and moves the manifest to its final name.
 
-        Only where `managed_by=impl`. Raises ConcurrentModificationError where there is such a version already,
-        unless it is this very one: so it may be called again where the outcome is not known.
+        The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
+        version that is already committed with the same manifest is a success.
+
+        Returns:
+            The committed version.
+
+        Raises:
+            ConcurrentModificationError: Another version with this number exists.
+            InvalidInputError: The manifest is not one of this version, or its name or its folder is wrong.
+            UnsupportedOperationError: The catalog does not commit the versions of this table, or the branch is not
+                main.
+
+        Cost:
+            Two calls.
         """
         request = requests.coerced(CreateTableVersionRequest, request)
         (made,) = await self._committed([request])
@@ -48,13 +63,33 @@ class TableVersions(ManyTables):
     async def batch_create_table_versions(
         self, request: BatchCreateTableVersionsRequest | Fields
     ) -> BatchCreateTableVersionsResponse:
-        """Commits a version of each of several tables, all or none; unsupported where the catalog cannot."""
+        """Commits one version of each of several tables: all or none.
+
+        Returns:
+            The committed versions, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: A table appears twice, or a manifest is not one of its version.
+            UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
+                several tables at once; or a branch is not main.
+        """
         request = requests.coerced(BatchCreateTableVersionsRequest, request)
         made = await self._committed(request.entries)
         return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in made])
 
     async def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
-        """What `batch_create_table_versions` does; the other operations it could hold are unsupported."""
+        """Commits one version of each of several tables, like `batch_create_table_versions`.
+
+        Returns:
+            The results, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: An entry does not have exactly one operation, a table appears twice, or a manifest is not
+                one of its version.
+            UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
+        """
         request = requests.coerced(BatchCommitTablesRequest, request)
         entries: list[CreateTableVersionRequest] = []
         for operation in request.operations:
@@ -73,10 +108,20 @@ class TableVersions(ManyTables):
     async def describe_table_version(
         self, request: DescribeTableVersionRequest | Fields
     ) -> DescribeTableVersionResponse:
-        """Where the manifest of a version is, and of the latest one where the request names none.
+        """Returns the location of the manifest of a version.
 
-        Costs a call, a second one for a version before the latest, and a look into the storage; where the storage
-        commits versions, what `list_table_versions` costs.
+        Args:
+            request: `version` None means the latest version.
+
+        Raises:
+            TableVersionNotFoundError: The version does not exist, or its manifest was removed.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
+            the versions, the cost of `list_table_versions`.
         """
         request = requests.coerced(DescribeTableVersionRequest, request)
         id = self._table(request.id)
@@ -85,11 +130,25 @@ class TableVersions(ManyTables):
         return DescribeTableVersionResponse(version=requests.table_version(found))
 
     async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
-        """The versions whose manifests are there, oldest first unless `descending`.
+        """Lists the versions whose manifests exist.
 
-        Costs a call and a listing in the storage; the latest alone, that is `descending` with a `limit` of 1, a call
-        and a look there. Where the storage commits versions, all manifests are read. A table that has no version,
-        or none that its catalog committed, has an empty list.
+        Args:
+            request: `limit` is the maximum number of versions; None returns all. With `descending`, the newest version
+                comes first, otherwise the oldest.
+
+        Returns:
+            The versions, and a page token if there are more. The list is empty if the table has no version, or none
+                that its catalog committed.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            InvalidInputError: The limit or the page token is invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
+            and a look-up in the storage. If the storage commits the versions, all manifests are read.
         """
         request = requests.coerced(ListTableVersionsRequest, request)
         id = self._table(request.id)
@@ -116,11 +175,25 @@ class TableVersions(ManyTables):
     async def batch_delete_table_versions(
         self, request: BatchDeleteTableVersionsRequest | Fields
     ) -> BatchDeleteTableVersionsResponse:
-        """Removes versions; costs a call more than `list_table_versions`, and an open of the dataset.
+        """Deletes versions of the main branch.
 
-        The latest version stays, and so do those that a tag or a branch needs: to name one of them is an error,
-        except that a range up to the latest ends before it. Where the catalog commits versions, their records and
-        manifests go, and Lance's clean-up removes the files that only they need; elsewhere those go at once.
+        If the catalog commits the versions, their records and manifests are deleted, and Lance's clean-up later removes
+        the files that only they need. Otherwise these files are deleted at once.
+
+        Args:
+            request: Each range includes its start and excludes its end; the end -1 means up to the latest version. Such
+                a range never includes the latest version.
+
+        Returns:
+            The number of deleted versions.
+
+        Raises:
+            InvalidTableStateError: A tag or a branch needs one of the versions.
+            InvalidInputError: A range is invalid, or includes the latest version.
+            UnsupportedOperationError: The branch is not main.
+
+        Cost:
+            One call more than `list_table_versions`, and one open of the dataset.
         """
         request = requests.coerced(BatchDeleteTableVersionsRequest, request)
         id = self._table(request.id)
@@ -151,7 +224,7 @@ class TableVersions(ManyTables):
 
 
 def _wanted(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
-    """The version that a request describes."""
+    """Returns the version that a request describes."""
     _check_branch(entry.branch)
     name, dot, random = entry.manifest_path.rpartition("/")[2].rpartition(".manifest")
     if entry.version < 1 or f"{name}{dot}" not in manifests.names(entry.version) or not random:

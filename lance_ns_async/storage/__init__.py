@@ -1,1 +1,1 @@
-"""Opening and inspecting what is stored."""
+"""Opening and inspecting stored tables."""

@@ -1,4 +1,4 @@
-"""What lies where a catalog says that a table is: opened, looked at, deleted. Reached without asking the catalog."""
+"""Datasets at the locations of tables: opened, inspected and deleted, without calls to the catalog."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 MAIN = "main"
-"""What Lance calls the branch that is there without being made."""
+"""Lance's name of the default branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Which state of a dataset is meant: a version or a tag, on a branch; all None for the latest on main."""
+    """A state of a dataset: a version or a tag, on a branch; all None for the latest version of main."""
 
     version: int | None = None
     tag: str | None = None
@@ -47,7 +47,7 @@ LATEST = Snapshot()
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What opening a dataset tells."""
+    """The properties of an open dataset."""
 
     version: int
     schema: pa.Schema
@@ -57,12 +57,12 @@ class Details:
 
 
 async def details(table: Table, snapshot: Snapshot = LATEST) -> Details:
-    """What the dataset tells in the state `snapshot` names; costs one open."""
+    """Returns the details of a snapshot of the dataset. Cost: one open."""
     return await in_thread(table, lambda: told(opened(table, snapshot)))
 
 
 def told(dataset: LanceDataset) -> Details:
-    """What an open dataset tells; blocks: for `in_thread`."""
+    """Returns the details of an open dataset. Blocks: for `in_thread`."""
     stats = dataset.stats.dataset_stats()
     return Details(
         version=dataset.version,
@@ -74,14 +74,14 @@ def told(dataset: LanceDataset) -> Details:
 
 
 async def is_only_declared(table: Table) -> bool:
-    """Whether nothing was written to the table yet; costs one open, or two while somebody drops a table there."""
+    """Returns whether nothing was written to the table yet. Cost: one open; two during a drop of a table there."""
     for last in (False, True):
         try:
             await in_thread(table, lambda: opened(table))
         except TableNotFoundError:
             return True
         except TableVersionNotFoundError:
-            # It was deleted between listing and reading it.
+            # The version was deleted between the listing and the read.
             if last:
                 raise
         else:
@@ -90,7 +90,7 @@ async def is_only_declared(table: Table) -> bool:
 
 
 async def written(tables: Sequence[Table]) -> Sequence[Table]:
-    """Those of the tables that hold data, in their order; costs an open each, side by side."""
+    """Returns the tables that have data, in their order. Cost: one open each, concurrently."""
     declared: set[TableId] = set()
 
     async def check(table: Table) -> None:
@@ -112,13 +112,13 @@ CREDENTIALS = {
         "AWS_WEB_IDENTITY_TOKEN_FILE",
     ),
 }
-"""By scheme, the variables of the environment by one of which Lance reaches a storage without being told more."""
+"""By URI scheme: environment variables, any one of which is enough for Lance to reach the storage."""
 
 
 def is_at_hand(table: Table) -> bool:
-    """Whether its storage can be looked at: it is local, or it was told how to reach it, or the environment tells.
+    """Returns whether the storage can be accessed: it is local, or storage options or the environment have credentials.
 
-    Else Lance would ask the machine it runs on, which takes seconds where there is no answer.
+    Otherwise, Lance would request credentials from the machine it runs on, which takes seconds if there is no response.
     """
     scheme, remote, _ = table.location.partition("://")
     if table.storage_options or not remote or scheme == "file":
@@ -127,12 +127,14 @@ def is_at_hand(table: Table) -> bool:
 
 
 async def check_alone(table: Table) -> None:
-    """Raises InvalidTableStateError where a drop could delete more than the table.
+    """Checks that a drop deletes only the table, for example not the folder of a namespace.
 
-    That is where its location is no safe place, see `locations.check_deletable`, where other datasets lie under it, or
-    where it holds a dataset and files that are none of Lance's: so the folder of a namespace is never deleted.
+    Raises:
+        InvalidTableStateError: The location is not safe (see `locations.check_deletable`), contains other datasets, or
+            contains a dataset and files that are not part of a Lance table.
 
-    Cost: a listing of the location.
+    Cost:
+        A listing of the location.
     """
     locations.check_deletable(table)
     found, strange = await in_thread(table, lambda: neighbours(table))
@@ -150,12 +152,12 @@ async def check_alone(table: Table) -> None:
 
 
 async def tidy(table: Table) -> None:
-    """Removes what a declaration leaves where nothing was written."""
+    """Removes what a declaration leaves at a location to which nothing was written."""
     await in_thread(table, lambda: dir_markers.remove(table.location, table.storage_options), changes=True)
 
 
 async def data_files(table: Table) -> Sequence[str]:
-    """Returns the data files at a table's location, whether or not a version holds them. Cost: a listing."""
+    """Returns the data files at a table's location, including those of no version. Cost: a listing."""
 
     def work() -> Sequence[str]:
         session = files.open_session(table.location, table.storage_options)
@@ -165,7 +167,7 @@ async def data_files(table: Table) -> Sequence[str]:
 
 
 async def remove_files(table: Table, paths: Sequence[str]) -> None:
-    """Deletes files at a table's location that no version holds."""
+    """Deletes files at a table's location that belong to no version."""
 
     def work() -> None:
         session = files.open_session(table.location, table.storage_options)
@@ -177,35 +179,43 @@ async def remove_files(table: Table, paths: Sequence[str]) -> None:
 
 
 _OWN = ("data", "metadata", "tree")
-"""What lies in a table's folder, beside names that begin with a dot or an underscore; `metadata` is the catalog's."""
+"""The names in a table's folder, except those that begin with a dot or an underscore; `metadata` is the catalog's."""
 
 
 def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns where other datasets lie under the table's location, and what else there is that is none of Lance's.
+    """Returns the paths of other datasets under the table's location, and the names that are not part of a Lance table.
 
-    The second only where the location itself holds a dataset: else a drop leaves it. Blocks: for `in_thread`.
+    The names are only returned if the location itself has a dataset: otherwise a drop does not delete them. Blocks: for
+    `in_thread`.
     """
     paths = files.open_session(table.location, table.storage_options).list()
     tops = {path.partition("/")[0] for path in paths}
     strange = {name for name in tops if name not in _OWN and not name.startswith((".", "_"))}
     found = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
     if any(place.startswith("tree/") for place in found):
-        # There a dataset keeps its branches.
+        # Lance stores branches in this folder.
         found -= {f"tree/{branch}" for branch in opened(table).branches.list()}
     strange -= {place.partition("/")[0] for place in found}
     return sorted(found), sorted(strange) if "_versions" in tops else []
 
 
 def options(table: Table) -> dict[str, str] | None:
-    """What Lance is to be told to reach the table's storage; None where there is nothing to tell."""
+    """Returns the storage options for Lance; None if there are none."""
     return dict(table.storage_options or {}) or None
 
 
 def opened(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> LanceDataset:
-    """The dataset in that state; what is missing is told apart: version, tag, branch, or all data.
+    """Opens a snapshot of the dataset. Blocks: for `in_thread`.
 
-    `how` says to pylance otherwise than by location and storage options where the dataset is, and which caches it
-    shares. Blocks: for `in_thread`.
+    A missing version, tag, branch and dataset cause different errors.
+
+    Args:
+        table: The table.
+        snapshot: The state to open.
+        **how: Arguments for pylance instead of location and storage options, for example for shared caches.
+
+    Raises:
+        TableBranchNotFoundError: The dataset does not have the branch.
     """
     import lance
 
@@ -217,13 +227,20 @@ def opened(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> LanceDatase
     try:
         return dataset.checkout_version((snapshot.branch, snapshot.version))
     except (OSError, ValueError) as e:
-        # Lance misses a version where the whole branch is missing.
+        # If the branch does not exist, Lance reports a missing version.
         check_branch(table, dataset, snapshot.branch, cause=e)
         raise
 
 
 def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cause: Exception | None = None) -> None:
-    """Raises TableBranchNotFoundError where the dataset has no such branch; costs a listing of its branches."""
+    """Checks that the dataset has a branch.
+
+    Raises:
+        TableBranchNotFoundError: It does not.
+
+    Cost:
+        A listing of its branches.
+    """
     if branch in (None, MAIN):
         return
     known = dataset.branches.list()

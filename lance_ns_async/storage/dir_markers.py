@@ -1,4 +1,4 @@
-"""What Lance's directory catalogs leave at the place of a table that was declared, and then is none any more."""
+"""Marker files of Lance's directory catalogs at the locations of tables that were only declared."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from urllib.parse import unquote, urlsplit
 from lance_ns_async.storage import files
 
 _RESERVED, HIDDEN = ".lance-reserved", ".lance-deregistered"
-"""The files by which they know that a name is taken, and that it is hidden."""
+"""The markers of a reserved name and of a hidden table."""
 
 
 def remove(location: str, options: Mapping[str, str] | None) -> None:
-    """Removes the marks where nothing else is, and local folders with nothing in them. Blocks.
+    """Removes the markers if there are no other files, and empty local folders. Blocks.
 
-    At a root, where a name is a place, they stay unless it is hidden: somebody else may have declared it.
+    Directly below a root, where the name decides the location, markers stay unless the table is hidden: another client
+    may have declared it.
     """
     session = files.open_session(location, options)
     found = set(session.list())
@@ -27,12 +28,12 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
 
 
 def is_only_declared(path: str) -> bool:
-    """Returns whether a local folder has the marks of a table, and nothing that was written to it. Blocks."""
+    """Returns whether a local folder has only the markers of a table and no written data. Blocks."""
     return set(os.listdir(path)) <= {_RESERVED, HIDDEN, "data"} and not _has_files(os.path.join(path, "data"))
 
 
 def clear(location: str, options: Mapping[str, str] | None) -> bool:
-    """Removes a hidden table to which nothing was written, if there is one; tells whether.
+    """Removes a hidden table to which nothing was written; returns whether there was one.
 
     Blocks.
     """
@@ -42,7 +43,7 @@ def clear(location: str, options: Mapping[str, str] | None) -> bool:
         return False
     for path in sorted(found, reverse=True):
         files.delete(session, path)
-    # For pylance, a folder is a table at the root, even one with nothing in it.
+    # Below a root, pylance treats even an empty folder as a table.
     _remove_empty_folders(location)
     return True
 
@@ -54,20 +55,20 @@ def _has_files(path: str) -> bool:
 def _remove_empty_folders(location: str) -> None:
     if (path := local_path(location)) is not None:
         for folder in (os.path.join(path, "data"), path):
-            # It may hold what others are about to write.
+            # The folder may contain files that other clients are writing.
             with suppress(OSError):
                 os.rmdir(folder)
 
 
 def local_path(location: str) -> str | None:
-    """The path of a location in the local file system; None for one that is elsewhere."""
+    """Returns the path of a location in the local file system; None for other storages."""
     if location.startswith("file:"):
         return os.path.abspath(unquote(urlsplit(location).path))
     return None if "://" in location else os.path.abspath(location)
 
 
 def same_place(one: str, other: str) -> bool:
-    """Returns whether two spellings of a location mean the same place."""
+    """Returns whether two locations are the same, whatever their spelling."""
     return _plain(one) == _plain(other)
 
 

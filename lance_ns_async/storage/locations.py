@@ -1,4 +1,4 @@
-"""Locations of tables: which ones a catalog may keep and a drop may delete, and the default ones below a root."""
+"""Locations of tables: checks of locations that are registered or deleted, and default locations below a root."""
 
 from __future__ import annotations
 
@@ -22,32 +22,40 @@ SCHEMES = (
     *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
     *("file", "file+uring", "file-object-store", "memory", "shared-memory"),
 )
-"""All that Lance knows."""
+"""All URI schemes that Lance supports."""
 
 _LOCAL = ("file", "file+uring", "file-object-store")
 _OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http", "https")
-"""Schemes of other tools, which a catalog may hold."""
+"""Schemes of other tools, which a catalog may contain."""
 
 _LONGEST_SHOWN = 200
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
-"""Categories of Unicode: control characters, and separators of lines and paragraphs."""
+"""Unicode categories of control characters, and of line and paragraph separators."""
 _RELATIVE = "is relative, so that it is another place from each working directory"
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
-"""A scheme has two letters or more: one is a drive."""
+"""A scheme has at least two letters; a single letter is a Windows drive."""
 
 
 _DRIVE = re.compile("[A-Za-z]:")
 
 
 def checked_root(value: str, *, also: Collection[str] = ()) -> str:
-    """The root as it was given; ValueError for one that cannot be meant. `also` are schemes beside those of Lance."""
+    """Returns the root unchanged.
+
+    Args:
+        value: A path or a URI.
+        also: URI schemes to accept in addition to those of Lance.
+
+    Raises:
+        ValueError: The root is empty, a file, or not a usable URI.
+    """
     if not value.strip():
         raise ValueError("it is empty; give a path, or a URI such as s3://bucket/data")
     path = _local_path(value, {*SCHEMES, *also})
     uri = _URI.fullmatch(value)
     if "://" in value and uri is not None and (problem := _problem_of_root(uri)) is not None:
-        # A table below it could be declared, and never dropped.
+        # Tables below such a root could be declared, but not dropped.
         raise ValueError(f"it {problem}")
     if path is not None:
         found = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
@@ -57,7 +65,11 @@ def checked_root(value: str, *, also: Collection[str] = ()) -> str:
 
 
 def _local_path(root: str, schemes: Collection[str]) -> Path | None:
-    """Where it is in the file system, if it is there; ValueError for a URI that leads nowhere."""
+    """Returns the path of a root in the local file system; None for other storages.
+
+    Raises:
+        ValueError: The URI is not usable.
+    """
     uri = _URI.fullmatch(root)
     scheme = uri["scheme"].lower() if uri else ""
     if uri is None or not (uri["slashes"] or scheme in schemes or not uri["host"]):
@@ -78,19 +90,19 @@ def _local_path(root: str, schemes: Collection[str]) -> Path | None:
 
 
 def check_location(what: str, location: str, *, relative: bool = False, folder: bool = False) -> None:
-    """Raises InvalidInputError for a location that is not one place, and that of one table.
+    """Checks that a location is unambiguous and belongs to one table, because a drop deletes everything under it.
 
-    It is where a drop deletes everything. So it must be the same place for every reader, whatever its working directory
-    and its way of reading URIs, and no whole bucket or file system.
+    It must mean the same for each reader, whatever its working directory and its URI parser. It must not be a whole
+    bucket or file system.
 
     Args:
-        what: Whose location it is, for the message.
-        location: As a user gives it: an absolute path, or a URI.
-        relative: Whether the catalog resolves relative ones itself, against a root of its own.
-        folder: Whether it is for tables to lie in, so that it may be a whole bucket.
+        what: The owner of the location, for the message.
+        location: An absolute path or a URI, as a user wrote it.
+        relative: Whether the catalog accepts relative locations, and resolves them against its own root.
+        folder: Whether the location is a parent of tables, which may be a whole bucket.
 
     Raises:
-        InvalidInputError: It is not such a place; the message says why, and what to write instead.
+        InvalidInputError: The location is not allowed; the message says why, and what to write instead.
     """
     if (problem := _problem(location, relative=relative, folder=folder)) is not None:
         shown = shortened(location, _LONGEST_SHOWN)
@@ -98,9 +110,12 @@ def check_location(what: str, location: str, *, relative: bool = False, folder: 
 
 
 def check_deletable(table: Table) -> None:
-    """Raises InvalidTableStateError for a table at a location that another tool registered and that is no safe place.
+    """Checks the location of a table before a drop; another tool may have registered a location that is not safe.
 
-    Where it leads depends on who asks, so that a drop could delete what belongs to somebody else.
+    An ambiguous location means different things to different readers, so that a drop could delete other data.
+
+    Raises:
+        InvalidTableStateError: The location is not safe; the message says why.
     """
     if (problem := _problem(table.location)) is not None:
         shown = shortened(table.location, _LONGEST_SHOWN)
@@ -111,9 +126,12 @@ def check_deletable(table: Table) -> None:
 
 
 def check_writable(table: Table) -> None:
-    """Raises InvalidTableStateError for a table at a relative location, which another tool registered.
+    """Checks that a table is not at a relative location, which only another tool can have registered.
 
-    It leads to another place from each working directory, where the data of somebody else may be.
+    A relative location depends on the working directory, so that a change could affect other data.
+
+    Raises:
+        InvalidTableStateError: The location is relative.
     """
     if is_relative(table.location):
         shown = shortened(table.location, _LONGEST_SHOWN)
@@ -129,7 +147,7 @@ def is_relative(location: str) -> bool:
 
 
 def _problem(location: str, *, relative: bool = False, folder: bool = False) -> str | None:
-    """What is wrong with a location, and what to write instead; None where nothing is."""
+    """Returns the problem of a location, with what to write instead; None if it is allowed."""
     if not location.strip():
         return "is empty; leave it out for the default place"
     if location != location.strip():
@@ -155,13 +173,13 @@ def _problem(location: str, *, relative: bool = False, folder: bool = False) -> 
 def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
     scheme, host, path = uri["scheme"], uri["host"] if uri["slashes"] else "", uri["path"]
     if not uri["slashes"]:
-        # file:/x is another spelling of file:///x, and file:x of /x.
+        # Without two slashes, only file:/x is allowed, which is another spelling of file:///x.
         if scheme != "file" or uri["host"] or not path:
             return "is no whole URI; two slashes follow the colon, as in file:///data/t or s3://bucket/t"
     if scheme != scheme.lower():
         return f"has a scheme in upper case; write {scheme.lower()}:"
     if scheme not in (*SCHEMES, *_OTHERS):
-        # Lance opens nothing at other schemes, so that it deletes nothing there.
+        # Lance does not support other schemes, so that it cannot delete anything there.
         near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.75)
         return f"has the unknown scheme {scheme!r}; did you mean {near[0]}?" if near else None
     if scheme in _LOCAL and host:
@@ -169,16 +187,16 @@ def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
     if scheme not in _LOCAL and not host and not scheme.endswith("memory"):
         return "names no bucket; write e.g. s3://bucket/tables/t.lance"
     if found := next((mark for mark in "?#\\" if mark in host + path), None):
-        # Readers of URIs cut a location off at the first two, and take the last for a slash.
+        # URI parsers cut a location off at `?` and `#`, and some treat a backslash as a slash.
         return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
     if scheme.endswith("memory"):
-        # It has no buckets: what looks like one is the first folder.
+        # Memory storages have no buckets: the host is the first folder.
         path = host + path
     return _problem_of_names(path.removeprefix("/"), folder, encoded=True)
 
 
 def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str | None:
-    """What is wrong with a path below the root of its storage, with or without a slash at its end."""
+    """Returns the problem of a path below the root of its storage; a slash at its end is allowed."""
     if folder and not path:
         return None
     if not path.strip("/"):
@@ -194,7 +212,7 @@ def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str 
             return None
         if any(unicodedata.category(character) in _CONTROLS or character in "/\\" for character in "".join(decoded)):
             return "has a slash or a control character that is percent-encoded; leave it out"
-        # What is encoded twice is decoded twice by some.
+        # Some readers decode a name twice, so that a name encoded twice is checked, too.
         names = decoded
 
 
@@ -205,13 +223,18 @@ def _problem_of_root(uri: re.Match[str]) -> str | None:
 
 
 Root = Annotated[str, AfterValidator(checked_root)]
-"""A directory, which need not exist yet: a local path, or a URI of a storage that Lance knows."""
+"""A directory, which need not exist yet: a local path, or a URI of a storage that Lance supports."""
 
 
 def default_location(root: str | None, id: TableId) -> str:
-    """`{root}/{namespace levels}/{table}` as a URI; a root without scheme is a local path, None the working one."""
+    """Returns `{root}/{namespace levels}/{table}` as a URI.
+
+    Args:
+        root: A URI or a local path; None means the working directory.
+        id: The id of the table.
+    """
     if root is not None and "://" in root:
-        # Spelled in the one way that locations are: readers differ over the others.
+        # The result has the only spelling that all readers understand in the same way.
         scheme, _, rest = root.partition("://")
         scheme = scheme.lower()
         if scheme in _LOCAL and rest.startswith("localhost/"):
@@ -229,9 +252,9 @@ def unique_location(location: str) -> str:
 
 
 def segment(name: str) -> str:
-    """The name as one path segment that no reader of URIs decodes: odd characters become `~` and two digits.
+    """Returns the name as one path segment that no URI parser decodes: special characters become `~` and two digits.
 
-    Percent-encoding would not do: where a location is decoded, `..%2F..` leaves the root.
+    Percent-encoding is not safe: if a location is decoded, `..%2F..` leaves the root.
     """
     if name in (".", ".."):
         return name.replace(".", "~2E")

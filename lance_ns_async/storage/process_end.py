@@ -1,8 +1,8 @@
-"""The end of the process: calls into native code, in worker threads, end before the interpreter does.
+"""The end of the process: calls into native code in worker threads end before the interpreter does.
 
-CPython before 3.14 ends a thread that comes back from native code once the interpreter is finalized, by unwinding its
-stack. Rust and C++ abort the process for that (SIGABRT), or it hangs. So no such call begins once `atexit` runs, and
-those under way are waited for. Work that only reads ends between two of its calls.
+CPython before 3.14 ends a thread that returns from native code after the interpreter is finalized by unwinding its
+stack. Rust and C++ then abort the process (SIGABRT), or the process hangs. Therefore no such call begins once `atexit`
+runs, and calls in progress are waited for. Work that only reads ends between two of its calls.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ log = logging.getLogger(__name__)
 REFUSAL = "the interpreter is ending; use the namespace before that"
 
 LONGEST_WAIT = 10.0
-"""Seconds for which the end of the process waits for calls that are under way."""
+"""Maximum number of seconds for which the end of the process waits for calls in progress."""
 
 _SILENCE = 1.0
-"""Seconds after which it says that it waits."""
+"""Seconds of waiting after which a warning is logged."""
 
 _SHOWN = 5
-"""How many calls a message names."""
+"""Maximum number of calls that a message names."""
 
 
 class GivenUp(Exception):
-    """Ends work that nobody waits for any more, and is seen by nobody."""
+    """Ends work whose result is no longer needed; it is not visible to callers."""
 
 
 class Stoppable:
-    """Work in a worker thread that asks, between its calls into native code, whether it is given up."""
+    """Work in a worker thread that can stop between its calls into native code."""
 
     def __init__(self) -> None:
         self.given_up = threading.Event()
 
     def check(self) -> None:
-        """Raises GivenUp where nobody waits for it any more."""
+        """Raises GivenUp if the result is no longer needed."""
         if self.given_up.is_set():
             raise GivenUp
 
@@ -59,7 +59,7 @@ class _Call:
 
 
 class _Calls:
-    """Calls into native code that are under way."""
+    """The calls into native code that are in progress."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -67,21 +67,25 @@ class _Calls:
         self._closed = False
 
     def begin(self, call: _Call) -> None:
-        """Registers a call; raises InvalidInputError where the process is ending."""
+        """Registers a call.
+
+        Raises:
+            InvalidInputError: The process is ending.
+        """
         with self._changed:
             if self._closed:
                 raise InvalidInputError(f"{call.subject}: {REFUSAL}")
             self._under_way.add(call)
 
     def end(self, call: _Call) -> None:
-        """Forgets a call that is over."""
+        """Removes a call that has ended."""
         with self._changed:
             self._under_way.remove(call)
             if self._closed and not self._under_way:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuses calls from now on, and gives up the work that can be stopped."""
+        """Refuses calls from now on, and stops the work that can be stopped."""
         with self._changed:
             self._closed = True
             for call in self._under_way:
@@ -89,7 +93,7 @@ class _Calls:
                     call.work.given_up.set()
 
     def wait(self, seconds: float) -> list[str]:
-        """Waits until all are over, for so long at most; returns the subjects of those that are not."""
+        """Waits at most `seconds` until all calls have ended; returns the subjects of those that have not."""
         until = monotonic() + seconds
         with self._changed:
             while self._under_way and (left := until - monotonic()) > 0:
@@ -106,16 +110,16 @@ _work: ContextVar[Stoppable | None] = ContextVar("lance_ns_async_stoppable", def
 
 @contextmanager
 def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
-    """Has the end of the process wait for the native code that runs in this context, in a worker thread.
+    """Makes the end of the process wait for the native code that runs in this context, in a worker thread.
 
     Args:
-        subject: What it works on, for messages.
-        work: The work that `check_given_up` asks in this context; None if it must not stop half-way.
+        subject: The object of the call, for messages.
+        work: The work that `check_given_up` checks in this context; None if it must not stop before its end.
 
     Raises:
         InvalidInputError: The process is ending.
     """
-    # The one it began with: a forked child has another.
+    # The call must end in the object in which it began: a forked child has another one.
     calls = _calls
     calls.begin(call := _Call(subject, work))
     token = _work.set(work)
@@ -127,7 +131,7 @@ def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
 
 
 def check_given_up() -> None:
-    """Raises GivenUp where this thread does work that may stop, and nobody waits for it any more."""
+    """Raises GivenUp if the work of this thread can stop, and its result is no longer needed."""
     if (work := _work.get()) is not None:
         work.check()
 
@@ -150,14 +154,14 @@ def thread_start() -> Iterator[None]:
 
 
 def before_waiting(stop: Callable[[], None]) -> Callable[[], None]:
-    """Has `stop` called before the end of the process waits: it asks calls that can be stopped to end."""
+    """Registers `stop` to be called before the end of the process waits; it requests calls that can stop to end."""
     _to_stop.append(stop)
     return stop
 
 
 @atexit.register
 def _end() -> None:
-    """Has all calls end before the interpreter does; what does not end in time is named, and left behind."""
+    """Waits for calls before the interpreter ends; logs the calls that do not end in time."""
     _calls.close()
     for stop in _to_stop:
         stop()
@@ -169,20 +173,20 @@ def _end() -> None:
     except KeyboardInterrupt:
         left = _calls.wait(0)
     if left:
-        # To end without finalizing the interpreter would be safe, but would skip what others have to do at the end, and
-        # would lose the exit status, which Python tells nobody before.
+        # Ending without finalizing the interpreter would be safe, but would skip the exit handlers of other libraries,
+        # and would lose the exit status, which Python does not provide earlier.
         log.warning("the process ends before the storage has answered (%s)", _list(left))
         _delay_aborts()
 
 
 def _delay_aborts() -> None:
-    """Has a thread that aborts the process sleep first, so that the process ends with its own exit status before.
+    """Makes a thread that aborts the process sleep first, so that the process ends earlier with its own exit status.
 
-    The handler of SIGABRT is the C library's `sleep`. Its argument, the signal's number, is 6: as many seconds, and
-    then the abort goes on. An abort for any other reason is only late.
+    The handler of SIGABRT is the C library's `sleep`. Its argument, the signal number, is 6: the thread sleeps for 6
+    seconds, and then the abort continues. An abort for any other reason is only delayed.
     """
     if sys.version_info >= (3, 14) or sys.platform == "win32":
-        # No stack is unwound there.
+        # There, no stack is unwound.
         return
     try:
         import ctypes
@@ -200,7 +204,7 @@ def _list(subjects: list[str]) -> str:
 
 
 def _forget() -> None:
-    """In a forked child: the calls are the parent's, and the lock may be held by a thread that is not there."""
+    """Resets a forked child: the calls belong to the parent, and a thread of the parent may hold the lock."""
     global _calls
     _calls = _Calls()
 

@@ -1,4 +1,4 @@
-"""What pylance's errors mean: it raises builtin ones, and the same fault as different ones, so the text alone tells."""
+"""The mapping of pylance's errors to those of the spec, by text, because their classes are built-in and differ."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from lance_ns_async.model import Table
 _LONGEST = 400
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
-"""What pylance's Python side raises for an argument that it does not take."""
+"""The classes that pylance's Python code raises for invalid arguments."""
 
 _PHRASE = "|".join(map(re.escape, PHRASES.values()))
-# An error of ours that came back through Lance: `Namespace error: <Lance's word>: <our phrase>: ...`; Lance's word may
-# equal our phrase.
+# An error of this package that Lance raised again: `Namespace error: <phrase of Lance>: <our phrase>: ...`. Both
+# phrases may be equal.
 _OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<told>(?P<phrase>{_PHRASE}): .*)")
 _BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
 
-# In this order: the text of one fault may hold words of a later one.
+# The order matters: the text of an error may also match a later pattern.
 _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
     (
         re.compile(
@@ -94,19 +94,19 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
 
 @contextmanager
 def translated(table: Table) -> Iterator[None]:
-    """Raises what pylance raises about a table as the error of the spec that it means."""
+    """Converts errors of pylance about a table into errors of the spec."""
     try:
         yield
     except (OSError, ValueError, TypeError, RuntimeError, KeyError, IndexError, OverflowError) as e:
         raise error(table, e) from e
-    except BaseException as e:  # a panic of Lance is no Exception, and of no class to import; all else is raised on
+    except BaseException as e:  # a panic of Lance; its class is no Exception and cannot be imported
         if type(e).__name__ != "PanicException":
             raise
         raise error(table, RuntimeError(f"Lance panicked: {e}")) from e
 
 
 def error(table: Table, e: Exception) -> LanceNamespaceError:
-    """The error of the spec that an error of pylance's means."""
+    """Returns the error of the spec for an error of pylance."""
     raw = str(e.args[0]) if isinstance(e, KeyError) and e.args else str(e)
     text = _told(raw) if len(e.args) < 2 or isinstance(e, OSError) else _told(" ".join(map(str, e.args)))
     if (asked := _OURS.search(text)) is not None:
@@ -116,18 +116,18 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
         refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
         cls = InvalidInputError if refused_in_python else InternalError
     if cls is TableNotFoundError:
-        # Its catalog has it, or nobody would have looked there.
+        # The catalog has the table, otherwise its location would not be known.
         text = "it is declared, and nothing was written there yet"
     return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 
 
 def _told(raw: str) -> str:
-    """What was said, on one line of bounded length, without where in its own source pylance said so."""
+    """Returns the message on one line of limited length, without positions in pylance's source code."""
     text = " ".join(without_source(raw).split())
     text = re.sub(r"(?<=://)[^/@\s]+@", "", text)
     text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
     text = text.replace("please specify a different name or use replace=True", "give another name, or drop it first")
     text = re.sub(r",? location:\s*\)", ")", text)
-    # Some texts go on with the whole schema in Rust's own words.
+    # Some texts contain the whole schema in Rust's debug format.
     text = re.sub(r":? ?Schema \{.*", "", text)
     return shortened(text, _LONGEST)

@@ -1,7 +1,7 @@
-"""Blocking work on a table's storage, done in worker threads and within the operation's time.
+"""Blocking work on a table's storage, in worker threads and within the operation's time.
 
-Nothing can stop a thread from outside. Work that was given up goes on in its thread, unless it asks `under_way` and
-ends itself: what writes rows does so before each batch of them, and what makes a first version before it commits.
+A thread cannot be stopped from outside. Abandoned work continues in its thread, unless it checks `under_way` and ends
+itself. Work that writes rows does so before each batch, and work that creates a first version before its commit.
 """
 
 from __future__ import annotations
@@ -29,121 +29,131 @@ from lance_ns_async.storage.pylance_errors import translated
 T = TypeVar("T")
 
 PATIENCE = 120.0
-"""Seconds after which a storage that says nothing is given up outside of any operation, which has a time of its own."""
+"""Seconds after which a storage that does not respond counts as failed, if the operation has no limit of its own."""
 
 THREADS = 16
-"""How many datasets of one event loop are worked on at once, and how many more have rows written to them."""
+"""Maximum number of concurrent datasets of one event loop, and of further ones to which rows are written."""
 
 TIME_TO_END = 1.0
-"""Seconds that work which reads rows has to end once it is given up, before whoever waited for it goes on."""
+"""Seconds that abandoned work which reads rows has to end, before its caller continues."""
 
 _LONGEST = 400
 
 
 class Work(Stoppable):
-    """Something done in a worker thread, which whoever waits for it may give up."""
+    """Work in a worker thread, which its caller may abandon."""
 
     def __init__(self) -> None:
         super().__init__()
         self.began = False
         self.clock: Callable[[bool], None] | None = None
-        """Stops the clock by False, and has it begin anew by True."""
+        """Stops the clock of the time-out for False, and starts it again for True."""
         self.unread: BaseException | None = None
-        """What came of reading rows from Python, if not rows."""
+        """The error of reading rows from Python, if there was one."""
         self._reads: list[object] = []
         self._over = threading.Event()
 
     @property
     def will_learn(self) -> bool:
-        """Whether it is under way, and asks for rows, by which it learns that it is given up."""
+        """Whether the work is in progress and reads rows, by which it notices that it was abandoned."""
         return bool(self._reads) and not self._over.is_set()
 
     def waits_for_rows(self, yes: bool) -> None:
-        """Says that it waits for rows, which take the time that they take, or that they have come."""
+        """Stops the clock while the work waits for rows, and starts it again when they have arrived."""
         if self.clock is not None and not self.given_up.is_set():
             self.clock(not yes)
 
     def will_read(self, rows: object) -> None:
-        """Says that Lance calls these back, from threads of its own, until it is over."""
-        # Held, for whoever lets go of them last calls Python, too.
+        """Registers rows that Lance reads by callbacks from its own threads, until the work has ended."""
+        # A reference is kept, because releasing the last one calls Python, too.
         self._reads.append(rows)
         _calling.add(self)
 
     def end(self) -> None:
-        """Says that it is over."""
+        """Marks the work as ended."""
         self._over.set()
         _calling.discard(self)
 
     def wait(self, seconds: float) -> None:
-        """Waits until it is over, for so long at most."""
+        """Waits at most `seconds` for the end of the work."""
         self._over.wait(seconds)
 
 
 _unfinished: set[Work] = set()
-"""What is under way in threads for data, given up or not."""
+"""The work in progress in threads for data, including abandoned work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the threads for data of this process are doing."""
+    """The load of this process's threads for data."""
 
     running: int
-    """Operations under way that somebody waits for."""
+    """Operations in progress whose callers wait."""
     given_up: int
-    """Operations under way that nobody waits for any more."""
+    """Operations in progress that were abandoned."""
 
     @property
     def is_full(self) -> bool:
         """Whether the next operation would wait, perhaps for ever.
 
-        Either all threads are taken, or as many operations as this machine has processors were given up and go on:
-        Lance computes in about so many threads of its own, and those may be all that it has.
+        Either all threads are in use, or as many abandoned operations continue as the machine has processors: Lance
+        computes in about that number of its own threads, and these operations may occupy all of them.
         """
         return self.running + self.given_up >= THREADS or self.given_up >= min(os.cpu_count() or 1, THREADS)
 
 
 def load() -> Load:
-    """Returns what the threads for data are doing; writes of rows, which have other threads, are left out."""
+    """Returns the load of the threads for data; writes of rows have other threads and are not included."""
     works = _unfinished.copy()
     given_up = sum(work.given_up.is_set() for work in works)
     return Load(len(works) - given_up, given_up)
 
 
 _calling: set[Work] = set()
-"""What calls Python back from threads that Python does not know: fatal, once the interpreter ends."""
+"""Work that calls Python from threads that Python does not know, which is fatal once the interpreter ends."""
 
 _last: list[Work] = []
-"""What was under way when the process ended: held, so that nobody lets go of its rows after Python has ended."""
+"""The work in progress when the process ended; kept, so that its rows are not released after Python has ended."""
 
 _work: ContextVar[Work] = ContextVar("lance_ns_async_work")
 
 
 def under_way() -> Work:
-    """The work that this thread does for `in_thread`; such that nobody gives up where it does none."""
+    """Returns the work that this thread runs for `in_thread`; in other threads, work that is never abandoned."""
     return _work.get(Work())
 
 
 @before_waiting
 def _give_up_all() -> None:
-    """At the end of the process, has what reads rows from Python end at its next batch."""
-    # A copy: what ends meanwhile leaves the set.
+    """Makes work that reads rows from Python end at its next batch when the process ends."""
+    # A copy, because work that ends meanwhile leaves the set.
     _last.extend(_calling.copy())
     for work in _last:
         work.given_up.set()
 
 
 if hasattr(os, "register_at_fork"):
-    # Its threads are the parent's.
+    # The threads of this work belong to the parent.
     os.register_at_fork(after_in_child=_calling.clear)
     os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, reads: bool = False) -> T:
-    """What `work` on the table's storage gives, within the operation's time; raises our errors for pylance's.
+    """Returns the result of blocking `work` on the table's storage, within the operation's time.
 
-    Work given up goes on in its thread until it asks: one that `changes` something may yet have done so. What
-    `reads` rows from Python has threads of its own, as whoever gives the rows may want others for that; and the time
-    begins anew with each batch, and does not count while one is waited for.
+    Abandoned work continues in its thread until it checks. If it `changes` something, its outcome is then unknown.
+
+    Args:
+        table: The table.
+        work: The work; errors of pylance are converted to those of the spec.
+        changes: Whether the work changes the storage.
+        reads: Whether the work reads rows from Python. Such work has its own threads, because the source of the rows
+            may need the others. Its time restarts with each batch, and does not include the wait for a batch.
+
+    Raises:
+        ServiceUnavailableError: The time is over, or too many abandoned operations are in progress.
+        InvalidTableStateError: The work `changes` a table at a relative location.
+        InvalidInputError: The rows cannot be read, or the process is ending.
     """
     if not reads and (lost := load().given_up) >= THREADS:
         raise ServiceUnavailableError(
@@ -158,7 +168,7 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
     token = _work.set(mine)
     limiter = _limiter("writing" if reads else "data")
     try:
-        # asyncio's own: anyio's may take a cancellation for its time-out when both come at once.
+        # This is asyncio's time-out, because anyio's may treat a cancellation as its time-out if both come at once.
         async with asyncio.timeout(seconds) as bound:
             if reads:
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
@@ -172,20 +182,20 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         _work.reset(token)
         mine.given_up.set()
         if mine.will_learn:
-            # It ends with the batch it is at, and whoever gave it up may have to put right what it had begun.
+            # The work ends with its current batch; after that, the caller may have to roll back what it began.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(mine.wait, TIME_TO_END, limiter=_limiter("waiting"))
 
 
 def _set(loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout, seconds: float, runs: bool) -> None:
-    """Has the clock of work that reads rows run or stand; called in the thread that reads them."""
+    """Starts or stops the clock of work that reads rows; called in the thread that reads them."""
 
     def reschedule() -> None:
-        # It may be over by now.
+        # The time-out may already have ended.
         with suppress(RuntimeError):
             bound.reschedule(loop.time() + seconds if runs else None)
 
-    # The loop may be closed by now, and then nobody waits.
+    # The loop may be closed; then there is no caller any more.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(reschedule)
 
@@ -218,7 +228,11 @@ def _done(mine: Work, table: Table, work: Callable[[], T], *, counts: bool) -> T
 
 
 async def aside(work: Callable[[], T]) -> T:
-    """What blocking work that asks no storage gives, within the operation's time."""
+    """Returns the result of blocking work that accesses no storage, within the operation's time.
+
+    Raises:
+        ServiceUnavailableError: The time is over.
+    """
     try:
         async with asyncio.timeout(remaining()):
             with thread_start():
@@ -233,7 +247,7 @@ def _aside(work: Callable[[], T]) -> T:
 
 
 Kind = Literal["data", "writing", "waiting", "aside"]
-"""What waits for none of its own kind may wait for another."""
+"""The kinds of threads: work of one kind may wait for work of another kind, but not of its own."""
 
 _LIMITERS: anyio.lowlevel.RunVar[Mapping[Kind, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")
 

@@ -1,11 +1,16 @@
-"""Arrow schemas in the spec's JSON form, in the words that Lance's own namespaces write, and types read from it.
+"""Conversion of Arrow schemas to the spec's JSON form, and of its types to Arrow.
 
-The words have not a place for all that Arrow says. Of a timestamp its unit and time zone are lost, of a duration and a
-time the unit: Lance reads `timestamp` and `duration` as microseconds, and so does this; `time32` and `time64`, which
-Lance writes and does not read, are milliseconds and nanoseconds, the finest that each has. A dictionary or a view
-becomes what it holds; an extension what Lance stores it as, and the field's metadata name it, as in Arrow's own
-format. What no dataset can hold has no word: unions, runs, views of lists, intervals, decimals of less than 128 bits
-and maps with sorted keys. Words of `lance.schema`, which say more, are read, too, such as `timestamp:ns:UTC`.
+Types have the names that Lance's own namespaces write. These names cannot express all properties of Arrow types:
+
+- A timestamp loses unit and time zone; a duration and a time lose the unit. `timestamp` and `duration` are read as
+  microseconds, as in Lance. `time32` and `time64`, which Lance writes but does not read, are read as milliseconds and
+  nanoseconds, the finest unit of each.
+- A dictionary or view becomes its value type. An extension type becomes the type that Lance stores, and the field's
+  metadata name the extension, as in Arrow's own format.
+- Types that no dataset can contain have no name: unions, run-end encoded types, list views, intervals, decimals of less
+  than 128 bits, and maps with sorted keys.
+
+The more precise type names of `lance.schema` can also be read, for example `timestamp:ns:UTC`.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 
-# Of each row the first Arrow type is the one that the word is read as.
+# Each name is read as the first Arrow type of its list.
 _SIMPLE: Mapping[str, list[pa.DataType]] = {
     "null": [pa.null()],
     "bool": [pa.bool_()],
@@ -48,7 +53,7 @@ _SIMPLE: Mapping[str, list[pa.DataType]] = {
 _WORDS = {arrow: word for word, known in _SIMPLE.items() for arrow in known}
 _TYPES = {word: known[0] for word, known in _SIMPLE.items()} | {"boolean": pa.bool_()}
 
-# A decimal's length is its precision in thousands and its scale, which may be below zero.
+# A decimal's length is 1000 times its precision plus its scale, which may be negative.
 _DECIMALS = {"decimal128": pa.decimal128, "decimal256": pa.decimal256}
 _DIGITS = 1000
 _LOWEST_SCALE, _HIGHEST_SCALE = -128, 127
@@ -59,7 +64,11 @@ _EXTENSION = "ARROW:extension:name"
 
 
 def json_schema(schema: pa.Schema) -> JsonArrowSchema:
-    """The schema in JSON Arrow form; UnsupportedOperationError for a column of a type that it has no word for."""
+    """Returns the schema in JSON Arrow form.
+
+    Raises:
+        UnsupportedOperationError: A column or its metadata cannot be expressed in this form.
+    """
     try:
         metadata = _metadata(schema.metadata)
     except UnicodeDecodeError as e:
@@ -68,7 +77,11 @@ def json_schema(schema: pa.Schema) -> JsonArrowSchema:
 
 
 def arrow_type(told: JsonArrowDataType) -> pa.DataType:
-    """The type that JSON Arrow form tells, in whichever words; ValueError where it is none."""
+    """Returns the Arrow type of a JSON Arrow type, with names of the spec or of `lance.schema`.
+
+    Raises:
+        ValueError: It is not a valid type.
+    """
     word = told.type.lower()
     if (simple := _TYPES.get(word)) is not None:
         return simple
@@ -114,7 +127,7 @@ def _field(field: pa.Field) -> JsonArrowField:
     if isinstance(field.type, pa.BaseExtensionType):
         metadata = _extension(field)
         if metadata[_EXTENSION] == "lance.json":
-            # By this name Lance keeps JSON as bytes, whatever Arrow stores it as.
+            # Lance stores this extension as binary, whatever its Arrow storage type.
             told = JsonArrowDataType(type="large_binary")
     return JsonArrowField(name=field.name, nullable=field.nullable, type=told, metadata=metadata)
 
@@ -157,7 +170,7 @@ def _metadata(found: Mapping[bytes, bytes] | None) -> dict[str, str] | None:
 
 
 def _extension(field: pa.Field) -> dict[str, str]:
-    """The field's metadata with what names its extension, which pyarrow itself does not tell."""
+    """Returns the field's metadata including the keys of its extension, which pyarrow does not provide."""
     from lance.schema import LanceSchema
 
     told: Any = LanceSchema.from_pyarrow(pa.schema([field.with_name("it")])).fields()[0]

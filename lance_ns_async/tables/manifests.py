@@ -1,8 +1,8 @@
-"""Manifests in a table's storage: read, moved from where their writer put them to where Lance looks, found, removed.
+"""Manifests in a table's storage: reads, moves to their final names, listings and deletes.
 
-A writer puts the manifest of a version to `_versions/{name}.manifest-{random}`. Once the catalog has committed the
-version, it is moved to `_versions/{name}.manifest`. Whoever finds that undone may do it: all of them move the same
-bytes, and only those that the catalog committed.
+A writer stores the manifest of a version as `_versions/{name}.manifest-{random}`. After the catalog has committed the
+version, the manifest is moved to `_versions/{name}.manifest`. Any process that finds a pending move may complete it:
+all of them move the same bytes, and only those that the catalog committed.
 """
 
 from __future__ import annotations
@@ -38,21 +38,26 @@ _FINAL = re.compile(r"(\d+)\.manifest")
 
 
 def names(number: int) -> tuple[str, str]:
-    """What the manifest of a version may be called: in the scheme V2, where new versions sort first, and in V1."""
+    """Returns the possible names of a version's manifest: in scheme V2, where new versions sort first, and in V1."""
     return f"{_LARGEST - number:020}.manifest", f"{number}.manifest"
 
 
 def directory(table: Table) -> str:
-    """Where the table's manifests are, as object stores spell paths: without scheme, bucket and leading slash."""
+    """Returns the directory of the table's manifests in object-store form: no scheme, bucket or leading slash."""
     local = dir_markers.local_path(table.location)
     root = unquote(urlsplit(table.location).path) if local is None else local
     return f"{root.strip('/')}/{_VERSIONS}"
 
 
 async def read(table: Table, version: Version) -> pa.Schema:
-    """The schema in the manifest of a version that is not committed yet; an error says why it is none."""
+    """Returns the schema in the manifest of a version that is not committed yet.
+
+    Raises:
+        ConcurrentModificationError: The version already has a manifest with its final name.
+        InvalidInputError: The file is in another directory, or is not a manifest of this version.
+    """
     given = (version.staging or "").rpartition("/")[0]
-    # Object stores have more than one way to spell odd characters.
+    # Object stores encode special characters in different ways.
     if directory(table) not in (given.strip("/"), unquote(given).strip("/")):
         raise _unfit(version, f"it is not in {directory(table)}")
 
@@ -68,13 +73,13 @@ async def read(table: Table, version: Version) -> pa.Schema:
 
 
 async def publish(table: Table, version: Version) -> bool:
-    """Moves a committed version's manifest to its final name; whether it is there now."""
+    """Moves a committed version's manifest to its final name; returns whether the manifest exists there now."""
     staging, final = _name(version.staging), _name(version.manifest)
     return await in_thread(table, lambda: _Store(table).move(staging, final))
 
 
 async def find(table: Table, version: Version) -> bool:
-    """Whether a version's manifest is there, or can be brought there."""
+    """Returns whether a version's manifest exists at its final name, after a pending move is completed."""
     staging, final = _name(version.staging), _name(version.manifest)
 
     def work() -> bool:
@@ -85,14 +90,18 @@ async def find(table: Table, version: Version) -> bool:
 
 
 async def stored(table: Table) -> Mapping[int, Version]:
-    """The versions that have a manifest in the storage, by their numbers; costs one listing."""
+    """Returns the versions that have a manifest in the storage, keyed by number. Cost: one listing."""
     return await in_thread(table, lambda: _Store(table).versions())
 
 
 async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]:
-    """The versions of a table whose storage commits them, newest first; costs a listing and a read of each.
+    """Returns the versions of a table whose storage commits them, newest first.
 
-    None for the branch is the main one.
+    Args:
+        table: The table.
+        branch: The branch; None for main.
+
+    Cost: a listing, and a read of each version.
     """
     below = _VERSIONS if branch in (None, datasets.MAIN) else f"tree/{branch}/{_VERSIONS}"
 
@@ -113,12 +122,12 @@ async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]
     try:
         return sorted(await in_thread(table, work), key=lambda version: -version.number)
     except TableNotFoundError:
-        # Declared, and nothing written yet.
+        # The table is declared, and nothing was written to it yet.
         return []
 
 
 async def needed(table: Table) -> Mapping[int, str]:
-    """The versions that must stay, and for what: a tag, or a branch that began there. Costs an open."""
+    """Returns the versions that must be kept, each with the tag or child branch that needs it. Cost: one open."""
 
     def work() -> dict[int, str]:
         dataset = datasets.opened(table)
@@ -132,7 +141,7 @@ async def needed(table: Table) -> Mapping[int, str]:
 
 
 async def clean_up(table: Table, numbers: Sequence[int]) -> int:
-    """Removes versions that the storage committed, and the files that only they need; gives how many."""
+    """Removes versions that the storage committed, and the files that only they use; returns their number."""
 
     def work() -> int:
         removed: int = datasets.opened(table).cleanup_old_versions(versions=[*numbers]).old_versions
@@ -142,7 +151,7 @@ async def clean_up(table: Table, numbers: Sequence[int]) -> int:
 
 
 async def remove(table: Table, versions: Iterable[Version]) -> None:
-    """Deletes the manifests of versions; one that is gone already is no error."""
+    """Deletes the manifests of versions; a missing manifest is not an error."""
 
     def work() -> None:
         store = _Store(table)
@@ -153,7 +162,7 @@ async def remove(table: Table, versions: Iterable[Version]) -> None:
 
 
 class _Store:
-    """The files of a table's `_versions`, reached as Lance itself reaches them. Blocks: for worker threads."""
+    """The files in a table's `_versions`, accessed through pylance. Blocks: for `in_thread`."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -171,7 +180,7 @@ class _Store:
         for path in self._session.list(below):
             name = _name(path)
             if (match := _FINAL.fullmatch(name)) is not None:
-                # Only the scheme V2 has twenty digits.
+                # Only names in scheme V2 have twenty digits.
                 number = int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
                 found[number] = Version(number, f"{root}{below}/{name}")
         return found
@@ -180,7 +189,7 @@ class _Store:
         import lance
 
         with tempfile.TemporaryDirectory() as folder:
-            # A dataset of nothing but this manifest tells all we ask.
+            # A dataset that contains only this manifest has the version and the schema.
             copy = os.path.join(folder, _VERSIONS, _name(version.manifest))
             os.mkdir(os.path.dirname(copy))
             if not self._fetch(_name(version.staging), copy):
@@ -197,7 +206,7 @@ class _Store:
             return schema
 
     def move(self, staging: str, final: str) -> bool:
-        """False where neither is there."""
+        """Moves a manifest to its final name; returns False if neither file exists."""
         if self._folder is not None:
             return self._move_here(self._folder / staging, self._folder / final)
         with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +228,7 @@ class _Store:
 
     def _move_here(self, staging: Path, final: Path) -> bool:
         try:
-            # Unlike a rename it never replaces what is there.
+            # Unlike a rename, a hard link never replaces an existing file.
             os.link(staging, final)
         except FileNotFoundError:
             return final.exists()
@@ -227,7 +236,7 @@ class _Store:
             with suppress(FileNotFoundError):
                 self._check_same(staging, final)
         except OSError:
-            # A file system without hard links.
+            # The file system does not support hard links.
             with suppress(FileNotFoundError):
                 if final.exists():
                     self._check_same(staging, final)

@@ -1,1 +1,1 @@
-"""The embedded directory catalog."""
+"""The backend for the embedded directory catalog."""

@@ -1,4 +1,4 @@
-"""The embedded catalog: a directory of Lance tables and pylance's manifest of them, no server needed.
+"""The embedded catalog: a directory of Lance tables with pylance's manifest, without a server.
 
 Spec: https://lance.org/format/namespace/dir.
 """
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.\- ]+")
-"""Names whose location pylance writes and reads alike; with others the two differ, and data is lost sight of."""
+"""Names for which pylance writes and reads the same location. For other names the two differ, and data is not found."""
 
 _UNFINISHED = re.compile(r"#\d+$")
-"""Ends the names under which Lance writes files of the local file system until they are whole."""
+"""Suffix of the temporary names of local files that Lance has not finished writing."""
 
 LONGEST = 255 - len("0123abcd_")
-"""How long an id may be: pylance names the table's folder by it, with a number of eight digits before it."""
+"""Maximum length of an id: pylance's name for the table's folder is the id after a prefix of eight hex digits."""
 
 
 class DirSettings(Settings):
@@ -67,27 +67,27 @@ class DirSettings(Settings):
     @classmethod
     def _lasts(cls, root: str) -> str:
         if root.lower().startswith("memory:"):
-            # Each opening of such a URI has a storage of its own.
+            # Each open of such a URI creates a separate storage.
             raise ValueError("what is written to memory:// is lost; write shared-memory://lake, or a directory")
         if "://" in root and "?" in root:
             raise ValueError("it has a query, and locations are made by adding to it; give options as storage.*")
         return root
 
     def identity(self) -> str:
-        """The directory, without credentials that its URI may hold."""
+        """Returns the directory, without credentials in its URI."""
         return shown(self.path)
 
     @property
     def path(self) -> str:
-        """The directory as an absolute path, or the URI it was given as."""
+        """The directory as an absolute path, or as the URI in the settings."""
         return self.root.rstrip("/") if "://" in self.root else abspath(expanduser(self.root))
 
 
 class DirectoryBackend(Backend):
-    """A directory. Every duty is one piece of work in a worker thread, on the manifest as it is at that moment.
+    """A directory. Each method runs in one worker thread, on the current manifest.
 
-    Tables in namespaces are entries of the manifest. A table at the root is a folder `<name>.lance`, of which pylance
-    tells, unless an entry of a namespace owns the folder.
+    Tables in namespaces are entries of the manifest. A table at the root is a folder `<name>.lance` that pylance lists
+    and that no table in a namespace uses as its location.
     """
 
     settings = DirSettings
@@ -106,7 +106,7 @@ class DirectoryBackend(Backend):
 
     @classmethod
     def open(cls, settings: DirSettings, caller: Caller) -> DirectoryBackend:
-        """A backend for the directory `settings.root`, which need not exist before something is made in it."""
+        """Returns a backend for the directory `settings.root`, which need not exist yet."""
         return cls(LanceTransport(caller), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
@@ -158,7 +158,7 @@ class DirectoryBackend(Backend):
         def work() -> Page[Table]:
             entries, seen = self._directory.entries(), self._places.see()
             found: list[Table] = []
-            # Those with an error have one each; it is raised where they are described alone.
+            # A table with an invalid location is skipped here; describing it raises its error.
             if parent:
                 for entry, place in self._tables(entries, parent, seen):
                     if place is not None:
@@ -206,7 +206,7 @@ class DirectoryBackend(Backend):
     ) -> Table:
         id = old.id
         if not id.parent:
-            # It is where its name says, and has no properties: there is nothing to replace.
+            # A table at the root has a location fixed by its name and no properties, so nothing can change.
             self.check_declaration(id, location, properties)
             return await self.describe_table(id)
         self.check_declaration(id, location, properties)
@@ -232,14 +232,14 @@ class DirectoryBackend(Backend):
         return await self._call(work, id, "replace_table", safe=False)
 
     async def layout_location(self, id: TableId) -> str | None:
-        # In a namespace, each declaration has a folder of its own that nothing else has had.
+        # In a namespace, each declaration gets a new folder with a random name.
         if id.parent:
             return None
 
         def is_going() -> bool:
             return self._places.local is None and self._is_going(self._directory.entries(), id.name)
 
-        # Declaring it deletes first what a drop has left at the place, so what is there now tells nothing.
+        # A declaration first deletes what a drop has left there, so the current content of the location is irrelevant.
         return None if await self._call(is_going, id, "describe_table") else self._places.at_root(id.name)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
@@ -261,7 +261,7 @@ class DirectoryBackend(Backend):
 
     async def deregister_table(self, id: TableId) -> None:
         def edit(entries: Entries) -> Change:
-            # One with a bad location can be removed so, and only so.
+            # This is the only way to remove an entry with an invalid location, so the location is not checked.
             if (entry := entries.get(_key(id))) is None or entry.kind != "table" or self._is_dropped(entry):
                 raise TableNotFoundError(f"table id '{id}'")
             return Change(remove=[_key(id)])
@@ -292,7 +292,7 @@ class DirectoryBackend(Backend):
         )
 
     async def aclose(self) -> None:
-        """Holds nothing that outlives a call."""
+        """Does nothing: no resource outlives a call."""
 
     async def _call(self, work: Callable[[], T], subject: Id, operation: str, *, safe: bool = True) -> T:
         return await self._lance.call(work, subject=subject, operation=operation, safe=safe)
@@ -308,7 +308,12 @@ class DirectoryBackend(Backend):
         return self._table(id, place, entry.metadata)
 
     def _entry(self, entries: Entries, id: TableId) -> tuple[Entry, str]:
-        """Returns the entry of a table in a namespace, and its place; raises OutsideError for a bad one."""
+        """Returns the entry and the relative location of a table in a namespace.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or is being dropped.
+            OutsideError: The entry's location is invalid.
+        """
         entry = entries.get(_key(id))
         if entry is None or entry.kind != "table":
             raise TableNotFoundError(f"table id '{id}'")
@@ -332,7 +337,7 @@ class DirectoryBackend(Backend):
     def _tables(
         self, entries: Entries, parent: NamespaceId, seen: Seen | None = None
     ) -> Iterator[tuple[Entry, str | None]]:
-        """Yields the tables of a namespace that are there, each with its place; None for a bad one."""
+        """Yields the entries of a namespace's tables with their relative locations; None for an invalid location."""
         _properties(entries, parent)
         seen = seen or self._places.see()
         for entry in entries.below(_key(parent)):
@@ -355,9 +360,10 @@ class DirectoryBackend(Backend):
         ]
 
     def _holds_files(self, name: str) -> bool:
-        """Returns whether the folder of a table at the root holds more than files that were never finished.
+        """Returns whether the folder of a table at the root contains other files than unfinished ones.
 
-        A process that dies while it declares a table leaves such a folder: pylance lists it, and describes no table.
+        A process that dies while it declares a table leaves only unfinished files. pylance lists such a folder, but
+        cannot describe it as a table.
         """
         if self._places.local is None:
             return True
@@ -368,7 +374,7 @@ class DirectoryBackend(Backend):
             return False
 
     def _is_going(self, entries: Entries, name: str) -> bool:
-        """Whether a table at the root is being dropped, where that is told by its entry."""
+        """Returns whether the entry of a table at the root has the mark of a drop in progress."""
         entry = entries.get(name)
         return entry is not None and DROPPING in entry.metadata
 
@@ -379,7 +385,7 @@ class DirectoryBackend(Backend):
         try:
             self._directory.flat.describe_table(DescribeTableRequest(id=list(id)))
         except NamespaceNotFoundError as e:
-            # It says so where nothing was made yet.
+            # pylance raises this if the directory does not exist yet.
             raise TableNotFoundError(f"table id '{id}'") from e
         self._places.checked(place, seen)
         return Table(id, self._places.at_root(id.name), {}, self._storage_options, registration=self._made(place))
@@ -388,7 +394,11 @@ class DirectoryBackend(Backend):
         return Table(id, self._places.uri(place), properties, self._storage_options, registration=place)
 
     def _made(self, place: str) -> str | None:
-        """Returns what tells a folder at the root from a later one at its place; None where nothing does."""
+        """Returns the identity of a folder at a local root, which differs from that of a later folder.
+
+        Returns:
+            The identity; None for an object store, which has none.
+        """
         if self._places.local is None:
             return None
         found = []
@@ -412,7 +422,7 @@ class DirectoryBackend(Backend):
         try:
             self._directory.flat.declare_table(request)
         except TableAlreadyExistsError:
-            # It may be what is left of one that was being created when its process ended.
+            # The folder may be the remains of a table whose creating process ended early.
             if not dir_markers.clear(self._places.at_root(id.name), self._storage_options):
                 raise
             self._directory.flat.declare_table(request)
@@ -423,21 +433,21 @@ class DirectoryBackend(Backend):
         place = f"{id.name}.lance"
         if self._places.local is not None:
             self._dropping.hide(_key(id), place)
-            # Other tools also make an entry of what they declare, which would keep the name.
+            # Other tools also add an entry for a table that they declare. It would keep the name in use.
             self._directory.change(lambda entries: Change(remove=[id.name] if _is_table(entries.get(id.name)) else []))
             return
         self._at_root(id, self._directory.entries())
         with self._dropping.hiding(_key(id), place):
             try:
-                # Tables at the root are found by their folders: a file in it hides one.
+                # Tables at the root are found by their folders, so pylance hides one by a file in its folder.
                 self._directory.flat.deregister_table(DeregisterTableRequest(id=list(id)))
             except InvalidTableStateError as e:
                 raise TableNotFoundError("somebody else has deregistered it") from e
-            # Where nothing was written the mark hides nothing, and would take the name.
+            # If the table has no data, the mark hides nothing and would keep the name in use.
             dir_markers.remove(self._places.at_root(id.name), self._storage_options)
 
     def _given(self, id: TableId, location: str) -> str:
-        """Returns the place that a location given by a caller means."""
+        """Returns a caller's location relative to the root; raises InvalidInputError if it is invalid."""
         try:
             return self._places.checked(self._places.relative(location))
         except OutsideError as e:
@@ -447,21 +457,23 @@ class DirectoryBackend(Backend):
             ) from e
 
     def _check_place(self, entries: Entries, id: TableId, place: str) -> None:
-        """Raises InvalidInputError for a place among the files of another table, or with one among its own.
+        """Checks that a new table's location does not overlap with another table.
 
-        Raises ConcurrentModificationError where a drop that has begun may delete files there.
+        Raises:
+            InvalidInputError: The location is among the files of another table, or contains another table.
+            ConcurrentModificationError: A drop in progress may delete files at the location.
         """
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
         seen = self._places.see()
         real = self._places.real(place, seen)
         for other, location in entries.locations():
-            # What is at the root is there by its folder, whatever its entry says, until it is dropped.
+            # A table at the root is defined by its folder. Its entry counts only while it is being dropped.
             if other == _key(id) or (DELIMITER not in other and other not in going):
                 continue
             with suppress(OutsideError):
                 there = self._places.real(self._places.checked(location, seen), seen)
                 if other in going and (is_within(there, real) or is_within(real, there)):
-                    # To be tried again: that begins with finishing the drop.
+                    # The operation can be tried again, because the next attempt first finishes the drop.
                     raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
                 if is_file_of(there, real) or is_file_of(real, there):
                     raise InvalidInputError(
@@ -474,12 +486,12 @@ class DirectoryBackend(Backend):
 
 def _check_not_going(entry: Entry) -> None:
     if DROPPING in entry.metadata:
-        # To be tried again: that begins with finishing the drop.
+        # The operation can be tried again, because the next attempt first finishes the drop.
         raise ConcurrentModificationError("the table that had the name is being dropped")
 
 
 def _key(id: Id) -> str:
-    """The id as the manifest has it."""
+    """Returns the id as a key of the manifest."""
     return DELIMITER.join(id)
 
 
@@ -492,12 +504,12 @@ def _is_table(entry: Entry | None) -> bool:
 
 
 def _new_place(id: TableId) -> str:
-    """A folder that no table had before, named as pylance names them."""
+    """Returns a new folder name in pylance's form: eight random hex digits and the id."""
     return f"{secrets.token_hex(4)}_{_key(id)}"
 
 
 def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:
-    """Those of a namespace that must exist."""
+    """Returns the properties of a namespace; raises NamespaceNotFoundError if it does not exist."""
     if not id:
         return {}
     entry = entries.get(_key(id))
@@ -507,7 +519,7 @@ def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:
 
 
 def _check_names(id: Id) -> None:
-    # A namespace leaves room for a table in it.
+    # The id of a namespace must leave room for the name of a table.
     longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
     if len(DELIMITER.join(id)) > longest:
         raise InvalidInputError(

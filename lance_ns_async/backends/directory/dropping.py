@@ -1,14 +1,15 @@
-"""Dropping tables of a directory catalog, so that a process that is killed half way leaves nothing that stays.
+"""Dropping of tables in a directory catalog; a drop whose process is killed is finished by a later call.
 
-The first step decides who wins, also against a deregister: a commit to the manifest that marks the entry of the table.
-From then on its name is not found. Local root: the folder is renamed to a tombstone, the files are deleted, then the
-entry, then the tombstone. Object stores cannot rename: the files are deleted, the latest version first, then the entry.
+The first step is a commit to the manifest that marks the table's entry. This commit decides between concurrent drops
+and deregistrations. From then on the name is not found. With a local root, the folder is renamed to a tombstone, and
+the files, the entry and the tombstone are deleted in this order. Object stores cannot rename, so the files are deleted,
+the latest version first, and then the entry.
 
-A table at a local root is its folder, and needs no entry. A drop renames the folder, and then makes the same file in it
-by which a deregister hides a table: whoever makes that file wins.
+A table at a local root is its folder and needs no entry. A drop renames the folder and then creates in it the same file
+by which a deregistration hides a table. The client that creates this file wins.
 
-The next call that declares or drops a table in the catalog finishes what it finds begun. It touches nothing else: only
-a drop makes tombstones and marks, and none that is one is ever read again. Everything here blocks.
+The next call that declares or drops a table in the catalog finishes interrupted drops. It changes nothing else: only
+drops create tombstones and marks, and a marked or renamed table is never read again. All functions block.
 """
 
 from __future__ import annotations
@@ -46,43 +47,43 @@ from lance_ns_async.transports.lance import code_of
 log = logging.getLogger(__name__)
 
 DROPPING = "lance_ns.dropping"
-"""The key in an entry's metadata that marks a table whose files are about to be deleted; its value is when, in s."""
+"""The metadata key that marks the entry of a table being dropped; its value is the start in Unix seconds."""
 
 _HIDING = "lance_ns.deregistering"
-"""The key in the entry of a table at the root of an object store that is being deregistered; its value is when."""
+"""The metadata key that marks a table at an object-store root being deregistered; its value is in Unix seconds."""
 
 _FRESH_SECONDS = 600
-"""For so long a drop of another name is left to the process that began it, where nothing tells if that is alive."""
+"""Time for which a drop of another name is left to its process, because it is unknown whether that is alive."""
 
 _GONE = "it was dropped, deregistered or registered elsewhere meanwhile"
 
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
-"""What pylance says where there is no space for another file."""
+"""Messages of pylance when there is no space for another file."""
 
 _RENAMES = 3
-"""How often a folder is renamed again after what was left of an earlier drop was in the way."""
+"""Maximum number of attempts to rename a folder while the tombstone of an earlier drop is in the way."""
 
 _WALKS = 5
-"""How often a tombstone is walked while writers still add files."""
+"""Maximum number of attempts to empty a tombstone while writers still add files."""
 
 _LONGEST = 400
-"""How many characters of what the storage says are told."""
+"""Maximum number of characters of a storage error in a message."""
 
 _DATA = re.compile(r"data/(\.tmp.*|[^/]*\.lance|\.[^/]*#\d+|[^/]*\.lance#\d+)")
-"""Data files, also those that were not finished."""
+"""Data files, including unfinished ones."""
 
 
 class Dropping:
-    """Drops tables, and finishes drops that others have begun."""
+    """Drops tables, and finishes interrupted drops of other processes."""
 
     def __init__(self, directory: Directory, places: Places) -> None:
         self._directory = directory
         self._places = places
         self._warned: set[str] = set()
-        """Where files are left, and the log says so."""
+        """Locations for which a warning about remaining files was logged."""
 
     def is_dropped(self, entry: Entry, place: str, seen: Seen | None = None) -> bool:
-        """Returns whether a drop of the table has begun, which makes it one that is not there."""
+        """Returns whether a drop of the table has begun; such a table counts as missing."""
         if DROPPING in entry.metadata:
             return True
         if self._places.local is None:
@@ -92,7 +93,7 @@ class Dropping:
         return os.path.lexists(self._places.path(tombstone(entry.object_id, place)))
 
     def check_alone(self, entries: Entries, object_id: str, place: str) -> None:
-        """Raises InvalidTableStateError where a drop at the place would delete files of another table."""
+        """Raises InvalidTableStateError if a drop at the location would delete files of another table."""
         seen = self._places.see()
         if (real := self._places.real(place, seen)) != place:
             raise InvalidTableStateError(
@@ -100,7 +101,7 @@ class Dropping:
             )
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
         for other, location in entries.locations():
-            # What is at the root is there by its folder, whatever its entry says. What is being dropped is not kept.
+            # A table at the root is defined by its folder, not by its entry. A table being dropped needs no protection.
             if other == object_id or DELIMITER not in other or other in going:
                 continue
             with suppress(OutsideError):
@@ -122,7 +123,7 @@ class Dropping:
             )
 
     def table_around(self, place: str) -> str | None:
-        """Returns where a dataset is, registered or not, among whose files a place would be; None for no such one."""
+        """Returns the relative location of a dataset, registered or not, whose files include a location; else None."""
         above = place
         while "/" in above:
             above = above.rpartition("/")[0]
@@ -131,11 +132,12 @@ class Dropping:
         return None
 
     def drop(self, object_id: str, place: str) -> None:
-        """Removes the entry, if there is one, and the files.
+        """Removes the files, and the entry if there is one.
 
         Raises:
-            TableNotFoundError: Somebody else has dropped it first, deregistered it, or registered it elsewhere.
-            InvalidTableStateError: Files would be deleted that are another table's, or, at the root, not Lance's.
+            TableNotFoundError: Another client has dropped the table, deregistered it, or registered it elsewhere.
+            InvalidTableStateError: The drop would delete files of another table, or the table is at the root and its
+                folder contains files that Lance did not write.
         """
         self.check_alone(self._directory.entries(), object_id, place)
         if self._places.local is None:
@@ -166,14 +168,14 @@ class Dropping:
             self.collect(object_id, place)
 
     def collect(self, object_id: str = "", place: str | None = None) -> None:
-        """Finishes the drops that were begun.
+        """Finishes interrupted drops.
 
-        In an object store, where each deletion is a request, those of other tables than that of the id are left for a
-        while to the process that began them, which may be alive. On a local root it does no harm to do them twice.
+        In an object store, each deletion is a request. Therefore recent drops of other tables are left to the process
+        that began them, which may still be running. With a local root, repeating the work is harmless.
 
         Args:
-            object_id: The table for which it is done; files of others that cannot be deleted are logged, and left.
-            place: Where that table is to be, or was; None where it has a folder of its own that nothing else has had.
+            object_id: The table for which the call is made. Errors for other tables are logged, and their files stay.
+            place: The relative location that this table will have or had; None if it has a new folder of its own.
         """
         if self._places.local is None:
             self._collect_objects(object_id)
@@ -183,14 +185,14 @@ class Dropping:
             try:
                 self._rename_marked(entry)
             except OSError as e:
-                # It stays as it is for those who may rename it; only those who want its name need it.
+                # A process with more permissions can rename it later. Only a call for its own name fails now.
                 if entry.object_id == object_id:
                     raise
                 self._warn(self._places.path(entry.location or ""), e)
         tombstones = [name for name in self._places.see().tombstones if self._claimed(name, place_of(name))]
         if not (marked or tombstones):
             return
-        # The files first: without space on the disk, nothing can be committed.
+        # The files are deleted first, because a commit on a full disk fails.
         left = self._each(self._empty, tombstones)
 
         def edit(entries: Entries) -> Change:
@@ -198,10 +200,10 @@ class Dropping:
             gone = []
             for id, location in entries.locations():
                 with suppress(OutsideError):
-                    # One without a tombstone by now was finished by somebody else, and may be a new table.
+                    # An entry without a tombstone may be a new table, if another process has finished the drop.
                     if tombstone(id, self._places.checked(location, seen)) in seen.tombstones:
                         gone.append(id)
-            # Of some there was no folder, or it is that of another table too.
+            # Some marked tables have no folder, or share it with another table.
             gone += [it.object_id for it in marked if it.object_id not in gone and self._is_over(it, entries)]
             return Change(remove=gone)
 
@@ -215,7 +217,7 @@ class Dropping:
             raise left[own]
 
     def _each(self, work: Callable[[str], None], names: Sequence[str]) -> dict[str, OSError]:
-        """Does it to each, and returns those where it failed: files that may not be deleted keep no others."""
+        """Runs `work` for each name; returns the names that failed, with their errors."""
         failed = {}
         for name in names:
             try:
@@ -225,24 +227,24 @@ class Dropping:
         return failed
 
     def _warn(self, where: str, error: Exception) -> None:
-        """Logs, once for each place, that files of a dropped table cannot be deleted."""
+        """Logs, once for each location, that files of a dropped table cannot be deleted."""
         if where not in self._warned:
             self._warned.add(where)
             log.warning("a dropped table's files at %s cannot be deleted (%s)", shown(where), _reason(error))
 
     def hide(self, object_id: str, place: str) -> None:
-        """Deregisters a table at a local root, and removes its folder where nothing was written to it.
+        """Deregisters a table at a local root, and removes its folder if the table has no data.
 
         Raises:
-            TableNotFoundError: There is none, or somebody else has deregistered or dropped it first.
+            TableNotFoundError: The table does not exist, or another client has deregistered or dropped it.
         """
         path, name = self._places.path(place), tombstone(object_id, place)
         try:
-            # pylance would make the folder anew, were it dropped in this moment.
+            # pylance is not used here: it would create the folder again if a drop removed it at this moment.
             os.close(os.open(os.path.join(path, dir_markers.HIDDEN), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except (FileExistsError, FileNotFoundError) as e:
             raise TableNotFoundError(f"no table is at {place}, or it is deregistered") from e
-        # A hidden folder that stays is in nobody's way: the next declaration of the name removes it.
+        # A hidden folder that remains is harmless: the next declaration of the name removes it.
         with suppress(OSError):
             if os.path.islink(path) or not dir_markers.is_only_declared(path):
                 return
@@ -250,15 +252,15 @@ class Dropping:
             if dir_markers.is_only_declared(self._places.path(name)):
                 self._delete_tombstone(name)
             else:
-                # Somebody has written to it meanwhile.
+                # Another process has written data in the meantime.
                 os.rename(self._places.path(name), path)
 
     @contextmanager
     def hiding(self, object_id: str, place: str) -> Iterator[None]:
-        """Keeps drops away while a table at the root of an object store is deregistered.
+        """Blocks drops while a table at the root of an object store is deregistered.
 
         Raises:
-            TableNotFoundError: Somebody else has begun to drop it.
+            TableNotFoundError: Another client has begun to drop the table, or the name is now that of a namespace.
 
         Cost: two commits to the manifest.
         """
@@ -272,7 +274,7 @@ class Dropping:
             return Change(put=[replace(entry, metadata={**entry.metadata, _HIDING: str(_now())})])
 
         def end(entries: Entries) -> Change:
-            # Other tools also make an entry of what they declare, which would keep the name.
+            # Other tools also add an entry for a table that they declare. It would keep the name in use.
             entry = entries.get(object_id)
             return Change(remove=[object_id] if entry is not None and _HIDING in entry.metadata else [])
 
@@ -283,7 +285,7 @@ class Dropping:
             self._directory.change(end)
 
     def _is_hidden(self, object_id: str, place: str) -> bool:
-        """Returns whether a table at the root of an object store was deregistered, so that its data stays."""
+        """Returns whether a table at the root of an object store was deregistered; then its data must stay."""
         if DELIMITER in object_id:
             return False
         return bool(self._directory.files(self._places.uri(place)).contains(dir_markers.HIDDEN))
@@ -305,9 +307,11 @@ class Dropping:
             self._remove(entry.object_id, place, _is_marked)
 
     def _taken_over(self, entry: Entry) -> str | None:
-        """Marks a marked table in an object store anew, so that nobody else goes on with its drop.
+        """Renews the mark of a table in an object store, so that no other process continues its drop.
 
-        Returns where its files are to be deleted; None where somebody else was first, or they are another table's.
+        Returns:
+            The relative location of the files to delete; None if another process was first or the files belong to
+            another table.
         """
         place: str | None = None
 
@@ -323,7 +327,7 @@ class Dropping:
                 return Change(remove=[entry.object_id])
             place = there
             begun = entry.metadata[DROPPING]
-            # Never the same again, within one second either.
+            # The new value always differs from the old one, even within the same second.
             now = max(_now(), int(begun) + 1) if begun.isdigit() else _now()
             return Change(put=[replace(entry, metadata={**entry.metadata, DROPPING: str(now)})])
 
@@ -334,29 +338,29 @@ class Dropping:
         try:
             self._mark(object_id, place)
         except OSError as e:
-            # A full disk. Only a drop can free it, so the folder is renamed without a mark. Then a deregister at the
-            # same moment may be told that it removed the table too, and its data is gone all the same; but that
-            # needs the space for a commit that was missing here. No drop at all would be worse.
+            # The disk is full, and only a drop can free space, so the folder is renamed without a mark. A concurrent
+            # deregistration may then also succeed, although the data is deleted. But it would need the disk space for
+            # a commit, which was missing here. To refuse the drop would be worse.
             if not _FULL.search(str(e)) or not self._renamed(object_id, place):
                 raise
             return
         try:
             self._rename_marked(Entry(object_id, "table", place))
         except OSError:
-            # Whoever may not rename it leaves a table that is there.
+            # Without permission to rename the folder, the table must remain usable.
             self._unmark(object_id, place)
             raise
 
     def _rename_marked(self, entry: Entry) -> None:
-        """Makes a tombstone of a marked table's folder, unless files of others would go with it."""
-        # An entry that leads outside by now was changed by somebody else.
+        """Renames a marked table's folder to its tombstone, unless it contains files of other tables."""
+        # An entry whose location now leads out of the root was changed by another client.
         with suppress(OutsideError, InvalidTableStateError):
             place = self._places.checked(entry.location or "")
             if self._is_ours(place):
                 self._renamed(entry.object_id, place, marked=True)
 
     def _is_over(self, marked: Entry, entries: Entries) -> bool:
-        """Returns whether nothing is left to delete of a table that was marked, but its entry."""
+        """Returns whether only the entry of a marked table remains to be removed."""
         if entries.get(marked.object_id) != marked:
             return False
         try:
@@ -367,7 +371,7 @@ class Dropping:
         return not os.path.lexists(self._places.path(place)) or not self._is_ours(place)
 
     def _renamed(self, object_id: str, place: str, *, marked: bool = False) -> bool:
-        """Makes a tombstone of the table's folder; returns False where there is none any more."""
+        """Renames a table's folder to its tombstone; returns False if the folder no longer exists."""
         path, name = self._places.path(place), tombstone(object_id, place)
         for left in reversed(range(_RENAMES)):
             try:
@@ -378,11 +382,11 @@ class Dropping:
             except OSError:
                 if not left or not os.path.lexists(self._places.path(name)):
                     raise
-                # That of an earlier table at this place.
+                # The tombstone of an earlier table at this location is in the way.
                 if self._claimed(name, place_of(name)):
                     self._delete_tombstone(name)
         try:
-            # One that was registered meanwhile.
+            # Another table may have been registered in the meantime.
             self.check_alone(entries := self._directory.entries(), object_id, place)
             entry = entries.get(object_id)
             if marked and entry is not None and DROPPING not in entry.metadata and self._is_at(entry, place):
@@ -393,22 +397,25 @@ class Dropping:
         return True
 
     def _claimed(self, name: str, place: str | None) -> bool:
-        """Decides whether a tombstone is to be deleted; where a deregister was first, it becomes a folder again.
+        """Returns whether a tombstone may be deleted; after an earlier deregistration, it renames the folder back.
 
-        `place` is that of a table at the root, and None for others, of which their entry decides.
+        Args:
+            place: The original relative location of a table at the root; None for other tables, where the mark in the
+                entry has already decided.
         """
         if place is None:
             return True
         path, back = self._places.path(name), self._places.path(place)
         try:
-            # It takes no space. A deregister makes a file. It leads nowhere, so that those who walk the root ignore it.
+            # A symbolic link needs no disk space, and differs from the file that a deregistration creates. It has no
+            # valid target, so that programs that walk the root ignore it.
             os.symlink(TOMBSTONE, os.path.join(path, dir_markers.HIDDEN))
             return True
         except OSError:
-            # There is one, or others have renamed the folder back, or deleted it, or there is no space at all.
+            # The name exists, or another process has renamed the folder back or deleted it, or the disk is full.
             if not any(os.path.isfile(os.path.join(folder, dir_markers.HIDDEN)) for folder in (path, back)):
                 return True
-        # Another table may be there by now: then it is left, and no data is lost.
+        # If another table is there now, the tombstone stays, and no data is lost.
         with suppress(OSError):
             os.rename(path, back)
         return False
@@ -416,27 +423,27 @@ class Dropping:
     def _delete_tombstone(self, name: str) -> None:
         self._empty(name)
         path = self._places.path(name)
-        # Until then, no deregister can make it.
+        # This file is removed last, because it prevents a deregistration from creating it.
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(path, dir_markers.HIDDEN))
         with suppress(FileNotFoundError):
             os.rmdir(path)
 
     def _empty(self, name: str) -> None:
-        """Deletes what is in a tombstone, but for the file that claims it."""
+        """Deletes the content of a tombstone, except the file that claims it."""
         for left in reversed(range(_WALKS)):
             try:
                 self._delete_walked(name)
                 return
             except OSError as e:
-                # A writer that has opened the folder under its old name may still add files.
+                # A writer that opened the folder before the rename may still add files.
                 if e.errno != errno.ENOTEMPTY or not left:
                     raise
 
     def _delete_walked(self, name: str) -> None:
         top = self._places.path(name)
         for folder, folders, files in os.walk(top, topdown=False, onerror=_raise_unless_gone):
-            # Others may be about to delete the same.
+            # Another process may delete the same files at the same time.
             for file in files:
                 if folder != top or file != dir_markers.HIDDEN:
                     with suppress(FileNotFoundError):
@@ -447,7 +454,7 @@ class Dropping:
                     (os.unlink if os.path.islink(path) else os.rmdir)(path)
 
     def _mark(self, object_id: str, place: str) -> None:
-        """Marks an entry as one that is being dropped; a table at the root gets one for that."""
+        """Marks a table's entry as being dropped; a table at the root without an entry gets one."""
 
         def edit(entries: Entries) -> Change:
             entry = entries.get(object_id)
@@ -455,7 +462,7 @@ class Dropping:
                 entry = entry or Entry(object_id, "table", place)
                 if _is_fresh(entry.metadata.get(_HIDING, "")):
                     raise ConcurrentModificationError("somebody else is deregistering it")
-            # Where a process could not mark it for lack of space, there is a tombstone.
+            # `is_dropped` also finds a tombstone without a mark, which a drop on a full disk leaves.
             if entry is None or self.is_dropped(entry, place) or not self._is_at(entry, place):
                 raise TableNotFoundError(_GONE)
             self.check_alone(entries, object_id, place)
@@ -476,7 +483,12 @@ class Dropping:
     def _remove(
         self, object_id: str, place: str, when: Callable[[Entry], bool] | None = None, *, must: bool = False
     ) -> None:
-        """Removes the entry of a table, if it is at the place and `when` agrees; `must` raises where it is not."""
+        """Removes the entry of a table if it has this location and `when` returns True for it.
+
+        Args:
+            when: The condition; None for no condition.
+            must: Whether to raise TableNotFoundError if the entry is not removed.
+        """
 
         def edit(entries: Entries) -> Change:
             entry = entries.get(object_id)
@@ -495,7 +507,7 @@ class Dropping:
             return False
 
     def _is_ours(self, place: str) -> bool:
-        """Returns whether all that is at a place was written by Lance, or nothing is there."""
+        """Returns whether Lance wrote all files at a location; True if the location does not exist."""
         path = self._places.path(place)
         if not os.path.isdir(path):
             return not os.path.lexists(path)
@@ -510,7 +522,7 @@ class Dropping:
         return any(path.startswith("_versions/") for path in self._directory.files(self._places.uri(place)).list())
 
     def _delete_objects(self, place: str) -> bool:
-        """Deletes what is at a place; returns False, and deletes nothing, where Lance did not write all of it."""
+        """Deletes the files at a location if Lance wrote all of them; returns whether it did."""
         files = self._directory.files(self._places.uri(place))
         if not _are_ours(found := files.list()):
             return False
@@ -521,10 +533,10 @@ class Dropping:
 
 @contextmanager
 def _dropped(left: str) -> Iterator[None]:
-    """Says in what goes wrong that the table is dropped all the same, and where its files may be left."""
+    """Raises errors of the block as failures that say that the table is dropped and where files may remain."""
     try:
         yield
-    except BaseException as e:  # a panic of Lance is no Exception, and of no class to import; all else is raised on
+    except BaseException as e:  # a panic of Lance is no Exception, and its class cannot be imported
         if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
             raise
         message = f"{_reason(e)}; it is dropped, and later drops and declarations delete what may be left at {left}"
@@ -536,7 +548,7 @@ def _reason(e: BaseException) -> str:
 
 
 def _raise_unless_gone(e: OSError) -> None:
-    # Others may be about to delete the same.
+    # Another process may delete the same files at the same time.
     if not isinstance(e, FileNotFoundError):
         raise e
 
@@ -550,7 +562,7 @@ def _is_marked(entry: Entry) -> bool:
 
 
 def _are_ours(files: Sequence[str]) -> bool:
-    """Returns whether files are those of a dataset, or of one that was never committed."""
+    """Returns whether the files are those of a dataset, or of a dataset that was never committed."""
     if any(file.startswith("_versions/") for file in files):
         return True
     return all(
@@ -559,14 +571,14 @@ def _are_ours(files: Sequence[str]) -> bool:
 
 
 def _order(path: str) -> tuple[int, int]:
-    """Sorts the latest version before those before it, and all of them before the data they consist of."""
+    """Returns the sort key for deletion: the latest version first, then earlier versions, then all other files."""
     folder, _, name = path.rpartition("/")
     if folder != "_versions" and not folder.endswith("/_versions"):
         return 2, 0
     number = name.partition(".")[0]
     if not number.isdigit():
         return 0, 0
-    # Names of twenty digits count down.
+    # In names of twenty digits, a lower number is a later version.
     return 1, int(number) if len(number) == 20 else -int(number)
 
 

@@ -1,4 +1,7 @@
-"""Places of tables in a directory catalog: which are inside its root, and how each is spelled."""
+"""Table locations in a directory catalog: relative paths, their validation, and their URIs.
+
+A place is the location of a table, relative to the root.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ from lance_ns_async.transports.directory import MANIFEST
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 _LOCAL = ("file", "file+uring", "file-object-store")
 _PLAIN = "!$&'()*+,-./:;=@[]^_|~"
-"""What pylance leaves as it is in the path of a URI, beside letters and digits."""
+"""Characters that pylance does not percent-encode in the path of a URI, besides letters and digits."""
 
 _USUAL = re.compile(r"(?!__)[A-Za-z0-9_][A-Za-z0-9_$. -]*")
-"""Places that are what they look like."""
+"""Relative locations that need no normalization and no further checks."""
 
 TOMBSTONE = ".lance-ns-dropped-"
-"""How the names of folders begin whose tables were dropped, and whose files are about to be deleted."""
+"""Prefix of the folders of dropped tables, whose files are about to be deleted."""
 
 _AT_ROOT = f"{TOMBSTONE}at-"
-"""So those of tables at the root; the place and `_END` follow."""
+"""Prefix of the tombstones of tables at the root; the relative location and `_END` follow."""
 
 _END = "-"
-"""Without it, a name would end with `.lance`, and be that of a table."""
+"""Suffix of these tombstones. Without it, the name would end with `.lance` and count as a table."""
 
 _LONGEST = 255
-"""How many bytes the name of a folder may have."""
+"""Maximum length of a folder name, in bytes."""
 
 OF_LANCE = frozenset(
     {
@@ -39,50 +42,53 @@ OF_LANCE = frozenset(
         *("_deletions", "_indices", "_refs", "tree"),
     }
 )
-"""The names in the folder of a table that are Lance's."""
+"""The names that Lance uses in the folder of a table."""
 
 
 class OutsideError(ValueError):
-    """A location that is not a place for a table; the text says why, and goes on after the location."""
+    """A location that is invalid for a table.
+
+    The text gives the reason as a verb phrase, to be placed after the location in a message.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is special among the names at a local root, looked at once for many tables."""
+    """The symbolic links and tombstones at a local root, read once for many tables."""
 
     links: Collection[str] = ()
-    """Symbolic links."""
+    """Names of symbolic links."""
     tombstones: Collection[str] = ()
-    """Folders of dropped tables."""
+    """Names of the folders of dropped tables."""
 
 
 class Places:
-    """The root of a catalog, and the places in it."""
+    """The root of a catalog, and the table locations below it."""
 
     def __init__(self, root: str) -> None:
         uri = _URI.fullmatch(root)
         self.root = root
-        """A path or a URI, without a slash at its end."""
+        """A path or a URI, without a trailing slash."""
         self.local: str | None = root if uri is None else None
-        """The path of a root in the local file system."""
+        """The path of the root in the local file system; None for an object store."""
         if uri is not None and uri["scheme"].lower() in _LOCAL:
             self.local = unquote(uri["path"]) or "/"
         self._base = f"file://{quote(root, safe=_PLAIN)}" if uri is None else quote(root, safe=f"{_PLAIN}%")
 
     def uri(self, place: str) -> str:
-        """Returns the location of a table, as pylance spells it."""
+        """Returns the URI of a table, spelled as pylance does."""
         return f"{self._base.rstrip('/')}/{quote(place, safe=_PLAIN)}"
 
     def at_root(self, name: str) -> str:
-        """Returns the location of a table at the root, as pylance spells it."""
+        """Returns the location of a table at the root, spelled as pylance does."""
         return f"{self.root.rstrip('/')}/{name}.lance"
 
     def path(self, place: str) -> str:
-        """Returns the path of a place below a local root."""
+        """Returns the local path of a relative location; requires a local root."""
         return os.path.join(self.local or "", place)
 
     def relative(self, location: str) -> str:
-        """Returns the place that a location means, relative to the root; raises OutsideError for any other."""
+        """Returns a location relative to the root; raises OutsideError if it is not inside the root."""
         if not location.strip():
             raise OutsideError("is empty; leave the location out for the catalog's own place")
         uri = _URI.fullmatch(location)
@@ -101,10 +107,13 @@ class Places:
         raise OutsideError(f"is not inside {self.shown}")
 
     def checked(self, place: str, seen: Seen | None = None) -> str:
-        """Returns a place in its shortest spelling; raises OutsideError where it leads out of the root.
+        """Returns a relative location in normalized form.
 
-        A place that leads through a symbolic link must end inside the root as well. `seen` spares looks at the
-        file system.
+        Args:
+            seen: The names at the root, which save file-system accesses; None reads what is needed.
+
+        Raises:
+            OutsideError: The location is invalid, or it leads out of the root or to the manifest by a symbolic link.
         """
         place = inside(place)
         if self.local is None:
@@ -121,13 +130,13 @@ class Places:
         return place
 
     def real(self, place: str, seen: Seen) -> str:
-        """Returns where a place is, relative to the root and with symbolic links followed."""
+        """Returns a relative location with symbolic links resolved, relative to the root."""
         if self.local is None or ("/" not in place and place not in seen.links):
             return place
         return os.path.relpath(os.path.realpath(self.path(place)), os.path.realpath(self.local))
 
     def see(self) -> Seen:
-        """Looks at the names at a local root."""
+        """Reads the names at a local root; returns no names for an object store."""
         links, tombstones = set(), set()
         if self.local is not None and os.path.isdir(self.local):
             with os.scandir(self.local) as found:
@@ -140,12 +149,12 @@ class Places:
 
     @property
     def shown(self) -> str:
-        """The root as messages have it."""
+        """The root for messages, without secrets."""
         return shown(self.root)
 
 
 def inside(place: str) -> str:
-    """Returns a relative place in its shortest spelling; raises OutsideError for one that is no place of a table."""
+    """Returns a relative location in normalized form; raises OutsideError if it is invalid for a table."""
     if _USUAL.fullmatch(place):
         return place
     if place.startswith("/") or _URI.match(place):
@@ -154,7 +163,7 @@ def inside(place: str) -> str:
         raise OutsideError("is blank")
     segments = [segment for segment in place.split("/") if segment not in ("", ".")]
     for segment in segments:
-        # No reader of URIs may take it for another place, however often it decodes.
+        # The location must stay the same however often a reader of the URI percent-decodes it.
         decoded, last = segment, ""
         while decoded != last:
             decoded, last = unquote(decoded), decoded
@@ -170,34 +179,34 @@ def inside(place: str) -> str:
 
 
 def is_within(place: str, outer: str) -> bool:
-    """Returns whether a place is the other one, or inside of it."""
+    """Returns whether a path equals the other path or is inside it."""
     return f"{place.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
 
 
 def is_file_of(place: str, table: str) -> bool:
-    """Returns whether a place is among the files that Lance writes to a table at another place."""
+    """Returns whether a relative location is among the files that Lance writes for a table at another location."""
     return place != table and is_within(place, table) and place[len(table) + 1 :].partition("/")[0] in OF_LANCE
 
 
 def tombstone(object_id: str, place: str) -> str:
-    """Returns the name at the root that the folder of a table has once it is dropped."""
+    """Returns the name at the root to which the folder of a dropped table is renamed."""
     if DELIMITER not in object_id and len(name := f"{_AT_ROOT}{place}{_END}") <= _LONGEST:
         return name
     return TOMBSTONE + hashlib.sha256(f"{object_id}\n{place}".encode()).hexdigest()[:32]
 
 
 def place_of(name: str) -> str | None:
-    """Returns where a tombstone was, for that of a table at the root; None for others."""
+    """Returns the original relative location of a tombstone of a table at the root; None for other tombstones."""
     return name.removeprefix(_AT_ROOT).removesuffix(_END) if name.startswith(_AT_ROOT) else None
 
 
 def shown(root: str) -> str:
-    """Returns a root with the user, the password and the query of a URI hidden."""
+    """Returns a path or URI for messages, with user, password and query of the URI masked."""
     uri = _URI.fullmatch(root)
     if uri is None:
         return root
     user, at, host = uri["host"].rpartition("@")
-    # abfss://container@account holds no secret.
+    # In abfss://container@account, the part before the @ is no secret.
     if at and (":" in user or not uri["scheme"].startswith("abfs")):
         user = "***"
     host = f"{user}{at}{host}"

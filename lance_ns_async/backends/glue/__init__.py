@@ -1,1 +1,1 @@
-"""AWS Glue."""
+"""The backend for AWS Glue."""

@@ -1,6 +1,6 @@
-"""AWS Glue: Lance tables kept as external tables of its Data Catalog, versions kept by the storage.
+"""The backend for AWS Glue: Lance tables as external tables of its Data Catalog, with versions in the storage.
 
-Written after the Lance Glue namespace spec, https://lance.org/format/namespace/integrations/glue.
+Spec: https://lance.org/format/namespace/integrations/glue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GLUE_ERRORS: ErrorTable = {
     **AWS_ERRORS,
     ("EntityNotFoundException", "namespace"): NamespaceNotFoundError,
     ("EntityNotFoundException", "table"): TableNotFoundError,
-    # What a new table can lack is its database.
+    # A declaration fails with this code if the table's database is missing.
     ("EntityNotFoundException", "declare_table"): NamespaceNotFoundError,
     ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
     ("AlreadyExistsException", "table"): TableAlreadyExistsError,
@@ -59,29 +59,35 @@ GLUE_ERRORS: ErrorTable = {
 
 
 class GlueSettings(LocationSettings, AwsSettings):
-    """Properties of an AWS Glue Data Catalog; bare numbers of all times are seconds."""
+    """Properties of an AWS Glue Data Catalog; all times without a unit are in seconds."""
 
     backend = "glue"
 
     catalog_id: str | None = Field(default=None, min_length=1, max_length=255)
-    """The catalog that is the root namespace, of whatever account; None means the caller's own."""
+    """The id of the catalog that is the root namespace, in any account; None means the caller's own catalog."""
     root: Root | None = None
-    """Where tables declared without a location go whose database has none, as `{root}/{namespace}/{table}`."""
+    """Root of default locations, `{root}/{namespace}/{table}`, for tables whose database has no `LocationUri`."""
     catalogs: Literal["auto", "off"] = "auto"
-    """`off`: namespaces are databases alone, and nobody needs the permission to see catalogs."""
+    """`off`: namespaces are only databases, and no permission to read catalogs is needed."""
     bulk_strategy: Literal["auto", "get", "list"] = "auto"
-    """How many tables of a database are described: by patterns of names, each by itself, or by reading its pages."""
+    """How many tables of one database are described.
+
+    `get` describes each table by a call of its own, `list` reads the pages of the database. `auto` chooses between
+    these and calls with patterns of names.
+    """
 
     def identity(self) -> str:
-        """Catalog, and where and who."""
+        """Returns the catalog id and the identity of the AWS settings."""
         return "|".join(filter(None, (self.catalog_id, super().identity())))
 
 
 class GlueBackend(Backend):
-    """An AWS Glue Data Catalog: databases are the leaves of its namespaces, catalogs what is above them.
+    """An AWS Glue Data Catalog: databases are the lowest level of namespaces, catalogs are the levels above.
 
-    A name that both a catalog and a database have is the database's. Describing a table costs one call, and a
-    second where it is missing; a namespace costs two side by side until it is known which of the two it is.
+    If a catalog and a database have the same name, the name refers to the database.
+
+    Cost: one call to describe a table, two if it is missing; two concurrent calls to describe a namespace until its
+    kind (catalog or database) is known.
     """
 
     settings = GlueSettings
@@ -114,7 +120,7 @@ class GlueBackend(Backend):
 
     @classmethod
     def open(cls, settings: GlueSettings, caller: Caller) -> GlueBackend:
-        """A backend for the Data Catalog of `settings`."""
+        """Returns a backend for the Data Catalog of `settings`."""
         return cls(open_aws("glue", settings, caller), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
@@ -169,7 +175,10 @@ class GlueBackend(Backend):
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Costs two calls: UpdateTable replaces everything, so what is to stay has to be read first."""
+        """See `Backend.replace_table`.
+
+        Cost: two calls, because UpdateTable replaces the whole table and the parts to keep have to be read first.
+        """
         operation = "replace_table"
         named = {**await self._within(old.id.parent), "Name": old.id.name.lower()}
         decode = partial(wire.stored, old.id, self._options)
@@ -226,7 +235,7 @@ class GlueBackend(Backend):
         self.capabilities = replace(self.capabilities, describe_batch=0)
 
     async def _within(self, database: NamespaceId) -> dict[str, Any]:
-        """The arguments that name the database of tables."""
+        """Returns the arguments that identify the database of tables."""
         return {**await self._catalogs.holding(database), "DatabaseName": database.name.lower()}
 
     async def _table(self, id: TableId) -> Table:
@@ -235,18 +244,22 @@ class GlueBackend(Backend):
         try:
             return await self._aws.call("get_table", named, subject=id, operation="describe_table", decode=decode)
         except TableNotFoundError as missing:
-            # Glue says the same where the database is missing. Those who wonder at once ask once.
+            # Glue returns the same error if the database is missing. Concurrent checks of a database share one call.
             try:
                 await self._databases.outcome(id.parent)
             except NamespaceNotFoundError:
                 raise
             except LanceNamespaceError:
-                # Whatever became of the database, the table is not there.
+                # The table is missing in any case, so the error of the check of the database is ignored.
                 raise missing from missing.__cause__
             raise
 
     async def _location_uri(self, id: NamespaceId) -> str:
-        """Where the database says its tables go, or nothing; raises NamespaceNotFoundError where there is none."""
+        """Returns the database's `LocationUri`, empty if it has none.
+
+        Raises:
+            NamespaceNotFoundError: The database does not exist.
+        """
         named = await self._namespaces.naming(id)
         return await self._aws.call(
             "get_database", named, subject=id, operation="describe_table", decode=partial(wire.location_uri, id)
@@ -275,7 +288,7 @@ class GlueBackend(Backend):
         return await fetch(token)
 
     async def _page(self, parent: NamespaceId, operation: str, token: str | None) -> Page[Table]:
-        """A page of the Lance tables in a database; a catalog has none."""
+        """Returns a page of the Lance tables in a database; an empty page for a catalog."""
         if self._catalogs.kind(parent) == "catalog" and await self._is_catalog(parent, operation):
             return Page([])
         try:
@@ -285,7 +298,7 @@ class GlueBackend(Backend):
                 return Page([])
             raise
         if token is None and not page.items and page.token is None:
-            # Some servers list a missing database as an empty one.
+            # Some servers return an empty listing for a missing database.
             await self._catalogs.find(parent, operation)
         return wire.lance_tables(page)
 

@@ -1,4 +1,4 @@
-"""The catalogs of AWS Glue: in which one a namespace is, and which namespaces are catalogs and which databases."""
+"""The catalogs of AWS Glue: their ids, the catalog that contains a namespace, and the kind of each namespace."""
 
 from __future__ import annotations
 
@@ -29,28 +29,33 @@ Kind: TypeAlias = Literal["database", "catalog"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A namespace as Glue describes it."""
+    """A namespace as described by Glue."""
 
     kind: Kind
     about: Mapping[str, Any]
 
     @property
     def properties(self) -> dict[str, str]:
-        """What is kept about it; a catalog is told by `wire.KIND`."""
+        """The stored properties; those of a catalog also contain `wire.KIND`."""
         kept = wire.parameters(self.about)
         return kept if self.kind == "database" else {**kept, wire.KIND: self.kind}
 
 
 class Catalogs:
-    """Knows Glue's catalogs by their ids.
+    """Finds Glue's catalogs and their ids.
 
-    It remembers, for as long as the namespace is open, the ids of the root's catalogs, whether a name was last
-    seen as a catalog or as a database (which saves asking for both), and that a server that is not AWS has no
-    operations on catalogs. None of that is taken for the thing's being there still.
+    As long as the backend is open, it caches three facts: the ids of the root's catalogs, whether a name was last seen
+    as a catalog or as a database (which saves one of two calls), and whether the server supports operations on
+    catalogs (servers other than AWS may not). A cached entry never counts as proof that an object still exists.
     """
 
     def __init__(self, aws: AwsTransport, root: str | None, *, served: bool) -> None:
-        """`root` is the id of the catalog to start from; None the caller's own. Not `served`: none are looked for."""
+        """Creates the cache.
+
+        Args:
+            root: The id of the catalog that is the root namespace; None for the caller's own catalog.
+            served: Whether catalogs may be used; False restricts namespaces to databases.
+        """
         self._aws = aws
         self._root = root
         self._served: bool | None = None if served else False
@@ -60,27 +65,27 @@ class Catalogs:
         self._kinds: dict[NamespaceId, Kind] = {}
 
     async def holding(self, id: NamespaceId) -> dict[str, str]:
-        """The argument that names the catalog `id` is in; none for those of the caller's own root."""
+        """Returns the `CatalogId` argument for the catalog that contains `id`; empty for the caller's own root."""
         return await self.naming(id.parent)
 
     async def naming(self, id: NamespaceId) -> dict[str, str]:
-        """The argument that names the catalog `id`."""
+        """Returns the `CatalogId` argument for the catalog `id`; empty for the caller's own root."""
         found = await self._id(id) if id else self._root
         return {"CatalogId": found} if found else {}
 
     def kind(self, id: NamespaceId) -> Kind | None:
-        """As what the namespace was last seen; None where it was not."""
+        """Returns the kind that the namespace last had; None if unknown."""
         return self._kinds.get(_folded(id))
 
     def note(self, id: NamespaceId, kind: Kind | None) -> None:
-        """Remembers as what a namespace was seen; None forgets it."""
+        """Caches the kind of a namespace; None removes it from the cache."""
         if kind is None:
             self._kinds.pop(_folded(id), None)
         else:
             self._kinds[_folded(id)] = kind
 
     def check_served(self, id: NamespaceId) -> None:
-        """Raises UnsupportedOperationError for `id` where no catalogs are served that it could be or be in."""
+        """Raises UnsupportedOperationError for `id` if the endpoint or the settings exclude catalogs."""
         if self._served is False:
             raise UnsupportedOperationError(
                 f"Not supported: {id} (this endpoint has no catalogs, or the property catalogs is off; "
@@ -88,7 +93,13 @@ class Catalogs:
             )
 
     async def find(self, id: NamespaceId, operation: str) -> Found:
-        """The namespace; a database where there are both. Costs a call, or two side by side while unknown."""
+        """Returns the namespace; the database if a catalog has the same name.
+
+        Raises:
+            NamespaceNotFoundError: Neither a database nor a catalog has this name.
+
+        Cost: one call, or two concurrent calls if the kind is not cached, or three if the cached kind is outdated.
+        """
         if (kind := self.kind(id)) is not None:
             try:
                 return await self._look(id, kind, operation)
@@ -99,7 +110,7 @@ class Catalogs:
         return found
 
     async def children(self, parent: NamespaceId) -> list[str]:
-        """The names of the catalogs directly below another; none where the server has none."""
+        """Returns the names of the catalogs directly below another; empty if the server has no catalogs."""
         if self._served is False:
             return []
         try:
@@ -128,7 +139,11 @@ class Catalogs:
         return wire.catalog_id(first, id[1:])
 
     async def _first(self, name: str) -> str | None:
-        """The id of a catalog directly below the root, as Glue spells it where it lists the catalog."""
+        """Returns the id of a catalog directly below the root, spelled as in Glue's listing.
+
+        Returns:
+            The id; None if the account has no catalogs.
+        """
 
         def known() -> str | None:
             return self._ids.get(name) or (wire.catalog_id(self._account, [name]) if self._account else None)
@@ -144,7 +159,11 @@ class Catalogs:
         return True
 
     async def _below(self, above: str | None, subject: NamespaceId) -> list[tuple[str, str]]:
-        """Names and ids of the catalogs directly below the one with the id `above`, None being the caller's root."""
+        """Returns names and ids of the catalogs directly below the catalog with the id `above`.
+
+        Args:
+            above: The id of the parent catalog; None for the caller's root.
+        """
         which = {"ParentCatalogId": above} if above else {"IncludeRoot": True}
         fetch = self._aws.paged(
             "get_catalogs",
@@ -163,7 +182,7 @@ class Catalogs:
         below = [(name, id) for name, id in found if wire.is_child(id, above)]
         if above is None:
             self._ids = {name.lower(): id for name, id in below}
-            # The root's own id, where it is among them; it is the shortest.
+            # If the listing includes the root's own id, that is the shortest one.
             self._account = wire.account(min((id for _, id in found), key=len, default="")) or None
         return below
 
@@ -178,7 +197,7 @@ class Catalogs:
             other = both.create_task(outcome("catalog"))
             database = await outcome("database")
             if not isinstance(database, LanceNamespaceError):
-                # It is preferred, so nobody need wait for the other answer.
+                # The database takes precedence, so the other response is not needed.
                 other.cancel()
         return _preferred(database, None if other.cancelled() else other.result())
 
@@ -203,7 +222,7 @@ class Catalogs:
         return await self._told(read)
 
     async def _told(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What a read about catalogs gives; notes whether the server knows such operations at all."""
+        """Returns the result of a read about catalogs; records whether the server supports such operations."""
         try:
             answer = await read()
         except UnsupportedOperationError:
@@ -228,10 +247,14 @@ def _found_catalog(answer: Any) -> Found:
 
 
 def _preferred(database: Found | LanceNamespaceError, catalog: Found | LanceNamespaceError | None) -> Found:
-    """What a name means that was asked for both ways; raises what says most about why it means nothing."""
+    """Returns the namespace from the results of both lookups; else raises the more informative error.
+
+    Args:
+        catalog: The result of the catalog lookup; None if it was cancelled, because the database exists.
+    """
     if isinstance(database, Found):
         return database
-    # Lake Formation denies databases that are not there.
+    # Lake Formation denies access to databases that do not exist.
     if isinstance(catalog, Found) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
         return catalog
     if isinstance(database, NamespaceNotFoundError) and isinstance(catalog, LanceNamespaceError):

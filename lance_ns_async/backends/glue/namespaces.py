@@ -1,4 +1,4 @@
-"""The namespaces of AWS Glue: catalogs and databases listed, made and dropped, as far as Glue can."""
+"""The namespaces of AWS Glue: listing, creation and removal of catalogs and databases."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.transports.aws.transport import AwsTransport
 
 Change = Callable[[], Awaitable[None]]
-"""A call that changes something."""
+"""A prepared call that changes a catalog or database."""
 
 
 class Namespaces:
-    """Makes and drops what namespaces are in Glue: databases, and the catalogs that hold them."""
+    """Lists, creates and drops databases and the catalogs that contain them."""
 
     def __init__(self, aws: AwsTransport, catalogs: Catalogs) -> None:
         self._aws = aws
         self._catalogs = catalogs
 
     async def names(self, parent: NamespaceId) -> list[str]:
-        """The names of the databases and catalogs directly in `parent`, each once, sorted."""
+        """Returns the names of the databases and catalogs directly in `parent`, sorted and without duplicates."""
         if parent and (await self._catalogs.find(parent, "list_namespaces")).kind == "database":
             return []
         found: dict[Kind, Sequence[str]] = {}
@@ -44,7 +44,7 @@ class Namespaces:
             below = self._databases if kind == "database" else self._catalogs.children
             found[kind] = await below(parent)
 
-        # In this order, for a name that both have is the database's.
+        # Databases come last, because a name that both kinds have refers to the database.
         kinds: tuple[Kind, ...] = ("catalog", "database")
         await each(look, kinds, max_in_flight=len(kinds))
         for kind in kinds:
@@ -53,7 +53,15 @@ class Namespaces:
         return sorted({*found["catalog"], *found["database"]})
 
     async def create(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        """Makes a database, or a catalog where the property `wire.KIND` says so; gives its properties."""
+        """Creates a database, or a catalog if the property `wire.KIND` is `catalog`; returns its properties.
+
+        Raises:
+            InvalidInputError: Glue does not accept the name or the properties.
+            NamespaceAlreadyExistsError: The namespace exists.
+            NamespaceNotFoundError: The parent does not exist.
+            UnsupportedOperationError: The parent is a database, or the catalog would be inside another catalog, or the
+                server has no catalogs.
+        """
         wire.check_name(id)
         wire.check_properties(id, properties)
         kept = {key: value for key, value in properties.items() if key != wire.KIND}
@@ -78,7 +86,12 @@ class Namespaces:
         return made.properties
 
     async def drop(self, id: NamespaceId) -> None:
-        """Drops a database or a catalog with nothing in it. Glue would drop the content, too, so it is looked for."""
+        """Drops an empty database or catalog. It checks the content first, because Glue would also drop that.
+
+        Raises:
+            NamespaceNotEmptyError: The namespace contains something.
+            NamespaceNotFoundError: The namespace does not exist.
+        """
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
             raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it holds the {content})")
@@ -90,7 +103,7 @@ class Namespaces:
         await removed(remove, partial(self._catalogs.find, id, "drop_namespace"))
 
     async def naming(self, database: NamespaceId) -> dict[str, Any]:
-        """The arguments that name a database."""
+        """Returns the arguments that identify a database."""
         return {**await self._catalogs.holding(database), "Name": database.name.lower()}
 
     async def _new_database(self, id: NamespaceId, properties: Mapping[str, str]) -> Change:
@@ -119,7 +132,7 @@ class Namespaces:
             )
 
     async def _content(self, id: NamespaceId, kind: Kind) -> str | None:
-        """Something that is in a namespace, in words; None where it is empty."""
+        """Returns the kind and name of one object in a namespace, for messages; None if the namespace is empty."""
         if kind == "database":
             # Any table counts, whatever its format.
             within = {**await self._catalogs.holding(id), "DatabaseName": id.name.lower(), "AttributesToGet": ["NAME"]}

@@ -1,4 +1,4 @@
-"""Many tables of a Glue database described by patterns of their names, for Glue has no call that takes a list."""
+"""Descriptions of many tables of a Glue database by name patterns, because no Glue call accepts a list of names."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
 _SIDE_BY_SIDE = 8
-"""Patterns of one batch that are asked for at once."""
+"""Maximum number of concurrent pattern requests for one batch."""
 
 _STRANGERS = 100
-"""Tables that a pattern does not mean in the answers to it, from which on the server is taken to ignore patterns."""
+"""Maximum number of tables in a response that do not match its pattern; more mean that the server ignores patterns."""
 
 Fetch = Callable[[Mapping[str, Any], NamespaceId, str | None], Awaitable[Page[Listed]]]
-"""Gives the page of a database's tables at a token; the mapping says which tables."""
+"""Function that returns the page of a database's tables at a token; the mapping contains the request arguments."""
 
 
 class Patterns:
-    """Asks for tables by patterns, believes no answer further than it fits, and notices who ignores them."""
+    """Requests tables by name patterns, filters the results, and detects servers that ignore patterns."""
 
     def __init__(self, fetch: Fetch, give_up: Callable[[], None]) -> None:
-        """`give_up` is called when patterns turn out to be of no use with this server."""
+        """Creates the object.
+
+        Args:
+            give_up: Called when this server turns out not to support patterns.
+        """
         self._fetch = fetch
         self._told = give_up
         self._useless = False
@@ -36,7 +40,7 @@ class Patterns:
     async def describe(
         self, within: Mapping[str, Any], parent: NamespaceId, names: Sequence[str]
     ) -> Mapping[str, Table]:
-        """Those of the tables that were found and are of Lance, by the names as given."""
+        """Returns the Lance tables that were found, keyed by the requested names."""
         wanted = dict.fromkeys(name.lower() for name in names)
         seen: set[str] = set()
         found: dict[str, Table] = {}
@@ -64,10 +68,9 @@ class Patterns:
         return {name: replace(table, id=parent.table(name)) for name, table in told if table is not None}
 
     def asked_singly(self, id: TableId) -> Callable[[], None]:
-        """What to call if `id`, asked for by its own name, is found.
+        """Returns the function to call if a describe of this single name finds the table.
 
-        Where patterns found none of the names they were for, and then one of those is there, they found nothing
-        because the server does not understand them.
+        If patterns found none of their names and one of those tables exists, the server does not support patterns.
         """
         if id not in self._overlooked:
             return _nothing
@@ -81,4 +84,4 @@ class Patterns:
 
 
 def _nothing() -> None:
-    """There is nothing to conclude."""
+    """Does nothing."""

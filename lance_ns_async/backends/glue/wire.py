@@ -1,4 +1,4 @@
-"""What goes over the wire of AWS Glue: ids, patterns, inputs and answers, all without a call."""
+"""The wire format of AWS Glue: ids, patterns, request inputs and decoders of responses. Nothing here makes a call."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage import locations
 
 KIND = "glue.kind"
-"""The property of a namespace that says whether it is a catalog or a database; it is told and never stored."""
+"""The namespace property with the kind, `catalog` or `database`; used in requests and responses, never stored."""
 
 PAGE = 100
-"""Tables or databases a page, which is the most Glue gives."""
+"""Tables or databases per page: the maximum of Glue."""
 
 EXPRESSION = 2048
-"""The most characters of a pattern for names."""
+"""Maximum length of a name pattern, in characters."""
 
 _LONGEST_NAME = 255
 _LONGEST_VALUE = 512_000
 _LONGEST_LOCATION = 2056
 _TEXT = re.compile(r"[ -\uFFFD\U00010000-\U0010FFFF\t]*")
-"""What Glue takes as a name: no control characters, on one line."""
+"""Names that Glue accepts: one line without control characters, except tabs."""
 
 _CATALOG = re.compile(r"(?!aws:)[^./\\:\x00-\x1f]{1,64}")
-"""What a catalog below another can be named; the colon would end the account in its id."""
+"""Valid names of a catalog inside another; a colon is invalid because it separates the account in the id."""
 
 _PLAIN = re.compile(r"[\w -]+")
-"""Names that mean the same to every dialect of patterns, and to servers that take them for shell patterns."""
+"""Names that match the same in every pattern dialect, including servers that use shell patterns."""
 
 _NOTES = {
     "external",
@@ -47,10 +47,10 @@ _NOTES = {
     "totalsize",
     "transient_lastddltime",
 }
-"""Parameters, in lower case, that Glue and its tools write themselves."""
+"""Parameters, in lower case, that Glue and its tools write."""
 
 _BOOKKEEPING = {"table_type", "managed_by", "empty_table", *_NOTES}
-"""Parameters, in lower case, that say nothing about how to read a table."""
+"""Parameters, in lower case, that are not storage options."""
 
 _INPUT = {
     "Name",
@@ -67,58 +67,63 @@ _INPUT = {
     "Parameters",
     "TargetTable",
 }
-"""Parts of a table that its TableInput has, too; UpdateTable clears those that are left out."""
+"""Fields of a table that its TableInput also has; UpdateTable clears the fields that are omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A table in a listing: its name as it is kept, and itself if it is one of Lance."""
+    """A table in a listing: its stored name, and its description if it is a Lance table."""
 
     name: str
     table: Table | None
 
 
 def can_be_catalog(id: NamespaceId) -> bool:
-    """Whether every level of `id` could be the name of a catalog."""
+    """Returns whether every level of `id` is a valid name of a catalog."""
     return all(_CATALOG.fullmatch(level) for level in id)
 
 
 def catalog_id(above: str, levels: Iterable[str]) -> str:
-    """The id of the catalog at the end of `levels` below the one whose id is `above`; in lower case."""
+    """Returns the id of the catalog at the path `levels`, in lower case, below the catalog with the id `above`."""
     path = "/".join(level.lower() for level in levels)
     return f"{above}{'/' if ':' in above else ':'}{path}" if path else above
 
 
 def account(id: str) -> str:
-    """The account in a catalog's id."""
+    """Returns the account in a catalog's id."""
     return id.partition(":")[0]
 
 
 def databases(answer: Any) -> Page[str]:
-    """A page of the names of databases."""
+    """Returns a page of the names of databases."""
     return Page([text(found["Name"]) for found in answer["DatabaseList"]], _token(answer))
 
 
 def catalogs(answer: Any) -> Page[tuple[str, str]]:
-    """A page of names and ids of catalogs."""
+    """Returns a page of names and ids of catalogs."""
     return Page([(text(found["Name"]), text(found["CatalogId"])) for found in answer["CatalogList"]], _token(answer))
 
 
 def is_child(id: str, parent: str | None) -> bool:
-    """Whether a catalog is directly below another, None being the root of whatever account it is in."""
+    """Returns whether a catalog is directly below another; a parent of None is the root of any account."""
     own, above = _path(id), _path(parent or "")
     return len(own) == len(above) + 1 and [level.lower() for level in own[:-1]] == [level.lower() for level in above]
 
 
 def parameters(found: Mapping[str, Any]) -> dict[str, str]:
-    """What is kept about a database, a catalog or a table."""
+    """Returns the stored parameters of a database, a catalog or a table."""
     return {key: text(value) for key, value in (found.get("Parameters") or {}).items() if value is not None}
 
 
 def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
-    """The Lance table of an answer to GetTable; `options` are the configured ones."""
+    """Returns the Lance table in a GetTable response; `options` are the configured storage options.
+
+    Raises:
+        AnotherAnswerError: The response describes another table.
+        NotALanceTableError: The table is not a Lance table.
+    """
     found = answer["Table"]
-    # Its DatabaseName may be another one: that which a resource link points to.
+    # DatabaseName is not checked: for a resource link, it is the name of the target database.
     check_answer(id.name, found.get("Name"))
     if (why := _why_not_lance(found)) is not None:
         raise not_lance(id, why)
@@ -126,7 +131,7 @@ def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
 
 
 def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) -> Page[Listed]:
-    """A page of the tables in `parent`, of whatever format."""
+    """Returns a page of the tables in `parent`, of all formats."""
     named = [(text(found["Name"]), found) for found in answer["TableList"]]
     listed = [
         Listed(name, None if _why_not_lance(found) else _table(parent.table(name), options, found))
@@ -136,32 +141,35 @@ def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) 
 
 
 def lance_tables(page: Page[Listed]) -> Page[Table]:
-    """The same page with Lance tables alone."""
+    """Returns the same page with only the Lance tables."""
     return Page([entry.table for entry in page.items if entry.table is not None], page.token)
 
 
 def names(answer: Any) -> Page[str]:
-    """A page of the names of tables."""
+    """Returns a page of the names of tables."""
     return Page([text(found["Name"]) for found in answer["TableList"]], _token(answer))
 
 
 def location_uri(id: NamespaceId, answer: Any) -> str:
-    """Where a database says its tables go; the empty string where it does not."""
+    """Returns the `LocationUri` of a database; the empty string if it has none."""
     check_answer(id.name, answer["Database"].get("Name"), "database")
     return text(answer["Database"].get("LocationUri") or "")
 
 
 def is_made_of(found: Table, wanted: Table) -> bool:
-    """Whether a table is what a declaration wanted, whatever else Glue noted about it."""
+    """Returns whether a table matches a declaration; parameters that Glue added are ignored."""
     kept, asked = found.properties or {}, wanted.properties or {}
     same = found.location == wanted.location and asked.items() <= kept.items()
     return same and found.registration == wanted.registration
 
 
 def expressions(wanted: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Patterns that together mean the names, which are in lower case, with the names each one means.
+    """Yields patterns that together match the names, each with the names that it matches.
 
-    A name that patterns could be misunderstood by is left out.
+    Names that servers could interpret differently in a pattern are omitted.
+
+    Args:
+        wanted: The names, in lower case.
     """
     length, taken = 0, list[str]()
     for name in wanted:
@@ -178,7 +186,7 @@ def expressions(wanted: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """What CreateTable is to make."""
+    """Returns the TableInput for CreateTable."""
     return {
         "Name": id.name.lower(),
         "TableType": "EXTERNAL_TABLE",
@@ -189,26 +197,26 @@ def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> di
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A Lance table with all that Glue keeps of it, which a replacement has to send again."""
+    """A Lance table with all its fields in Glue, which a replacement has to send again."""
 
     table: Table
     version: str | None
-    """Which UpdateTable can compare."""
+    """The version id that UpdateTable compares; None if the server has none."""
     input: Mapping[str, Any]
-    """The TableInput that would leave the table as it is."""
+    """The TableInput that describes the table without any change."""
 
 
 def stored(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Stored:
-    """Returns the Lance table of an answer to GetTable, with what else is kept."""
+    """Returns the Lance table in a GetTable response, with all its fields; see `table` for the errors."""
     kept = {key: value for key, value in answer["Table"].items() if key in _INPUT and value is not None}
     version = answer["Table"].get("VersionId")
     return Stored(table(id, options, answer), None if version is None else text(version), kept)
 
 
 def replaced_input(kept: Stored, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the TableInput that gives a table a location and properties, with all else as it is.
+    """Returns the TableInput that changes a table's location and properties.
 
-    Glue's own parameters and the registration's identity stay.
+    All other fields, Glue's own parameters and the registration's identity are unchanged.
     """
     before = kept.input.get("Parameters") or {}
     own = {key: value for key, value in before.items() if key.lower() in _NOTES or key == registrations.KEY}
@@ -222,7 +230,7 @@ def replaced_input(kept: Stored, location: str, properties: Mapping[str, str]) -
 
 
 def check_name(id: Id) -> None:
-    """Raises InvalidInputError for a name that Glue would refuse."""
+    """Raises InvalidInputError for a name that Glue would reject."""
     if len(id[-1]) > _LONGEST_NAME or not _TEXT.fullmatch(id[-1]):
         raise InvalidInputError(
             f"{id.kind} id {list(id)!r}: Glue takes names of at most {_LONGEST_NAME} characters, none of them a "
@@ -231,7 +239,7 @@ def check_name(id: Id) -> None:
 
 
 def check_catalog_name(id: NamespaceId) -> None:
-    """Raises InvalidInputError for a name that Glue takes for no catalog."""
+    """Raises InvalidInputError for a name that Glue would reject for a catalog."""
     if not can_be_catalog(id):
         raise InvalidInputError(
             f"namespace id {list(id)!r}: the name of a catalog has at most 64 characters, none of them '.', '/', "
@@ -240,7 +248,7 @@ def check_catalog_name(id: NamespaceId) -> None:
 
 
 def check_properties(id: Id, properties: Mapping[str, str]) -> None:
-    """Raises InvalidInputError for properties that Glue would refuse."""
+    """Raises InvalidInputError for properties that Glue would reject."""
     for key, value in properties.items():
         if not 0 < len(key) <= _LONGEST_NAME or not _TEXT.fullmatch(key) or len(value) > _LONGEST_VALUE:
             raise InvalidInputError(
@@ -250,7 +258,7 @@ def check_properties(id: Id, properties: Mapping[str, str]) -> None:
 
 
 def location_inside(id: TableId, place: str) -> str:
-    """Returns the place that a table's database gives it; InvalidInputError where that is none for a table."""
+    """Returns the location derived from the database's `LocationUri`; raises InvalidInputError if it is invalid."""
     try:
         locations.check_location(f"table {id}", place)
     except InvalidInputError as e:
@@ -259,7 +267,7 @@ def location_inside(id: TableId, place: str) -> str:
 
 
 def check_location(id: TableId, location: str) -> None:
-    """Raises InvalidInputError for a location that Glue would refuse."""
+    """Raises InvalidInputError for a location that Glue would reject."""
     if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
         raise InvalidInputError(
             f"table {id}: Glue takes locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
@@ -275,7 +283,7 @@ def _table(id: TableId, options: Mapping[str, str] | None, found: Mapping[str, A
         id,
         text(found["StorageDescriptor"]["Location"]),
         kept,
-        # What the caller configured holds, whatever a table's owner wrote.
+        # The configured options take precedence over the table's parameters.
         {**own, **(options or {})} or None,
         registration=registrations.identity(noted, found.get("CreateTime")),
     )
@@ -288,7 +296,7 @@ def _why_not_lance(found: Mapping[str, Any]) -> str | None:
     kind = parameters(found).get("table_type")
     if (kind or "").lower() != "lance":
         return f"its table_type is {kind!r}"
-    # Some clients declare Lance tables and leave this out.
+    # Some clients omit the TableType of Lance tables.
     if (form := found.get("TableType") or "EXTERNAL_TABLE").upper() != "EXTERNAL_TABLE":
         return f"its TableType is {form!r}"
     return None if (found.get("StorageDescriptor") or {}).get("Location") else "it has no Location"

@@ -1,1 +1,1 @@
-"""Iceberg REST."""
+"""The backend for Iceberg REST catalogs."""

@@ -1,9 +1,8 @@
-"""Iceberg REST catalogs: Lance tables kept as Iceberg tables with `table_type=lance`.
+"""The backend for Iceberg REST catalogs: Lance tables as Iceberg tables with `table_type=lance`.
 
-Versions are kept by the storage, or committed by the catalog where a table says `managed_by=impl`.
+Versions are committed in the storage, or by the catalog for tables with `managed_by=impl`.
 
-Written after the Lance Iceberg namespace spec, https://lance.org/format/namespace/integrations/iceberg, on top
-of the Iceberg REST catalog API as of Iceberg 1.11.
+Spec: https://lance.org/format/namespace/integrations/iceberg, and the Iceberg REST catalog API as of Iceberg 1.11.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ ICEBERG_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     "NoSuchNamespaceException": NamespaceNotFoundError,
     "NoSuchTableException": TableNotFoundError,
-    # A file of the table's metadata is gone: its name is taken, and it can be neither loaded nor changed.
+    # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
     "NotFoundException": UnreadableRegistrationError,
     ("NotFoundException", "declare_table"): TableAlreadyExistsError,
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
@@ -78,13 +77,16 @@ ICEBERG_ERRORS: ErrorTable = {
 }
 
 PROTECTION = {"gc.enabled": "false"}
-"""Keeps Iceberg's own tools from deleting the files of Lance, which they take for files that no table needs."""
+"""Properties that prevent Iceberg's own tools from deleting the files of Lance, which they treat as unused."""
 
 _MANAGERS = ("storage", "impl")
 
 
 class IcebergBackend(Backend):
-    """An Iceberg REST catalog. Describing costs one load; the first call of all asks `/v1/config` once more."""
+    """An Iceberg REST catalog.
+
+    Cost: one call to describe a table; the first operation needs one more call, to `/v1/config`.
+    """
 
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
@@ -100,7 +102,11 @@ class IcebergBackend(Backend):
     )
 
     def __init__(self, http: HttpTransport, settings: IcebergSettings, policy: Policy) -> None:
-        """`policy` says how often a commit is sent at most, and the pauses between."""
+        """Creates the backend.
+
+        Args:
+            policy: Sets the maximum number of attempts of a version commit, and the pauses between them.
+        """
         self._http = http
         self._settings = settings
         self._policy = policy
@@ -113,7 +119,7 @@ class IcebergBackend(Backend):
 
     @classmethod
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
-        """A backend for the catalog at `settings.endpoint`."""
+        """Returns a backend for the catalog at `settings.endpoint`."""
         if settings.credential is None:
             http = open_http(settings, caller, path="/v1", explain=explain)
         else:
@@ -151,7 +157,7 @@ class IcebergBackend(Backend):
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         routes = self._routes or await self._config()
         if id.parent:
-            # Some servers create the child of a parent that does not exist.
+            # Some servers create a child namespace even if its parent does not exist.
             await self._must_exist(id.parent, "describe_namespace")
         routes.namespace(id)
         return await self._http.request(
@@ -237,7 +243,8 @@ class IcebergBackend(Backend):
             "POST",
             f"{routes.prefix}/tables/rename",
             body={"source": identifier(id), "destination": identifier(to)},
-            # The source was just seen: what can be there already, or lack its namespace, is the destination.
+            # The caller has just described the source. So errors about existing or missing objects refer to the
+            # destination.
             subject=to,
             operation="rename_table",
             decode=nothing,
@@ -328,7 +335,7 @@ class IcebergBackend(Backend):
         found = await self._held(id, True, operation=operation)
         if body := versions.forgetting(found, numbers):
             routes = self._routes or await self._config()
-            # What is forgotten already may be forgotten again.
+            # This call may be repeated, because removing a snapshot again is harmless.
             await self._http.request(
                 "POST", routes.table(id), body=body, subject=id, operation=operation, decode=nothing, safe=True
             )
@@ -355,7 +362,7 @@ class IcebergBackend(Backend):
         return await self._load(id, operation, partial(versions.held, id, self._storage_options), all)
 
     async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False) -> T:
-        """`all` snapshots, or the current one and those that tags name."""
+        """Loads a table with all its snapshots, or only with those that branches and tags refer to."""
         routes = self._routes or await self._config()
         query = "" if all else "snapshots=refs"
         return await self._http.request(
@@ -363,7 +370,7 @@ class IcebergBackend(Backend):
         )
 
     async def _checked(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
-        # Some servers list a missing namespace as an empty one.
+        # Some servers return an empty listing for a missing namespace.
         if parent and not page.items:
             await self._must_exist(parent, operation)
         return page

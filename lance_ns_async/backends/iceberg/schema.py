@@ -1,12 +1,12 @@
-"""From an Arrow schema to the schema that Iceberg's own tools are shown for a Lance table.
+"""Conversion of a Lance table's Arrow schema to the schema that Iceberg's own tools see.
 
-It is a view: Lance reads and writes by its own schema, and nothing is read back from this one. Each type becomes the
-narrowest of Iceberg's (format 2) that holds all its values, but for times finer than microseconds, which lose what is
-finer. A dictionary and runs become what they hold, an extension what it is stored as. What Iceberg has no type for is
-shown as binary: null, durations, intervals, unions and decimals of more than 38 digits. So no table seems to be
-without columns that has some.
+The Iceberg schema is only a view: Lance reads and writes by its own schema, and never reads this one. Each type becomes
+the narrowest Iceberg type (format 2) that can represent all its values; only times finer than microseconds lose the
+finer digits. Dictionary and run-end-encoded types become their value type, an extension type becomes its storage type.
+Types without an Iceberg equivalent become binary: null, durations, intervals, unions, and decimals of more than 38
+digits. A table with columns therefore never appears to have none.
 
-Left out is a field whose dotted name an earlier one has already, because catalogs refuse such a schema as a whole.
+A field is omitted if an earlier field has the same dotted name, because catalogs reject such a schema as a whole.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _SIMPLE: Mapping[pa.DataType, str] = {
 }
 
 _DOCS = (b"doc", b"comment")
-"""Keys of Arrow metadata that describe a field in words: Iceberg's and Parquet's own, and Spark's."""
+"""Keys of Arrow field metadata with a description of the field: that of Iceberg and Parquet, and that of Spark."""
 
 _MOST_DIGITS = 38
 
 
 def iceberg_schema(schema: pa.Schema, schema_id: int) -> tuple[Json, int]:
-    """The Iceberg schema in its JSON form, and the last column id.
+    """Returns the Iceberg schema in its JSON form, and the last column id.
 
-    Ids count from 1: those of a struct's fields come before those within them, as in a table that Iceberg makes.
+    Ids start at 1. The ids of a struct's fields come before those of nested fields, as in tables created by Iceberg.
     """
     ids = count(1)
     struct = _numbered(_struct(schema, "", set()), ids)
@@ -54,7 +54,12 @@ def iceberg_schema(schema: pa.Schema, schema_id: int) -> tuple[Json, int]:
 
 
 def _fields(fields: Iterable[pa.Field], prefix: str, names: set[str]) -> list[Json]:
-    """The fields, still without ids; `names` are the dotted names given so far."""
+    """Returns the fields, without ids.
+
+    Args:
+        prefix: The dotted name of the parent, with a trailing dot; empty at the top level.
+        names: The dotted names in use, which are extended.
+    """
     return [
         {"name": field.name, "required": not field.nullable, "type": type, **_doc(field)}
         for field in fields
@@ -63,7 +68,7 @@ def _fields(fields: Iterable[pa.Field], prefix: str, names: set[str]) -> list[Js
 
 
 def _named(name: str, arrow: pa.DataType, names: set[str]) -> Any:
-    """The type of what goes by a dotted name, or None where the name is taken."""
+    """Returns the type of the field with a dotted name; None if the name, or a nested one it needs, is in use."""
     if name in names or (type := _type(arrow, f"{name}.", names)) is None:
         return None
     names.add(name)
@@ -71,7 +76,7 @@ def _named(name: str, arrow: pa.DataType, names: set[str]) -> Any:
 
 
 def _type(arrow: pa.DataType, prefix: str, names: set[str]) -> Any:
-    # Extensions that are written in Python have no hash.
+    # Extension types defined in Python are not hashable.
     if not isinstance(arrow, pa.ExtensionType) and (simple := _SIMPLE.get(arrow)) is not None:
         return simple
     for fits, convert in _COMPOSED:
@@ -81,10 +86,10 @@ def _type(arrow: pa.DataType, prefix: str, names: set[str]) -> Any:
 
 
 def _decimal(arrow: Any, prefix: str, names: set[str]) -> str:
-    # Arrow has scales below zero and above the precision; Iceberg has neither.
+    # Arrow allows negative scales and scales above the precision; Iceberg allows neither.
     scale = max(arrow.scale, 0)
     precision = max(arrow.precision - min(arrow.scale, 0), scale)
-    # With a blank, as catalogs give it back.
+    # The space after the comma matches the form that catalogs return.
     return f"decimal({precision}, {scale})" if precision <= _MOST_DIGITS else "binary"
 
 
@@ -113,7 +118,7 @@ _COMPOSED: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any, str, set
     (pa.types.is_run_end_encoded, lambda t, *within: _type(t.value_type, *within)),
     (pa.types.is_timestamp, lambda t, *within: "timestamptz" if t.tz else "timestamp"),
     (pa.types.is_decimal, _decimal),
-    # Some catalogs fail on a length of 0.
+    # Some catalogs fail for a length of 0.
     (pa.types.is_fixed_size_binary, lambda t, *within: f"fixed[{t.byte_width}]" if t.byte_width else "binary"),
     (pa.types.is_map, _map),
     (pa.types.is_struct, _struct),
@@ -132,7 +137,7 @@ def _doc(field: pa.Field) -> Json:
 
 
 def _numbered(type: Any, ids: Iterator[int]) -> Any:
-    """The type with an id for each of its parts."""
+    """Returns the type with an id for each of its fields, elements, keys and values."""
     match type:
         case {"type": "struct", "fields": fields}:
             numbered = [{"id": next(ids), **field} for field in fields]

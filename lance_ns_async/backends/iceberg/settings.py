@@ -1,4 +1,4 @@
-"""What an Iceberg REST backend can be told."""
+"""The settings of the Iceberg REST backend."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from lance_ns_async.transports.http.oauth2 import OAuth2Settings
 
 
 class IcebergSettings(LocationSettings, OAuth2Settings):
-    """Properties of an Iceberg REST catalog; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
+    """Properties of an Iceberg REST catalog; `connect_timeout` and `read_timeout` without a unit are milliseconds."""
 
     backend = "iceberg"
 
     warehouse: str | None = None
-    """Sent to `/v1/config`, which answers with the prefix of all paths; not a level of ids."""
+    """The warehouse in the request to `/v1/config`, which returns the prefix of all paths; not a level of ids."""
     oauth2_server_uri: Url | None = None
     """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
     root: Root | None = None
-    """Where tables declared without a location go, as `{root}/{namespace}/{table}`; None: working directory."""
+    """Root of default locations, `{root}/{namespace}/{table}`; None means the working directory."""
     metadata_path: str | None = None
-    """Where the server is to keep its own metadata files; None means inside each table's location."""
+    """Root for the server's own metadata files; None means that they are inside each table's location."""
     gc_enabled: bool = False
-    """Whether Iceberg's own tools may delete files of the tables; if not, they are given `gc.enabled=false`.
+    """Whether Iceberg's own tools may delete files of the tables; if not, tables get the property `gc.enabled=false`.
 
-    Orphan removal takes the files of Lance for files that no table needs.
+    Orphan removal in Iceberg treats the files of Lance as unused files.
     """
     managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
-    """Who commits the versions of tables declared without that property: Lance in the storage, or the catalog."""
+    """Default of the property `managed_by`: Lance commits versions in the storage, or (`impl`) the catalog does."""
 
     def identity(self) -> str:
-        """Endpoint, warehouse and client id."""
+        """Returns endpoint, warehouse and client id."""
         return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))

@@ -1,8 +1,8 @@
-"""Versions that an Iceberg REST catalog commits: each is a snapshot, and the branch `main` says which is current.
+"""Table versions committed by an Iceberg REST catalog: each is a snapshot, and `main` refers to the current one.
 
-A commit names the snapshot that must still be the current one, so that of all who want to make the next version one
-does. The snapshot's summary says where its writer put the manifest, which nobody else did: so whoever does not know
-what became of a commit looks, and can tell.
+A commit requires that the current snapshot is still the expected one, so that only one of several concurrent writers
+succeeds. The snapshot's summary contains the path of the manifest, which is unique for each writer. A writer that lost
+the response to its commit can therefore read the table and find out whether the commit took effect.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ _METADATA = "lance.metadata."
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a load tells of a table, as far as its next commit must know."""
+    """The loaded state of a table that its next commit needs."""
 
     table: Table
     uuid: str
     format: int
     last_sequence: int
     last_updated: int
-    """In milliseconds."""
+    """Time of the last update, in milliseconds since the Unix epoch."""
     next_row: int | None
     last_column: int
     schema_id: int
     schemas: Mapping[int, Sequence[Json]]
-    """The fields of each schema that the table ever had."""
+    """The fields of each schema in the table's metadata, by schema id."""
     versions: Sequence[Version]
-    """Newest first, the current one first of all; none where the storage commits them."""
+    """The loaded versions, newest first, starting with the current one; empty if the storage commits versions."""
 
     @property
     def current(self) -> int | None:
-        """The current version; None where none was committed yet."""
+        """The current version; None if no version was committed yet."""
         return self.table.version
 
     def version(self, number: int) -> Version | None:
-        """One of the versions that the load gave."""
+        """Returns the loaded version with a number; None if it was not loaded."""
         return next((version for version in self.versions if version.number == number), None)
 
 
 def held(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Held:
-    """The table of a load's answer, with its versions."""
+    """Returns the table and its versions in a load response."""
     found, metadata = table(id, storage_options, body), body["metadata"]
     current = found.version
     versions = [] if current is None else [version(it) for it in metadata["snapshots"] if it["snapshot-id"] <= current]
@@ -88,7 +88,7 @@ def held(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> H
 
 
 def version(snapshot: Any) -> Version:
-    """The version that a snapshot stands for."""
+    """Returns the version that a snapshot represents."""
     summary = snapshot.get("summary") or {}
     size, staging = summary.get(_SIZE), summary.get(_STAGING)
     return Version(
@@ -101,9 +101,11 @@ def version(snapshot: Any) -> Version:
 
 
 def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[str, str]) -> Json:
-    """The commit that makes a version the current one, on condition that the one known to be current still is.
+    """Returns the commit that makes a version the current one if `held.current` is still the current version.
 
-    The table is given those of the properties that it lacks.
+    Args:
+        schema: The schema of the version.
+        properties: Properties to add to the table if it does not have them.
     """
     updates, schema_id = _shown(held, schema)
     kept = held.table.properties or {}
@@ -114,7 +116,8 @@ def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[
         {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": held.current},
     ]
     if held.current is None:
-        # Some servers do not enforce that there is no snapshot yet. The schema that comes with the first says it too.
+        # Some servers do not enforce that there is no snapshot yet. The schema id detects a first commit, too, because
+        # that changes the schema.
         requirements.append({"type": "assert-current-schema-id", "current-schema-id": held.schema_id})
     summary = {"operation": "append", **{_METADATA + key: told for key, told in version.metadata.items()}}
     summary[_STAGING] = version.staging or ""
@@ -145,7 +148,7 @@ def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[
 
 
 def forgetting(held: Held, numbers: Sequence[int]) -> Json | None:
-    """The commit that removes the snapshots of versions, never the current one; None where there are none."""
+    """Returns the commit that removes the snapshots of versions, except the current one; None if there are none."""
     ids = [version.number for version in held.versions[1:] if version.number in numbers]
     if not ids:
         return None
@@ -157,7 +160,7 @@ def forgetting(held: Held, numbers: Sequence[int]) -> Json | None:
 
 
 def _shown(held: Held, schema: pa.Schema) -> tuple[list[Json], int]:
-    """What makes Iceberg's own tools see a schema, and the id it has; nothing where they see it already."""
+    """Returns the updates that make a schema the table's current Iceberg schema, and its id; no updates if it is."""
     new = max(held.schemas) + 1
     wanted, last_column = iceberg_schema(schema, new)
     if held.schemas[held.schema_id] == wanted["fields"]:
@@ -170,10 +173,10 @@ def _shown(held: Held, schema: pa.Schema) -> tuple[list[Json], int]:
 
 
 Load = Callable[[TableId, bool], Awaitable[Held]]
-"""Loads a table: with its current snapshot alone, or with all."""
+"""Function that loads a table with all snapshots (True), or only those that branches and tags refer to (False)."""
 
 Send = Callable[[Sequence[Json]], Awaitable[None]]
-"""Sends commits, which take effect together or not at all."""
+"""Function that sends commits, which take effect all together or not at all."""
 
 
 async def commit(
@@ -185,10 +188,21 @@ async def commit(
     policy: Policy,
     properties: Mapping[str, str],
 ) -> Mapping[TableId, Versions]:
-    """Commits a version of each table; looks before it believes a refusal, and before it sends again.
+    """Commits a version of each table; after an error, reads the tables before it reports a conflict or sends again.
 
-    To send again is safe: what took effect after all makes the repetition fail. It is done as often, and after such
-    pauses, as the policy says.
+    Sending again is safe, because a commit that did take effect makes its repetition fail. The policy sets the number
+    of repetitions and the pauses.
+
+    Args:
+        wanted: The versions to commit, by table.
+        properties: Properties to add to the tables that do not have them.
+
+    Returns:
+        For each table, the committed version.
+
+    Raises:
+        ConcurrentModificationError: Another writer has committed a version with the same number.
+        LanceNamespaceError: The tables cannot be loaded, or it is unknown whether the commit took effect.
     """
     schemas: dict[TableId, pa.Schema] = {}
     doubt: LanceNamespaceError | None = None
@@ -196,7 +210,7 @@ async def commit(
     tables = await _loaded(wanted, load)
     for attempt in range(policy.max_retries + 2):
         made = await _made(wanted, tables, load, doubt)
-        # In the same order whoever commits them: so fewer get in each other's way.
+        # All clients use the same order, which reduces conflicts.
         missing = sorted(id for id in wanted if id not in made)
         if not missing:
             return made
@@ -213,7 +227,7 @@ async def commit(
             await send([change(tables[id], stamped[id], schemas[id], properties) for id in missing])
             if len(wanted) == 1:
                 return {id: Versions(tables[id].table, [stamped[id]]) for id in wanted}
-            # Where several race, some servers thank for a commit of several tables that they then drop.
+            # In a race, some servers report success for a commit of several tables and then discard it.
             last: LanceNamespaceError = InternalError("Internal error: the server says it committed, and did not")
         except ConcurrentModificationError as e:
             last = InternalError(f"Internal error: the server refuses a commit that nothing came before: {e}")
@@ -227,7 +241,7 @@ async def commit(
             tables = await _loaded(wanted, load)
         except LanceNamespaceError as e:
             raise doubt or e from last
-    # What is still in doubt may yet take effect, whatever became of the repetitions.
+    # An earlier attempt with an unknown outcome may still take effect, so its error has precedence over later ones.
     raise doubt or last
 
 
@@ -244,7 +258,16 @@ async def _loaded(wanted: Mapping[TableId, Version], load: Load) -> Mapping[Tabl
 async def _made(
     wanted: Mapping[TableId, Version], tables: Mapping[TableId, Held], load: Load, doubt: LanceNamespaceError | None
 ) -> dict[TableId, Versions]:
-    """Those of the versions that are there as wanted; an error where one is there, but another's."""
+    """Returns the requested versions that are committed.
+
+    Args:
+        doubt: The error of an attempt that may have taken effect; None if there is none.
+
+    Raises:
+        ConcurrentModificationError: Another writer has committed one of the versions.
+        ServiceUnavailableError: It is unknown who has committed a version.
+        InternalError: The server has committed only a part of the tables.
+    """
     made: dict[TableId, Versions] = {}
     taken: dict[TableId, str] = {}
     for id, version in wanted.items():
@@ -274,11 +297,11 @@ async def _made(
 
 
 def _asked_pause(error: LanceNamespaceError) -> float:
-    """Seconds that the server asked to wait."""
+    """Returns the pause that the server requested, in seconds; 0 if none."""
     failure = failure_of(error)
     return 0.0 if failure is None else failure.retry_after or 0.0
 
 
 def _now(held: Held) -> int:
-    # The times of a table's snapshots must not fall, whatever the clocks of its writers say.
+    # Snapshot times of a table must not decrease, even if the clocks of its writers differ.
     return max(int(time.time() * 1000), held.last_updated)

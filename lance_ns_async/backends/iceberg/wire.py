@@ -1,4 +1,4 @@
-"""What goes over the wire of an Iceberg REST catalog: paths, bodies and answers, all without a call."""
+"""The wire format of Iceberg REST catalogs: paths, request bodies and decoders of responses. Nothing makes a call."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from lance_ns_async.errors import Code, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
 _PAGE_SIZE = 1000
-"""Names a page, where neither the caller nor the catalog says how many."""
+"""Names per page, if neither the caller nor the catalog sets a number."""
 
 _REFERENCE = re.compile("[@#]|^`.*`$", re.DOTALL)
-"""What Nessie takes for more than a name."""
+"""Names in which Nessie finds a reference to a branch or a time, or backticks that it removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What a catalog's `/v1/config` says about its paths; all parts are percent-encoded."""
+    """The paths and options in a catalog's `/v1/config` response; all parts of paths are percent-encoded."""
 
     prefix: str
     separator: str
     page_size: int | None
     commits_together: bool = True
-    """Whether several tables can be committed at once."""
+    """Whether one request can commit several tables."""
     names_hold_references: bool = False
-    """Whether a table's name may say which branch of the catalog is meant, as Nessie has it."""
+    """Whether a table's name can contain a reference to a branch of the catalog, as in Nessie."""
     changes_locations: bool = True
-    """Whether a table that exists can get another location; Nessie answers such a commit with 200 and ignores it."""
+    """Whether an existing table's location can change; Nessie returns 200 for such a commit and ignores it."""
 
     def namespace(self, id: NamespaceId | TableId) -> str:
-        """The levels of `id`, each encoded once, joined as this catalog wants them."""
+        """Returns the levels of `id`, each percent-encoded once, joined by the catalog's separator.
+
+        Raises:
+            InvalidInputError: The catalog cannot address one of the levels.
+        """
         separator = unquote(self.separator)
         for level in id:
             if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
@@ -47,15 +51,19 @@ class Routes:
         return self.separator.join(quote(level, safe="") for level in id)
 
     def namespaces(self, id: NamespaceId | None = None) -> str:
-        """The path of all namespaces, or of one."""
+        """Returns the path of all namespaces, or of one."""
         return f"{self.prefix}/namespaces" + (f"/{self.namespace(id)}" if id else "")
 
     def tables(self, parent: NamespaceId) -> str:
-        """The path of the tables in `parent`."""
+        """Returns the path of the tables in `parent`."""
         return f"{self.namespaces(parent)}/tables"
 
     def table(self, id: TableId) -> str:
-        """The path of a table."""
+        """Returns the path of a table.
+
+        Raises:
+            InvalidInputError: The catalog cannot address the name.
+        """
         if id.name in (".", ".."):
             raise InvalidInputError(
                 f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
@@ -68,18 +76,18 @@ class Routes:
         return f"{self.tables(id.parent)}/{quote(id.name, safe='')}"
 
     def page(self, token: str | None, limit: int | None) -> list[str]:
-        """The query parameters that ask for a page of a listing."""
+        """Returns the query parameters that request a page of a listing."""
         size = limit or self.page_size
         if token is None and size is None:
             return []
-        # Some servers ignore a token that comes without a size, and begin anew.
+        # Some servers ignore a token without a size, and return the first page again.
         return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """The exception's type, where the server names one, and its message without the stack."""
+    """Returns the type of the server's exception, if the response names one, and its message without the stack."""
     if "error" not in body:
-        # What stands before the catalog answers in its own form.
+        # A proxy in front of the catalog has its own format of errors.
         return (), text(body["message"])
     error = body["error"]
     kind = text(error.get("type") or "")
@@ -90,7 +98,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
 
 
 def routes(body: Any) -> Routes:
-    """What the configuration says about paths, `overrides` before `defaults`."""
+    """Returns the paths and options in a configuration; `overrides` take precedence over `defaults`."""
     config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
     prefix = _encoded(config.get("prefix") or "")
     page_size = config.get("rest-page-size")
@@ -100,7 +108,7 @@ def routes(body: Any) -> Routes:
         prefix=f"/{prefix}" if prefix else "",
         separator=_encoded(config.get("namespace-separator") or "%1F"),
         page_size=int(page_size) if page_size else None,
-        # Where a server does not say what it offers, the API takes this for offered.
+        # Without a list of endpoints, the API defines that this one is supported.
         commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
         names_hold_references=is_nessie,
         changes_locations=not is_nessie,
@@ -108,25 +116,32 @@ def routes(body: Any) -> Routes:
 
 
 def namespace_names(body: Any) -> Page[str]:
-    """The last level of each namespace listed."""
+    """Returns a page with the last level of each listed namespace."""
     return Page([text(levels[-1]) for levels in body["namespaces"]], _token(body))
 
 
 def table_names(levels: Sequence[str], body: Any) -> Page[str]:
-    """The names of the tables listed, of whatever format, which must be in the namespace of these levels."""
+    """Returns a page of the names of the listed tables, of all formats.
+
+    Args:
+        levels: The levels of the requested namespace.
+
+    Raises:
+        AnotherAnswerError: The response lists tables of another namespace.
+    """
     for found in body["identifiers"]:
         check_levels(levels, found.get("namespace"))
     return Page([text(found["name"]) for found in body["identifiers"]], _token(body))
 
 
 def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
-    """The properties of a namespace."""
+    """Returns the properties of a namespace; raises AnotherAnswerError if the response describes another one."""
     check_levels(id, body.get("namespace"))
     return texts(body.get("properties"))
 
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
-    """The Lance table of a load's answer."""
+    """Returns the Lance table in a load response; raises NotALanceTableError if it has another format."""
     metadata = body["metadata"]
     kept = texts(metadata.get("properties"))
     if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
@@ -144,18 +159,18 @@ def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
 
 
 def current_snapshot(metadata: Any) -> int | None:
-    """The id of a table's current snapshot, None where it has none; how that is written depends on the format."""
+    """Returns the id of a table's current snapshot; None if it has none, which is -1 or no value in the metadata."""
     found = metadata.get("current-snapshot-id")
     return None if found is None or found == -1 else int(found)
 
 
 def table_of_uuid(id: TableId, storage_options: Mapping[str, str] | None, uuid: str, body: Any) -> Table | None:
-    """The table of a load's answer, or None where it is another one of the same name."""
+    """Returns the table in a load response; None if it is another table with the same name."""
     return table(id, storage_options, body) if body["metadata"]["table-uuid"] == uuid else None
 
 
 def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """The one commit that makes a table which must not exist yet; every part is demanded by some server."""
+    """Returns the commit that creates a table, which must not exist yet; each part is required by some server."""
     return {
         "identifier": identifier(id),
         "requirements": [{"type": "assert-create"}],
@@ -179,10 +194,10 @@ def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, 
 
 
 def replacement(old: Table, location: str, properties: Mapping[str, str]) -> dict[str, Any] | None:
-    """Returns the commit that gives a registration that location and exactly those properties; None if it has them.
+    """Returns the commit that sets a registration's location and properties; None if it has exactly these.
 
-    It is refused where the name belongs to another registration by now. Snapshots are of the data at the old
-    location: where that changes, or who commits versions, none of them stays the current one.
+    The server rejects the commit if the name belongs to another registration. Snapshots refer to the data at the old
+    location. If the location or `managed_by` changes, the commit therefore removes the reference to the current one.
     """
     kept = old.properties or {}
     changed = {key: value for key, value in properties.items() if kept.get(key) != value}
@@ -206,7 +221,7 @@ def replacement(old: Table, location: str, properties: Mapping[str, str]) -> dic
 
 
 def is_registered_as(table: Table, location: str, properties: Mapping[str, str]) -> bool:
-    """Returns whether a table is at that location with those properties, whatever the catalog adds to them."""
+    """Returns whether a table has this location and these properties; properties added by the catalog are ignored."""
     kept = table.properties or {}
     return table.location == location and all(kept.get(key) == value for key, value in properties.items())
 
@@ -216,7 +231,7 @@ def identifier(id: TableId) -> dict[str, Any]:
 
 
 def _encoded(part: Any) -> str:
-    """A part of a path that was percent-encoded by the server, and is sent as it is."""
+    """Returns a part of a path that the server has percent-encoded; raises ValueError if it needs encoding."""
     if not (text(part).isascii() and part.isprintable() and " " not in part):
         raise ValueError(f"{part[:40]!r} where a percent-encoded text is wanted")
     return text(part)
