@@ -1,7 +1,7 @@
-"""The versions of a table, as its catalog commits them and its storage holds their manifests.
+"""Versions of tables: commits in the catalog, and manifests in the storage.
 
-A version is committed in the catalog first, and then its manifest is moved to where Lance looks for it. Whoever asks
-for the version finishes what a writer that died in between has left undone.
+A version is committed in the catalog first; then its manifest is moved to the final name that Lance reads. If the
+writer was killed in between, the next request for the version completes the move.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping[TableId, Version]:
-    """Commits a version of each table, all or none, and moves their manifests."""
+    """Commits a version of each table, all or none, and moves their manifests to the final names.
+
+    Raises:
+        UnsupportedOperationError: The catalog does not commit versions, or not those of one of the tables.
+    """
     _must_commit(backend)
 
     async def prepare(table: Table, version: Version) -> pa.Schema:
@@ -44,7 +48,7 @@ async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping
 
 
 async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Version | None:
-    """The latest version; None where there is none, or none that the catalog committed and it is to."""
+    """Returns the latest version; None if there is none, or none in the catalog that commits the table's versions."""
     known = await _known(backend, id, all=False, branch=branch)
     if not known.table.managed_versioning:
         return next(iter(await manifests.recorded(known.table, branch)), None)
@@ -52,7 +56,11 @@ async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Ve
 
 
 async def one(backend: Backend, id: TableId, number: int | None, branch: str | None = None) -> Version:
-    """A version whose manifest is there; without a number the latest."""
+    """Returns a version whose manifest exists; the latest if `number` is None.
+
+    Raises:
+        TableVersionNotFoundError: There is no such version.
+    """
     known = await _known(backend, id, all=False, branch=branch)
     table, found = known.table, known.found
     if not table.managed_versioning:
@@ -60,7 +68,7 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
     elif number is not None and (table.version is None or number < table.version):
         found = (await _known(backend, id, all=True)).found if found else []
         if all(version.number != number for version in found):
-            # Some catalogs remember the latest alone.
+            # Some catalogs only record the latest version.
             found = [*(await manifests.stored(table)).values()]
     version = next((version for version in found if number in (None, version.number)), None)
     if version is None:
@@ -70,12 +78,22 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
 
 
 async def present(backend: Backend, id: TableId, branch: str | None = None) -> Sequence[Version]:
-    """The versions whose manifests are there, oldest first."""
+    """Returns the versions whose manifests exist, oldest first."""
     return await _present(await _known(backend, id, all=True, branch=branch), branch)
 
 
 async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, int | None]]) -> int:
-    """Removes versions and their manifests; gives how many. A range without end goes up to the latest, which stays."""
+    """Removes versions and their manifests; returns their number.
+
+    Args:
+        backend: The catalog.
+        id: The table.
+        ranges: First version, and the version after the last one; None for all up to the latest, which stays.
+
+    Raises:
+        InvalidInputError: A range with an end contains the latest version.
+        InvalidTableStateError: A tag or a branch needs one of the versions.
+    """
     known = await _known(backend, id, all=True)
     table = known.table
     found = await _present(known)
@@ -105,7 +123,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
 
 
 def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:
-    """The versions in any of the ranges, in one pass over each: there may be many of both."""
+    """Returns the versions in any of the ranges, in one pass over both, because both may be long."""
     found: list[Version] = []
     following = iter(sorted(ranges, key=lambda it: it[0]))
     upcoming = next(following, None)
@@ -120,7 +138,7 @@ def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | Non
 
 
 async def _published(made: Versions) -> None:
-    """Moves the manifest of a version that was committed just now."""
+    """Moves the manifest of a version that was just committed to its final name."""
     table, version = made.table, made.found[0]
     try:
         if not await manifests.publish(table, version):
@@ -150,14 +168,14 @@ async def _present(known: Versions, branch: str | None = None) -> Sequence[Versi
     await _at_hand(table, known.found[0])
     told = {version.number: version for version in known.found if version.staging is not None}
     stored = await manifests.stored(table)
-    # What is beyond the latest was not committed.
+    # Manifests after the latest version were not committed.
     return [told.get(number, stored[number]) for number in sorted(stored) if number <= known.found[0].number]
 
 
 async def _at_hand(table: Table, version: Version) -> Version:
-    """The version, with its manifest at its final name."""
+    """Returns the version after moving its manifest to the final name, if necessary."""
     if version.staging is None:
-        # Committed by somebody who does not tell where the manifest was.
+        # The catalog has no record of the manifest's path.
         stored = (await manifests.stored(table)).get(version.number)
         if stored is not None:
             return replace(version, staging=stored.staging)

@@ -262,7 +262,7 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
         before = read_marks(session, files)
         if any(it.is_at_work() for it in before):
             return None
-        catalogs = {digest for it in before if it.content == files.content for digest in it.catalogs}
+        catalogs = {name for it in before if it.content == files.content for name in it.catalogs}
         mine = replace(mark, content=files.content, catalogs=sorted(catalogs)[:CATALOGS_MOST])
         with at_work(mine.token):
             write_mark(session, mine)

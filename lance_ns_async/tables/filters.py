@@ -24,7 +24,7 @@ MAX_NESTED: Final = 46
 """Maximum nesting of brackets and NOT. Lance's parser stops at this depth, and then reads NOT as a column."""
 
 MAX_CALLS: Final = 10
-"""Maximum nesting of words before brackets, such as functions and NOT. Each level doubles the time of an error."""
+"""Maximum nesting of words before brackets, such as functions and NOT. Each level doubles the time until an error."""
 
 MAX_BETWEEN: Final = 2
 """Maximum nesting of BETWEEN; the planner duplicates the operand of each one."""

@@ -75,7 +75,7 @@ class Opener:
 
         with self._lock:
             if self._session is None:
-                self._session = lance.Session(  # type: ignore[attr-defined]  # it is public, and not typed so
+                self._session = lance.Session(  # type: ignore[attr-defined]  # public, but missing in the types
                     index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES
                 )
             return self._session

@@ -1,4 +1,4 @@
-"""Replacing what a catalog holds: if that fails or is cancelled half way, what was there before is put back."""
+"""Replacement of namespaces and registrations; a failure or cancellation restores the earlier state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Drops the namespace if it is empty and makes it anew; makes one that is not there."""
+    """Drops an empty namespace and creates it again; creates a namespace that does not exist."""
     if not id:
         return await derived.create_namespace(backend, id, properties)
     try:
@@ -49,7 +49,7 @@ async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str],
 
 
 async def register(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
-    """Registers a table in the place of the one that is there, if any; data stays where it is."""
+    """Registers a table, and replaces an existing registration; no data is moved or deleted."""
     backend.check_declaration(id, location, properties)
     try:
         old = await backend.describe_table(id)
@@ -63,24 +63,24 @@ async def replace(
 ) -> Table:
     """Replaces a registration by another one of the same table id.
 
-    Who looks meanwhile finds the old one or the new one, and so does everybody after a kill: where the catalog has no
-    call for it, a note of the new one is there meanwhile.
+    Concurrent readers find the old or the new registration, also after the process is killed: if the catalog has no
+    call for the replacement, a record of the new registration exists meanwhile.
 
     Raises:
-        TableNotFoundError: Somebody else has removed it meanwhile.
-        ConcurrentModificationError: Somebody else has taken its place meanwhile.
-        UnsupportedOperationError: The catalog gives a registered table no other location, as Nessie.
+        TableNotFoundError: Another client has removed the registration meanwhile.
+        ConcurrentModificationError: Another client has replaced the registration meanwhile.
+        UnsupportedOperationError: The catalog (Nessie) cannot change the location of a registered table.
 
-    Cost: one or two calls, or seven where the catalog has no call for it.
+    Cost: one or two calls, or seven if the catalog has no call for the replacement.
     """
     return await backend.replace_table(old, location, properties, schema)
 
 
 async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str]], error: BaseException) -> None:
-    """Puts a registration back that `new`, its location and properties, have taken the place of.
+    """Restores the registration `old`, which was replaced by one with the location and properties of `new`.
 
-    Where somebody else has changed it meanwhile, or removed it, it stays as it is. The error is told what could not be
-    put back.
+    A registration that another client has changed or removed meanwhile stays as it is. If the restoration fails, a note
+    on `error` contains the earlier registration.
     """
     try:
         there = await _there(backend, old.id)
@@ -110,7 +110,7 @@ def _same(one: Table, other: Table) -> bool:
 
 
 def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
-    """Whether it is registered so."""
+    """Returns whether the table has this location and these properties."""
     return table.location == location and has(table, properties)
 
 

@@ -1,7 +1,6 @@
-"""Apache Polaris: Lance tables kept as generic tables with `format: lance`, below catalogs and namespaces.
+"""Backend for Apache Polaris: Lance tables are generic tables with `format: lance`, below catalogs and namespaces.
 
-Written after the Lance Polaris namespace spec, https://lance.org/format/namespace/integrations/polaris, and where
-servers do otherwise, after Polaris 1.4.1.
+Spec: https://lance.org/format/namespace/integrations/polaris; where servers differ from it, Polaris 1.4.1.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _OF_THE_SERVICE: ErrorTable = {
     "NotAllowedException": InternalError,
     "NotFoundException": InternalError,
 }
-"""What is missing where the server knows no such realm, path or method: never a table or a namespace."""
+"""Errors for an unknown realm, path or method; they never mean that a table or a namespace is missing."""
 
 POLARIS_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
@@ -62,7 +61,7 @@ POLARIS_ERRORS: ErrorTable = {
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
     "NoSuchNamespaceException": NamespaceNotFoundError,
     "NoSuchTableException": TableNotFoundError,
-    # A load cannot tell which level is missing, so neither does a removal.
+    # A load cannot distinguish which level is missing, so a removal does not, either.
     ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
     ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
     ("AlreadyExistsException", "create_namespace"): NamespaceAlreadyExistsError,
@@ -81,11 +80,14 @@ _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
 
 
 class PolarisBackend(Journalled):
-    """Apache Polaris: ids begin with a catalog, and namespaces below it nest. Describing costs one load."""
+    """Apache Polaris. Ids begin with a catalog, and the namespaces below it nest.
+
+    Cost: one call to describe an existing table.
+    """
 
     settings = PolarisSettings
     errors = POLARIS_ERRORS
-    # A listing names generic tables of all formats: it tells no format, and the spec has them all listed.
+    # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
     capabilities = Capabilities(
         min_depth=2,
         max_depth=None,
@@ -108,13 +110,13 @@ class PolarisBackend(Journalled):
 
     @classmethod
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:
-        """A backend for the server at `settings.endpoint`."""
+        """Returns a backend for the server at `settings.endpoint`."""
         realm = {"polaris-realm": settings.realm} if settings.realm else {}
         opened = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
         if settings.credential is None:
             return cls(opened(), settings)
         id, secret = settings.client()
-        # What stands in front of the server wants its headers on this call, too.
+        # A gateway in front of the server may require its headers on this call, too.
         own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
         tokens = partial(
             client_credentials,
@@ -146,7 +148,7 @@ class PolarisBackend(Journalled):
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         _below_a_catalog(id, "made")
-        # What could not be asked for afterwards is not made.
+        # A namespace that could not be addressed afterwards is not created.
         wire.namespace(id)
         return await self._http.request(
             "POST",
@@ -166,14 +168,14 @@ class PolarisBackend(Journalled):
         page = Page(journal.shown(page.items))
         if self.capabilities.lists_only_lance:
             return page
-        # Old servers let tables be made that nobody can load: what they are is not to be told.
+        # Old servers accept names of tables that cannot be loaded afterwards, so their format is unknown.
         return Page([name for name in page.items if wire.is_addressable(name)])
 
     async def _described(self, id: TableId, *, vend: bool) -> Table:
         return await self._http.request(
             "GET",
             wire.table(id),
-            # Servers may refuse what they cannot delegate, so only those who want credentials ask for them.
+            # Servers may reject a delegation that they do not support, so it is requested only if it is needed.
             headers=_DELEGATION if vend else None,
             subject=id,
             operation="describe_table",
@@ -209,7 +211,7 @@ class PolarisBackend(Journalled):
         return declared
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
-        # What could not be asked for afterwards is not made.
+        # A table that could not be addressed afterwards is not created.
         wire.table(id)
         if location is not None:
             wire.check_location(id, location)
@@ -245,7 +247,7 @@ class PolarisBackend(Journalled):
         return Page(names)
 
     async def _catalog(self, id: NamespaceId) -> Mapping[str, str]:
-        """The properties of a catalog, which only administrators see, so none; raises where there is no such one."""
+        """Checks that a catalog exists; returns no properties, because only administrators can read them."""
         await self._http.request(
             "GET",
             wire.namespaces(id),
@@ -264,7 +266,7 @@ class PolarisBackend(Journalled):
     async def _whole(
         self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
     ) -> Page[str]:
-        """A listing to its end. No size is asked for: servers that page on demand then give all at once."""
+        """Returns a complete listing. No page size is requested, because some servers then return a single page."""
 
         async def fetch(token: str | None) -> Page[str]:
             asked = [query] if query else []
@@ -281,7 +283,7 @@ class PolarisBackend(Journalled):
         return Page(list(names))
 
     async def _undo(self, id: TableId, error: InternalError) -> None:
-        """Removes what was just made; where that fails, the error says that it is still there."""
+        """Removes the registration that was just made; if that fails, adds a note to the error."""
         try:
             await self._deregistered(id)
         except LanceNamespaceError as e:

@@ -1,4 +1,4 @@
-"""What a Polaris backend can be told."""
+"""Settings of the Polaris backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lance_ns_async.storage.locations import Root
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
 
 EVERY = ("*",)
-"""The `catalogs` setting that has the server asked which there are."""
+"""The value of `catalogs` that requests the list of catalogs from the server."""
 
 
 def _listed(value: object) -> tuple[str, ...]:
@@ -32,17 +32,17 @@ class PolarisSettings(LocationSettings, OAuth2Settings):
     """`client_id:client_secret` for OAuth2 client credentials; the secret begins after the first colon."""
     scope: str = "PRINCIPAL_ROLE:ALL"
     realm: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
-    """Sent as `Polaris-Realm` on every call; None where the server has one realm, or a default one."""
+    """Sent as `Polaris-Realm` on every call; None if the server has a single or a default realm."""
     root: Root | None = None
-    """Where tables declared without a location go, as `{root}/{catalog}/{levels}/{table}`; None: their namespace's."""
+    """Base of default table locations, `{root}/{catalog}/{levels}/{table}`; None means the namespace's location."""
     catalogs: Annotated[tuple[str, ...], BeforeValidator(_listed)] | None = None
-    """What the root lists, separated by commas; `*` asks the management API, which needs a right to."""
+    """Catalogs that the root lists, separated by commas; `*` requests them from the management API, if permitted."""
     list_style: Literal["qualified", "relative"] = "qualified"
-    """Whether `list_namespaces` gives `catalog.level.name`, as the spec for Polaris has it, or `name` alone."""
+    """Whether `list_namespaces` returns `catalog.level.name`, as in the spec for Polaris, or only `name`."""
     vend_credentials: bool = False
-    """Whether credentials are asked for also where a request leaves that open, as pylance and lancedb leave it."""
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
     filter_tables: bool = False
-    """Whether tables of other formats are left out of listings, which costs a call a table."""
+    """Whether listings omit tables of other formats, at the cost of one call per table."""
 
     @model_validator(mode="after")
     def _whole_credential(self) -> Self:
@@ -53,9 +53,9 @@ class PolarisSettings(LocationSettings, OAuth2Settings):
     @field_validator("endpoint")
     @classmethod
     def _root_alone(cls, endpoint: str) -> str:
-        # What clients of its Iceberg API are given.
+        # Clients of the Iceberg API are configured with this longer path.
         return endpoint.rstrip("/").removesuffix("/api/catalog")
 
     def identity(self) -> str:
-        """Endpoint, realm and client id."""
+        """Returns endpoint, realm and client id."""
         return "|".join(filter(None, (self.endpoint, self.realm, self.client()[0])))

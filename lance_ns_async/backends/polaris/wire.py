@@ -1,4 +1,4 @@
-"""What goes over the wire of Apache Polaris: paths, bodies and answers, all without a call."""
+"""Encoding of requests to Apache Polaris, and decoding of its responses."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from lance_ns_async.storage.locations import segment
 from lance_ns_async.transports.http import oauth2
 
 CATALOGS = "/management/v1/catalogs"
-"""The path of all catalogs."""
+"""The path of the list of catalogs."""
 
 LOCATION_TAKEN = "location taken"
-"""Our code for a namespace that would share its place with another: the server's type says it is forbidden."""
+"""Code of this package for a location that overlaps another object's; the server's type is ForbiddenException."""
 
 _SEPARATOR = "\x1f"
 _REWRITTEN = (".", "..")
-"""Names that are removed from a path on the way, or by the server even where they are percent-encoded."""
+"""Path segments that proxies or the server remove, even if they are percent-encoded."""
 
 _TYPE_KEY = "table_type"
 _AMBIGUOUS = "/?#%"
-"""What means something else in a URI than in a name, though the server puts names into locations as they are."""
+"""Characters with a meaning in a URI; the server puts names into locations without encoding them."""
 
 
 def namespaces(parent: NamespaceId) -> str:
-    """The path of the namespaces of the catalog that `parent` is in."""
+    """Returns the path of the namespaces of the catalog that contains `parent`."""
     return f"/catalog/v1/{_segment(parent, parent[0])}/namespaces"
 
 
 def namespace(id: NamespaceId) -> str:
-    """The path of a namespace."""
+    """Returns the path of a namespace."""
     return f"{namespaces(id)}/{levels(id)}"
 
 
 def tables(parent: NamespaceId) -> str:
-    """The path of the generic tables in `parent`."""
+    """Returns the path of the generic tables in `parent`."""
     return f"/catalog/polaris/v1/{_segment(parent, parent[0])}/namespaces/{levels(parent)}/generic-tables"
 
 
 def table(id: TableId) -> str:
-    """The path of a generic table."""
+    """Returns the path of a generic table."""
     return f"{tables(id.parent)}/{_segment(id, id.name)}"
 
 
 def levels(id: NamespaceId) -> str:
-    """The levels below the catalog, each encoded once, joined; also the value of `parent=`."""
+    """Returns the levels below the catalog, each percent-encoded and then joined; also the value of `parent=`."""
     for level in id:
         if _SEPARATOR in level:
             raise InvalidInputError(
@@ -64,7 +64,7 @@ def levels(id: NamespaceId) -> str:
 
 
 def is_addressable(name: str) -> bool:
-    """Whether a table of that name can be asked for at all."""
+    """Returns whether a URL path can contain this name."""
     return bool(name) and name not in _REWRITTEN
 
 
@@ -72,15 +72,15 @@ _MISTAKES: Mapping[Code, str] = {
     "MissingOrInvalidRealm": "is the property realm right?",
     "NotFoundException": "is the endpoint right? It is the server's root",
 }
-"""What to look at where the server does not know what it was asked for."""
+"""Advice in messages about an unknown realm or path."""
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """The exception's type and message, as Iceberg's catalogs tell them; OAuth2's form has a message alone."""
+    """Returns codes and message of an error in the Iceberg REST format; in OAuth2's format, only a message."""
     if isinstance(body.get("error"), str):
         return oauth2.explain(body)
     codes, message = wire.explain(body)
-    # Of what is missing the message holds the name, which can say anything.
+    # Messages about missing objects contain names, which can be any text, so the type is checked first.
     if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message
     if codes and codes[0] in _MISTAKES:
@@ -89,31 +89,42 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
 
 
 def catalog_names(body: Any) -> Sequence[str]:
-    """The names of the catalogs listed."""
+    """Returns the names in a list of catalogs."""
     return [text(found["name"]) for found in body["catalogs"]]
 
 
 def children(parent: NamespaceId, body: Any) -> Page[str]:
-    """The last level of each namespace listed, which must be directly below `parent`."""
+    """Returns the last level of each namespace in a listing.
+
+    Raises:
+        ValueError: A namespace is not directly below `parent`.
+    """
     page = wire.namespace_names(body)
     above = list(parent[1:])
     if any(levels[:-1] != above for levels in body["namespaces"]):
-        # Who takes them for children walks down for ever.
+        # A recursive listing would never end if it treated them as children.
         raise ValueError("namespaces of another parent")
     return page
 
 
 def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
-    """The properties of a namespace."""
+    """Returns the properties of a namespace."""
     check_levels(id[1:], body.get("namespace"))
     return _kept(body)
 
 
 def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
-    """The Lance table of an answer; its storage options are `options`, its properties, and what is vended."""
+    """Returns the Lance table in a response.
+
+    Its storage options are `options`, overridden by the table's properties, and with `vend` by vended credentials.
+
+    Raises:
+        NotALanceTableError: The table has another format, or no location.
+        AnotherAnswerError: The response describes another table.
+    """
     found = body["table"]
     if (name := text(found.get("name", id.name))) != id.name:
-        # What rewrites paths on the way may have asked for another one.
+        # A proxy that rewrites paths may have requested another table.
         raise AnotherAnswerError(f"an answer about the table {name!r}")
     if (format := found.get("format") or "").lower() != "lance":
         raise not_lance(id, f"its format is {format!r}")
@@ -130,14 +141,14 @@ def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) 
 
 
 def declared_table(id: TableId, options: Mapping[str, str], declared: Mapping[str, Any], body: Any) -> Table | None:
-    """The table of an answer, or None where it is another one than was declared."""
+    """Returns the table in a response; None if it differs from the declaration."""
     found = body["table"]
     same = all(found.get(key) == declared.get(key) for key in ("format", "base-location", "doc", "properties"))
     return lance_table(id, options, False, body) if same else None
 
 
 def declaration(name: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """What is sent to declare a Lance table."""
+    """Returns the body of the request that declares a Lance table."""
     body = {
         "name": name,
         "format": "lance",
@@ -152,10 +163,10 @@ _NO_URI = re.compile(r"""[\s"<>\\^`{|}\[\]]|%(?![0-9A-Fa-f]{2})""")
 
 
 def check_location(id: TableId, location: str) -> None:
-    """Raises InvalidInputError for a local place that Polaris takes, and then fails over.
+    """Raises InvalidInputError for a local location that Polaris accepts, but that later causes failures.
 
-    Once a table is at such a one, its namespace takes neither namespaces nor Iceberg tables: the server reads every
-    local place in it as a URI.
+    Polaris parses every local location in a namespace as a URI. If a table's location is not a valid URI, no namespace
+    and no Iceberg table can be created in the table's namespace.
     """
     if _LOCAL.match(location) and (found := _NO_URI.search(location)):
         raise InvalidInputError(
@@ -165,7 +176,11 @@ def check_location(id: TableId, location: str) -> None:
 
 
 def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
-    """Where the table goes in a namespace of such properties, which hold the namespace's own location."""
+    """Returns the default location of a table, below the location in its namespace's properties.
+
+    Raises:
+        InvalidInputError: The namespace has no location, an ambiguous one, or one that is not allowed for a table.
+    """
     if not (base := namespace.get("location")):
         raise InvalidInputError(f"table {id}: its namespace has no location; give one for the table, or set root")
     for level in id.parent[1:]:
@@ -193,6 +208,6 @@ def _segment(id: NamespaceId | TableId, name: str) -> str:
 
 
 def _kept(found: Mapping[str, Any]) -> dict[str, str]:
-    # The server keeps null for a value, which our maps cannot say.
+    # The server stores null values, which the result type cannot represent.
     properties: Mapping[str, Any] = found.get("properties") or {}
     return {key: text(value) for key, value in properties.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Unity Catalog: Lance tables kept as external tables with `table_type=lance`, in the schemas of one catalog.
+"""Backend for Unity Catalog: Lance tables are external tables with `table_type=lance`, in the schemas of one catalog.
 
-Written after the Lance Unity namespace spec, https://lance.org/format/namespace/integrations/unity, on top of the
-REST API of Unity Catalog 0.3 to 0.6. The other dialects, Databricks' included, are read as far as they are known.
+Spec: https://lance.org/format/namespace/integrations/unity, on the REST API of Unity Catalog 0.3 to 0.6. Responses of
+other dialects, including Databricks', are decoded as far as they are known.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ UNITY_ERRORS: ErrorTable = {
     "REQUEST_LIMIT_EXCEEDED": ThrottlingError,
     wire.TWICE: InternalError,
     ("DELTA_ONLY", "declare_table"): UnsupportedOperationError,
-    # No 404: one that names nothing comes of a wrong path, not of a missing table.
+    # There is no 404: without an error code, it means a wrong path and not a missing table.
     400: InvalidInputError,
     401: UnauthenticatedError,
     403: PermissionDeniedError,
-    # A proxy wants credentials.
+    # A proxy requires credentials.
     407: UnauthenticatedError,
     408: ServiceUnavailableError,
     429: ThrottlingError,
@@ -88,7 +88,10 @@ UNITY_ERRORS: ErrorTable = {
 
 
 class UnityBackend(Journalled):
-    """One catalog of a Unity Catalog server. Describing costs one call, and with credentials one or two more."""
+    """One catalog of a Unity Catalog server.
+
+    Cost: one call to describe an existing table, and one or two more with credentials.
+    """
 
     settings = UnitySettings
     errors = UNITY_ERRORS
@@ -114,7 +117,7 @@ class UnityBackend(Journalled):
 
     @classmethod
     def open(cls, settings: UnitySettings, caller: Caller) -> UnityBackend:
-        """A backend for the catalog `settings.catalog` of the server at `settings.endpoint`."""
+        """Returns a backend for the catalog `settings.catalog` of the server at `settings.endpoint`."""
         path = settings.api_path
         if settings.endpoint.rstrip("/").endswith(path):
             path = ""
@@ -164,7 +167,7 @@ class UnityBackend(Journalled):
         self._must_be_schema(id)
         left = await self._emptied(id) if cascade else []
         try:
-            # Never forced: the server would also take what it did not list, or what was made since.
+            # The `force` option is not used: it would also delete objects that were not listed or are newer.
             await self._delete(wire.schema_path(id), id, "drop_namespace")
         except LanceNamespaceError as e:
             if left:
@@ -257,9 +260,17 @@ class UnityBackend(Journalled):
         taken: type[LanceNamespaceError],
         decode: Callable[[Any], T],
     ) -> T:
-        """Creates by a POST to `path` what `own_path` then has; where the answer is lost, it is looked for there.
+        """Creates an object and returns its decoded description.
 
-        Costs two calls: the second finds out whether another process created the same name at the same time.
+        If the response is lost, the object is read back, to find out whether it was created.
+
+        Args:
+            body: The body of the POST request.
+            path: The path of the POST request.
+            own_path: The path of the created object.
+            taken: The error if the name exists.
+
+        Cost: two calls; the second finds out whether another process created the same name at the same time.
         """
         began = time() * 1000
 
@@ -287,17 +298,20 @@ class UnityBackend(Journalled):
     async def _must_be_alone(
         self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, taken: type[LanceNamespaceError]
     ) -> None:
-        """Raises where the server now has the name twice, as this call and one of another process created it at once.
+        """Checks that no other process created the same name at the same time, because the server then has it twice.
 
-        A table is then dead. Of schemas one is served and the other hidden behind it, so that one of the two calls
-        has lost.
+        Such a table cannot be used. Of two such schemas, the server returns only one, so the other call fails.
+
+        Raises:
+            InternalError: The server has the table twice.
+            LanceNamespaceError: `taken`, if the server returns the schema of the other process.
         """
         try:
             served = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
         except LanceNamespaceError as e:
             if (failure := failure_of(e)) is not None and wire.TWICE in failure.codes:
                 raise
-            # Created it is; that somebody removed it since, or that the server is busy, tells nothing else of it.
+            # The object was created. A later removal, or a busy server, is no reason to report a failure.
             log.debug("%s was created, and could not be looked at afterwards: %s", spelled(id), e)
             return
         if id.kind == "namespace" and served != uuid:
@@ -311,13 +325,17 @@ class UnityBackend(Journalled):
         await removed(partial(request, "DELETE", decode=done), partial(request, "GET", decode=nothing))
 
     async def _emptied(self, id: NamespaceId) -> Sequence[TableId]:
-        """Removes the registrations of all tables in a schema that holds nothing but Lance tables; gives their ids."""
+        """Removes the registrations of all tables in a schema; returns the ids of the tables.
+
+        Raises:
+            InvalidInputError: The schema contains objects other than Lance tables.
+        """
         found = await cascading.contents(self._http, id)
         cascading.check(id, found.others)
         gone: list[TableId] = []
 
         async def remove(table: TableId) -> None:
-            # Somebody else may have removed it meanwhile.
+            # Another client may have removed it meanwhile.
             with suppress(TableNotFoundError):
                 await self._delete(wire.table_path(table), table, "deregister_table")
             gone.append(table)
@@ -336,7 +354,13 @@ class UnityBackend(Journalled):
         return await self._new_location(id) if location is None else checked_location(id, location)
 
     def _check(self, id: NamespaceId | TableId, operation: str, missing: str) -> None:
-        """Raises what the server would answer about an id that it cannot have; costs no call."""
+        """Raises the error that the server would return for an id that cannot exist.
+
+        Args:
+            missing: The error code for the id itself.
+
+        Cost: no call.
+        """
         if id[:1] != self._catalog:
             raise _failed(missing, id, operation, self._serves())
         for level in (id.parent, id):

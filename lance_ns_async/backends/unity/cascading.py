@@ -1,4 +1,4 @@
-"""What a schema of Unity Catalog holds, which decides whether a cascade may drop it."""
+"""Contents of a Unity Catalog schema, which determine whether a cascade may drop it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _LONGEST_NAME = 100
 
 @dataclass(slots=True)
 class Contents:
-    """The tables of Lance in a schema, and what else it holds."""
+    """The Lance tables in a schema, and the other objects in it."""
 
     tables: list[TableId] = field(default_factory=list)
     others: list[wire.Held] = field(default_factory=list)
 
 
 async def contents(http: HttpTransport, schema: NamespaceId) -> Contents:
-    """Returns all that the server lists in a schema.
+    """Returns all objects that the server lists in a schema.
 
-    Cost: a call for each page of tables, volumes, functions and models.
+    Cost: one call for each page of tables, volumes, functions and models.
     """
     found = Contents()
     for kind in wire.HELD_KINDS:
@@ -44,10 +44,10 @@ async def contents(http: HttpTransport, schema: NamespaceId) -> Contents:
 
 
 def check(schema: NamespaceId, others: Sequence[wire.Held]) -> None:
-    """Raises InvalidInputError where a schema holds more than Lance tables, which a cascade would take with it."""
+    """Raises InvalidInputError if a schema contains other objects than Lance tables, which a cascade would delete."""
     if not others:
         return
-    # What would lose data comes first.
+    # Objects whose data would be lost come first.
     ranked = sorted(others, key=lambda one: (not one.has_data, one.kind, one.name))
     more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
     raise InvalidInputError(
@@ -85,6 +85,6 @@ async def _listed(http: HttpTransport, schema: NamespaceId, kind: str) -> Sequen
 
 
 def _is_unserved(error: LanceNamespaceError) -> bool:
-    """Whether a server has no such path, and so holds nothing of the kind: it has no error code of its own for that."""
+    """Returns whether the server has no such path, and so no such objects; such a response has no error code."""
     failure = failure_of(error)
     return failure is not None and failure.codes in ((404,), (501,))

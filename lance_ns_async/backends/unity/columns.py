@@ -1,9 +1,9 @@
-"""Between Arrow schemas and Unity columns, both ways and without loss.
+"""Lossless conversion between Arrow schemas and Unity columns.
 
-A column's `type_json` is a field as Spark writes it. Where Spark's types cannot say all that the Arrow field says,
-the field itself stands in its `metadata`, as Arrow's IPC format has it; metadata of the schema stands in the first
-column's. So of a schema without columns nothing is kept. Nor are names other than `key` and `value` within a map,
-which Arrow's own format has no room for.
+A column's `type_json` is a field in Spark's JSON format. If Spark's types cannot represent the whole Arrow field, the
+`metadata` of the `type_json` also contains the field in Arrow's IPC format. The first column's contains the metadata of
+the schema. Therefore nothing is stored for a schema without columns. Map fields with names other than `key` and `value`
+lose these names, because Arrow's format cannot represent them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.model import TableId
 
 EXACT = "lance:arrow"
-"""Key of the metadata in a `type_json` that holds the Arrow field, where the Unity type says less."""
+"""Metadata key in a `type_json` for the Arrow field, if the Unity type cannot represent all of it."""
 
 SCHEMA = "lance:schema"
-"""Key of the metadata in the first column's `type_json` that holds the metadata of the schema."""
+"""Metadata key in the first column's `type_json` for the metadata of the schema."""
 
 _NO_COLUMNS = ["__placeholder_id"]
-"""What other Lance clients declare where they know no columns."""
+"""Column names that other Lance clients declare if they do not know the columns."""
 
 _LONGEST_NAME = 255
 
@@ -36,14 +36,14 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class UnityType:
-    """A type as Unity spells it: its name, as SQL, and as Spark's JSON."""
+    """A type in Unity's three forms: its name, SQL, and Spark's JSON."""
 
     name: str
     text: str
     json: Json
 
 
-# Of each row the first Arrow type is the one that the Unity type is read as.
+# The first Arrow type of each row is the one to which the Unity type is decoded.
 _SIMPLE: Sequence[tuple[UnityType, Sequence[pa.DataType]]] = (
     (UnityType("BOOLEAN", "boolean", "boolean"), [pa.bool_()]),
     (UnityType("BYTE", "tinyint", "byte"), [pa.int8()]),
@@ -76,7 +76,11 @@ _MOST_DIGITS = 38
 
 
 def columns(id: TableId, schema: pa.Schema) -> list[dict[str, Any]]:
-    """The columns of a schema, as a declaration has them; InvalidInputError for one that Unity could not keep."""
+    """Returns the columns of a schema in the form of a declaration.
+
+    Raises:
+        InvalidInputError: Unity Catalog cannot store a column.
+    """
     found = [_column(id, i, field) for i, field in enumerate(schema)]
     if found and schema.metadata:
         told = json.loads(found[0]["type_json"])
@@ -86,7 +90,7 @@ def columns(id: TableId, schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def schema(columns: Sequence[Any] | None) -> pa.Schema | None:
-    """The Arrow schema of columns; None where there are none, or one is of a type that Arrow has not."""
+    """Returns the Arrow schema of columns; None if there are none, or one has a type without an Arrow equivalent."""
     if not columns:
         return None
     try:
@@ -96,13 +100,13 @@ def schema(columns: Sequence[Any] | None) -> pa.Schema | None:
         packed = (told[0].get("metadata") or {}).get(SCHEMA)
         return pa.schema([_field(one) for one in told], metadata=packed and _unpacked(packed).metadata)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException):
-        # Others keep types here that are theirs alone; where the table is does not depend on them.
+        # Other clients may store types of their own, and the table's location does not depend on them.
         return None
 
 
 def unity_type(arrow: pa.DataType) -> UnityType:
-    """The Unity type that comes nearest to an Arrow type; ValueError where none does."""
-    # Extensions that are written in Python have no hash.
+    """Returns the Unity type that is closest to an Arrow type; raises ValueError if there is none."""
+    # Extension types that are defined in Python are not hashable.
     if not isinstance(arrow, pa.ExtensionType) and (simple := _FROM_ARROW.get(arrow)) is not None:
         return simple
     for fits, convert in _COMPOSED:
@@ -112,7 +116,7 @@ def unity_type(arrow: pa.DataType) -> UnityType:
 
 
 def arrow_type(told: Json) -> pa.DataType:
-    """The Arrow type of a type in Spark's JSON; ValueError where there is none."""
+    """Returns the Arrow type of a type in Spark's JSON; raises ValueError if there is none."""
     match told:
         case str() if told in _TO_ARROW:
             return _TO_ARROW[told]
@@ -142,7 +146,7 @@ def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
     except ValueError as e:
         raise InvalidInputError(f"table {id}: column {field.name!r}: {e}; declare it without a schema") from e
     told = {"name": field.name, "type": unity.json, "nullable": field.nullable, "metadata": {}}
-    # Compared as they are written: Arrow's own comparison overlooks names and metadata within types.
+    # The serialized forms are compared, because Arrow's own comparison ignores names and metadata in nested types.
     if (exact := _packed(pa.schema([field]))) != _packed(pa.schema([plain])):
         told["metadata"] = {EXACT: exact}
     column = {
@@ -159,11 +163,11 @@ def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
 
 
 def _struct_field(column: Any) -> Json:
-    """The field of a column; from its other parts where there is no field, as old and foreign writers leave it."""
+    """Returns the field of a column; older and other writers omit it, and then the column's other members define it."""
     told = json.loads(column["type_json"]) if column.get("type_json") else _named_type(column)
     if isinstance(told, dict) and "name" in told and "type" in told:
         return told
-    # A bare type, and not a field of that type; `{"type": "long"}` is how other Lance clients write one.
+    # This is a type without a field; other Lance clients write it as `{"type": "long"}`.
     bare = told["type"] if isinstance(told, dict) and told.keys() == {"type"} else told
     return {"name": column["name"], "type": bare, "nullable": _nullable(column)}
 
@@ -184,7 +188,7 @@ def _field(told: Json) -> pa.Field:
     if packed is None:
         return plain
     exact: pa.Field = _unpacked(packed).field(0)
-    # Another writer may have changed the column since and carried the metadata over.
+    # Another writer may have changed the column later and kept the metadata.
     fresh = (exact.name, exact.nullable, unity_type(exact.type).json) == (plain.name, plain.nullable, told["type"])
     return exact if fresh else plain
 
@@ -227,7 +231,7 @@ def _struct(arrow: Any) -> UnityType:
     return UnityType("STRUCT", f"struct<{text}>", {"type": "struct", "fields": told})
 
 
-# What holds values of another type is kept as they are.
+# Extension, dictionary and run-end encoded types are stored as the type that they wrap.
 _COMPOSED: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], UnityType]]] = (
     (lambda t: isinstance(t, pa.BaseExtensionType), lambda t: unity_type(t.storage_type)),
     (pa.types.is_dictionary, lambda t: unity_type(t.value_type)),

@@ -1,4 +1,4 @@
-"""Creating what must not exist yet on a server that may create it twice: in turn."""
+"""Sequential creation of objects, because concurrent calls can create the same name twice on the server."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Creates:
-    """Creates tables and schemas of one server, those of one id one after another in the whole process.
+    """Creates tables and schemas of one server; calls with the same id run one after another in this process.
 
-    Asked for one name twice at once, the server may create both. The turns are those of all namespaces with the same
-    endpoint, whoever they sign in as. Calls of other processes can only be found out afterwards.
+    The server may create a name twice for two concurrent calls. All namespaces with the same endpoint share the order,
+    whatever their credentials. Calls of other processes can only be detected afterwards.
     """
 
     def __init__(self, endpoint: str, api_path: str) -> None:
         self._turns = shared(("unity", server_key(endpoint, api_path)))
 
     async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], taken: type[LanceNamespaceError]) -> T:
-        """Returns what `create` gives.
+        """Returns the result of `create`.
 
         Raises:
-            LanceNamespaceError: `taken`, without a call, where another call created it while this one waited.
+            LanceNamespaceError: `taken`, without a call, if another call created the object while this one waited.
             ServiceUnavailableError: The operation's time was over before this call's turn came.
         """
         began = False
@@ -54,7 +54,7 @@ class Creates:
 
 
 def server_key(endpoint: str, api_path: str) -> str:
-    """Returns one spelling for the addresses of one server that differ in letter case, usual port or slashes."""
+    """Returns the same key for URLs of one server that differ in letter case, default port or trailing slashes."""
     parts = urlsplit(endpoint)
     path = parts.path.rstrip("/").removesuffix(api_path)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}{path}{api_path}"

@@ -1,4 +1,4 @@
-"""Credentials that Unity Catalog gives out for a table: asked for to write with, or else to read with."""
+"""Temporary credentials that Unity Catalog vends for a table."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from lance_ns_async.model import TableId
 from lance_ns_async.transports.http.transport import HttpTransport
 
 Operation = Literal["auto", "read", "read_write", "none"]
-"""What credentials are asked for; `auto` asks for those to write with, and where that is refused to read with."""
+"""Permission of the requested credentials; `auto` requests write access, and read access if that is denied."""
 
 _NOT_SET_UP = ("FAILED_PRECONDITION", 404, 405)
-"""How a server answers that is not set up to give out credentials, or has no such call."""
+"""Codes of a server that is not configured to vend credentials, or that has no such call."""
 
 
 class Credentials:
-    """Asks for a table's temporary credentials; remembers nothing, for who may not write now may do so soon."""
+    """Requests a table's temporary credentials; caches nothing, because permissions can change at any time."""
 
     def __init__(self, http: HttpTransport, operation: Operation) -> None:
         self._http = http
         self._operation = operation
 
     async def given(self, id: TableId, uuid: str) -> Mapping[str, str]:
-        """Them as Lance's storage options; empty where the server gives out none. Costs a call, or two if refused."""
+        """Returns the credentials as Lance's storage options; empty if the server vends none.
+
+        Raises:
+            PermissionDeniedError: The server denies the requested access; with `auto`, also read access.
+
+        Cost: one call, or two if write access is denied with `auto`.
+        """
         if self._operation == "none":
             return {}
         if self._operation != "auto":

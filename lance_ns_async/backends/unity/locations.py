@@ -1,4 +1,4 @@
-"""Where Unity Catalog keeps tables: what locations it takes, and how it spells them."""
+"""Table locations of Unity Catalog: validation and normalization."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.model import TableId
 
 SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
-"""All that the server knows, in this case only."""
+"""All URI schemes that the server accepts, in lower case only."""
 
 _LONGEST = 2048
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def checked_location(id: TableId, given: str) -> str:
-    """The location as the server is to be told it, always a URI; InvalidInputError for one it would not take.
+    """Returns the location in the form that the server accepts, which is always a URI.
 
-    A path without a scheme is a local one.
+    Args:
+        given: A URI, or an absolute local path.
+
+    Raises:
+        InvalidInputError: The server would not accept the location.
     """
     if not given:
         raise _refused(id, given, "is empty; leave it out for the default place")
@@ -45,13 +49,13 @@ def checked_location(id: TableId, given: str) -> str:
 
 
 def stored_location(location: str) -> str:
-    """How the server spells a location it was told: without what does not matter in it."""
+    """Returns the normalized form in which the server stores a location."""
     scheme, bucket, path = _parts(location)
     return f"{scheme}://{'' if scheme == 'file' else bucket}/{path}"
 
 
 def _parts(location: str) -> tuple[str, str, str]:
-    """Scheme, bucket and the path in it, its dots resolved."""
+    """Returns scheme, bucket and path, with dot segments resolved."""
     scheme, _, rest = location.partition(":")
     bucket, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
     names: list[str] = []

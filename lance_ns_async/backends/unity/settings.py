@@ -1,4 +1,4 @@
-"""What a Unity Catalog backend can be told."""
+"""Settings of the Unity Catalog backend."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _folded(value: object) -> object:
 
 
 PlainSeconds = Annotated[Seconds, BeforeValidator(_no_millis)]
-"""Seconds, refusing bare numbers that were surely meant as milliseconds, which other Lance clients take."""
+"""Seconds; rejects bare numbers that probably mean milliseconds, the unit of other Lance clients."""
 
 
 class UnitySettings(LocationSettings, HttpSettings):
@@ -48,18 +48,18 @@ class UnitySettings(LocationSettings, HttpSettings):
     backend = "unity"
 
     catalog: Annotated[str, AfterValidator(_catalog_name)]
-    """The catalog that is served: the first name of all ids."""
+    """The catalog of this namespace: the first level of all ids."""
     api_path: Annotated[str, AfterValidator(_api_path)] = "/api/2.1/unity-catalog"
-    """The path between the endpoint and what is asked for; an endpoint that ends with it is not given it twice."""
+    """The path of the API, appended to the endpoint unless the endpoint already ends with it."""
     connect_timeout: PlainSeconds = Field(default=10.0, gt=0)
     read_timeout: PlainSeconds = Field(default=60.0, gt=0)
     credentials_operation: Annotated[Operation, BeforeValidator(_folded)] = "auto"
-    """What a table's credentials are asked for; with `none` nobody asks for any."""
+    """Permission of the requested credentials: `auto`, `read`, `read_write`, or `none` to request no credentials."""
     vend_credentials: bool = False
-    """Whether credentials are asked for also where a request leaves that open, as pylance and lancedb leave it."""
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
     root: Annotated[str, AfterValidator(partial(checked_root, also=("s3a", "abfs")))] | None = None
-    """Where tables declared without a location go: `{root}/{catalog}/{schema}/{table}`; None: working directory."""
+    """Base of default table locations, `{root}/{catalog}/{schema}/{table}`; None means the working directory."""
 
     def identity(self) -> str:
-        """Endpoint and catalog."""
+        """Returns endpoint and catalog."""
         return f"{self.endpoint}|{self.catalog}"

@@ -1,4 +1,4 @@
-"""What goes over the wire of Unity Catalog: paths, bodies and answers, all without a call."""
+"""Encoding of requests to Unity Catalog, and decoding of its responses."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 
 PAGE_SIZE = 100
-"""The most that the server puts on a page."""
+"""Maximum page size of the server."""
 
 CLOCK_SKEW_MILLIS = 60_000
-"""How far the server's clock may be behind ours."""
+"""Milliseconds by which the server's clock may be behind the local clock."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
 _LONGEST_PROPERTY = 255
 _WITH_DATA = ("MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW")
 _MISSING = re.compile(r"(Catalog|Schema|Table) not found")
 TWICE = "NOT_UNIQUE"
-"""Our code for a name that the server holds twice: its own code says no more than that it failed."""
+"""Code of this package for a name that the server has twice; the server's own code is only a general failure."""
 
 _HELD_TWICE = (
     "the server holds that name twice, as two calls of different processes created it at once, and answers nothing "
@@ -48,24 +48,24 @@ _VENDED: Mapping[str, Mapping[str, str]] = {
     "azure_user_delegation_sas": {"sas_token": "azure_storage_sas_token"},
     "gcp_oauth_token": {"oauth_token": "google_storage_token"},
 }
-"""Where Unity's temporary credentials are in its answer, and the storage options of Lance that they become."""
+"""Members of Unity's response with temporary credentials, and the corresponding storage options of Lance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A table, and what Unity knows it by."""
+    """A table and its id in Unity Catalog, which is empty if the response has none."""
 
     table: Table
     uuid: str
 
 
 def possible(name: str) -> bool:
-    """Whether there can be a catalog, a schema or a table of that name."""
+    """Returns whether a catalog, a schema or a table can have this name."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(id: Id) -> None:
-    """Raises InvalidInputError where nothing could be made under the last name of `id`."""
+    """Raises InvalidInputError if the server does not accept the last level of `id` as a name."""
     if not possible(id[-1]):
         raise InvalidInputError(
             f"{id.kind} {id}: Unity Catalog takes no name such as {id[-1]!r}; "
@@ -74,7 +74,7 @@ def check_name(id: Id) -> None:
 
 
 def check_properties(id: Id, properties: Mapping[str, object]) -> None:
-    """Raises InvalidInputError for properties that the server would fail on."""
+    """Raises InvalidInputError for properties that the server cannot store."""
     for key, value in properties.items():
         if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
             raise InvalidInputError(
@@ -84,35 +84,35 @@ def check_properties(id: Id, properties: Mapping[str, object]) -> None:
 
 
 def schema_path(id: NamespaceId) -> str:
-    """The path of a catalog, or of a schema in it."""
+    """Returns the path of a catalog or of a schema."""
     return f"/schemas/{_full_name(id)}" if len(id) > 1 else f"/catalogs/{_full_name(id)}"
 
 
 def table_path(id: TableId) -> str:
-    """The path of a table."""
+    """Returns the path of a table."""
     return f"/tables/{_full_name(id)}"
 
 
 def schemas_query(parent: NamespaceId, token: str | None) -> str:
-    """What asks for a page of the schemas in a catalog."""
+    """Returns the query for a page of the schemas in a catalog."""
     return urlencode({"catalog_name": parent.name, **_page(token)})
 
 
 def tables_query(parent: NamespaceId, token: str | None) -> str:
-    """What asks for a page of the tables in a schema; without columns, which the server collects table by table."""
+    """Returns the query for a page of tables in a schema, without columns, which the server reads table by table."""
     catalog, name = parent
     return urlencode({"catalog_name": catalog, "schema_name": name, "omit_columns": "true", **_page(token)})
 
 
 def schema_body(id: NamespaceId, properties: Mapping[str, str]) -> dict[str, Any]:
-    """The body that makes a schema."""
+    """Returns the body of the request that creates a schema."""
     return {"name": id.name, "catalog_name": id.parent.name, "properties": dict(properties)}
 
 
 def table_body(
     id: TableId, location: str, properties: Mapping[str, str], columns: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The body that makes a table; of Unity's formats TEXT stands for Lance, which it has no word for."""
+    """Returns the body of the request that creates a table; its format is TEXT, because Unity has none for Lance."""
     catalog, schema_name = id.parent
     return {
         "name": id.name,
@@ -127,7 +127,7 @@ def table_body(
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """The server's code, with a more precise one before it where the message alone is precise, and its message."""
+    """Returns codes and message of an error; if the message is more precise than the code, a precise code is first."""
     code, message = text(body["error_code"]), text(body.get("message") or "")
     told = f"{code}: {message}"
     if "did not return a unique result" in message:
@@ -136,45 +136,45 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return ("DELTA_ONLY", code), f"{told} ({_DELTA_ONLY})"
     if code == "NOT_FOUND" and (missing := _MISSING.match(message)) is not None:
         return (f"{missing[1].upper()}_NOT_FOUND", code), told
-    # As Databricks spells it.
+    # The replaced suffix is Databricks' spelling.
     return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), told
 
 
 def schema_names(parent: NamespaceId, body: Any) -> Page[str]:
-    """The names of the schemas listed, sorted."""
+    """Returns the sorted names of the schemas in a page."""
     for one in _list(body, "schemas"):
         check_answer(parent.name, one.get("catalog_name"), "catalog")
     return Page(_sorted(_list(body, "schemas")), _token(body))
 
 
 def table_names(parent: NamespaceId, body: Any) -> Page[str]:
-    """The names of the Lance tables listed, sorted; a page that is full of others is an empty one."""
+    """Returns the sorted names of the Lance tables in a page, which may be empty before the last page."""
     return Page(_sorted([one for one in _listed(parent, body) if is_lance(one)]), _token(body))
 
 
 def tables(parent: NamespaceId, storage_options: Mapping[str, str] | None, body: Any) -> Page[Table]:
-    """The Lance tables listed; their columns are not."""
+    """Returns the Lance tables in a page, without columns."""
     lance = {parent.table(text(one["name"])): one for one in _listed(parent, body) if is_lance(one)}
     return Page([_table(id, storage_options, one) for id, one in lance.items()], _token(body))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a schema holds: a table, a volume, a function or a model."""
+    """An object in a schema: a table, a volume, a function or a model."""
 
     kind: str
     name: str
     is_lance: bool = False
     has_data: bool = False
-    """Whether the server deletes its data with it."""
+    """Whether the server deletes the data together with the object."""
 
 
 HELD_KINDS = ("tables", "volumes", "functions", "models")
-"""The paths of the lists of what a schema holds."""
+"""The paths of the listings of a schema's objects."""
 
 
 def held_query(schema: NamespaceId, kind: str, token: str | None) -> str:
-    """Returns what asks for a page of what a schema holds of a kind."""
+    """Returns the query for a page of the objects of one kind in a schema."""
     if kind == "tables":
         return tables_query(schema, token)
     catalog, name = schema
@@ -182,7 +182,7 @@ def held_query(schema: NamespaceId, kind: str, token: str | None) -> str:
 
 
 def held(kind: str, body: Any) -> Page[Held]:
-    """Returns what a page of the list of a kind holds."""
+    """Returns the objects of one kind in a page."""
     found = body.get("registered_models" if kind == "models" else kind) or []
     return Page([_held(kind, one) for one in found], _token(body))
 
@@ -199,18 +199,23 @@ def _held(kind: str, one: Any) -> Held:
 
 
 def own_id(body: Any) -> str:
-    """Returns what the server tells a table or schema by from another of the same name."""
+    """Returns the server's unique id of a table or schema; empty if the response has none."""
     return text(body.get("table_id") or body.get("schema_id") or "")
 
 
 def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
-    """The properties of a catalog or of a schema."""
+    """Returns the properties of a catalog or of a schema."""
     check_answer(id.name, body.get("name"), "namespace")
     return texts(body.get("properties"))
 
 
 def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Found:
-    """The Lance table of an answer, columns included."""
+    """Returns the Lance table in a response, with columns.
+
+    Raises:
+        NotALanceTableError: The table has another format.
+        AnotherAnswerError: The response describes another table.
+    """
     check_answer(id.name, text(body["name"]))
     _check_place(id.parent, body)
     if not is_lance(body):
@@ -223,19 +228,24 @@ def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
 
 
 def is_lance(body: Any) -> bool:
-    """Whether a table is a Lance table: its format is no part of that."""
+    """Returns whether a table is a Lance table, regardless of its `data_source_format`."""
     told = (body.get("properties") or {}).get("table_type")
     return body.get("table_type") == "EXTERNAL" and isinstance(told, str) and told.lower() == "lance"
 
 
 def made_by(sent: Mapping[str, Any], began_millis: float, body: Any) -> bool:
-    """Whether what is there can be what the call that was begun then has made: the same, and made since.
+    """Returns whether a call may have created this object: it is equal to the request, and not older than the call.
 
-    Nothing tells it from what another client made of the same parts at the same time, which is as good.
+    An equal object that another client created at the same time cannot be distinguished, which does no harm.
+
+    Args:
+        sent: The body of the call.
+        began_millis: Start of the call, in milliseconds since the Unix epoch.
+        body: The description of the object.
     """
     if body["created_at"] < began_millis - CLOCK_SKEW_MILLIS or texts(body.get("properties")) != sent["properties"]:
         return False
-    # The server may give a schema a place of its own, which nobody sent.
+    # The server may choose a location for a schema that was created without one.
     return "storage_location" not in sent or (
         stored_location(body.get("storage_location") or "") == stored_location(sent["storage_location"])
         and schema(body.get("columns")) == schema(sent["columns"])
@@ -243,7 +253,7 @@ def made_by(sent: Mapping[str, Any], began_millis: float, body: Any) -> bool:
 
 
 def credentials(body: Any) -> dict[str, str]:
-    """The temporary credentials as storage options of Lance; empty where there are none, as for local tables."""
+    """Returns temporary credentials as storage options of Lance; empty if there are none, as for local tables."""
     options = {
         option: text(given[key])
         for kind, names in _VENDED.items()
@@ -266,7 +276,7 @@ def _millis(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        # Not quoted: it stands among credentials.
+        # The value is not quoted, because it comes from a response with credentials.
         raise ValueError("expiration_time is no number") from None
 
 
@@ -280,12 +290,12 @@ def _listed(parent: NamespaceId, body: Any) -> Sequence[Any]:
 def _list(body: Any, key: str) -> Sequence[Any]:
     if key not in body and body.keys() - {"next_page_token"}:
         raise AnotherAnswerError(f"an answer without {key}")
-    # Some servers leave an empty list out.
+    # Some servers omit an empty list.
     return body.get(key) or []
 
 
 def _check_place(parent: NamespaceId, body: Any) -> None:
-    """Raises AnotherAnswerError for a table of another schema than was asked for."""
+    """Raises AnotherAnswerError for a table of another schema than the requested one."""
     levels = [body.get("catalog_name"), body.get("schema_name")]
     check_levels(parent, levels)
 
@@ -295,7 +305,7 @@ def _token(body: Any) -> str | None:
 
 
 def _sorted(listed: Sequence[Any]) -> Sequence[str]:
-    # A name made twice at once is listed twice.
+    # A name that two concurrent calls created is listed twice.
     return sorted({text(one["name"]) for one in listed})
 
 

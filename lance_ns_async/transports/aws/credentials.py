@@ -1,4 +1,4 @@
-"""Who asks AWS: static keys, what AWS's chain of providers finds, or an assumed role; each renewed by one for all."""
+"""AWS credentials: static keys, AWS's provider chain, or an assumed role; concurrent callers share each renewal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ from lance_ns_async.transports.aws.failures import failure
 from lance_ns_async.transports.aws.logs import unlogged
 
 _EARLY, _LATE = (900.0, 0.25), (600.0, 0.1)
-"""Seconds before their end, and share of their life, at which keys are renewed while in use, and no longer used."""
+"""Times before expiry, in seconds and as a fraction of the lifetime: for an early renewal, and for the end of use.
+
+The smaller of the two values applies.
+"""
 
 _PATIENCE, _PAUSE = 5.0, 30.0
-"""Seconds that an early renewal may hold up the call that makes it, and until one that failed is tried again."""
+"""Maximum seconds that an early renewal delays its call, and seconds until a failed early renewal is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What requests are signed with."""
+    """Access keys that sign requests."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -41,21 +44,21 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Keys and how many seconds they live."""
+    """Keys and their lifetime in seconds."""
 
     keys: Keys
     lifetime: float
 
 
 class Credentials(Protocol):
-    """Gives the keys of the next request."""
+    """Source of the keys for the next request."""
 
     async def current(self) -> Keys:
-        """Keys that are believed to be good."""
+        """Returns keys that are expected to be valid."""
         ...
 
     async def renewed(self, refused: Keys) -> Keys | None:
-        """Keys other than those a service refused; None where there are no others."""
+        """Returns keys other than `refused`, which a service rejected; None if there are no others."""
         ...
 
 
@@ -66,19 +69,19 @@ class StaticCredentials:
         self._keys = keys
 
     async def current(self) -> Keys:
-        """The keys."""
+        """Returns the keys."""
         return self._keys
 
     async def renewed(self, refused: Keys) -> Keys | None:
-        """None: there are no others."""
+        """Returns None, because there are no other keys."""
         return None
 
 
 class ChainCredentials:
-    """What AWS's own chain finds: variables, profiles, single sign-on, web identity, containers, instances.
+    """Keys from AWS's provider chain: variables, profiles, single sign-on, web identity, containers, instances.
 
-    Files, processes and their waits are kept off the event loop: each search and each renewal is made in a
-    thread, with a loop of its own.
+    Each search and each renewal runs in a worker thread with its own event loop, because it may read files and wait
+    for processes.
     """
 
     def __init__(self, caller: Caller, region: str | None) -> None:
@@ -89,11 +92,19 @@ class ChainCredentials:
         self._keys: Keys | None = None
 
     async def current(self) -> Keys:
-        """The keys last found, or what the chain gives now where they are about to end."""
+        """Returns the keys last found, or new keys from the chain if those are about to expire.
+
+        Raises:
+            LanceNamespaceError: The chain has no keys.
+        """
         return self._living() or await self._renewal.outcome(self._living)
 
     async def renewed(self, refused: Keys) -> Keys | None:
-        """What the whole chain finds anew; None where that is what was refused."""
+        """Returns other keys, after a new search of the whole chain if needed; None if the chain still has `refused`.
+
+        Raises:
+            LanceNamespaceError: The chain has no keys.
+        """
         if self._keys == refused:
             self._found = None
         keys = await self.current()
@@ -107,7 +118,7 @@ class ChainCredentials:
 
     async def _renew(self) -> Keys:
         async def send() -> Keys:
-            # Nobody else may use what was found before while a thread does, which a cancelled call leaves behind.
+            # A cancelled call leaves its thread behind, so no other call may use the object that the thread uses.
             before, self._found = self._found, None
             try:
                 self._found, keys = await anyio.to_thread.run_sync(
@@ -116,7 +127,7 @@ class ChainCredentials:
             except (BotoCoreError, ClientError) as e:
                 raise failure(e) from e
             except (LookupError, OSError, RuntimeError, ValueError) as e:
-                # A program that is not there or says what cannot be read, keys that have ended when they come.
+                # The causes include a credential process that is missing or has invalid output, and expired keys.
                 message = f"{type(e).__name__}: {e}"
                 raise Failure("CredentialRetrievalError", message=message, delivered=False) from e
             return keys
@@ -137,10 +148,10 @@ class ChainCredentials:
 
 
 class AssumedCredentials:
-    """An assumed role's keys, got by `fetch` once for all who want them.
+    """The keys of an assumed role, from `fetch`; concurrent callers share one fetch.
 
-    They are renewed early by one caller, while the others go on with the old ones; if that fails, the old ones
-    serve until they are about to end.
+    One caller renews them early, while the others continue with the old keys. If that fails, the old keys are used
+    until they are about to expire.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[Session]]) -> None:
@@ -151,7 +162,11 @@ class AssumedCredentials:
         self._renewing = False
 
     async def current(self) -> Keys:
-        """The present keys, or new ones where they are about to end; raises what STS answered."""
+        """Returns the current keys, or new ones if they are about to expire.
+
+        Raises:
+            LanceNamespaceError: The error of `fetch`, if the current keys cannot be used any more.
+        """
         if (keys := self._living()) is None:
             return await self._renewal.outcome(self._living)
         if monotonic() >= self._early and not self._renewing:
@@ -166,7 +181,11 @@ class AssumedCredentials:
         return keys
 
     async def renewed(self, refused: Keys) -> Keys | None:
-        """The keys that replace those refused; fetched only if nobody replaced them meanwhile."""
+        """Returns the keys that replace `refused`; fetches them unless another caller has already done so.
+
+        Raises:
+            LanceNamespaceError: The error of `fetch`.
+        """
         return await self._renewal.outcome(lambda: None if self._keys == refused else self._living())
 
     def _living(self) -> Keys | None:
@@ -184,7 +203,7 @@ class AssumedCredentials:
 
 
 def assumed_session(answer: Mapping[str, Any]) -> Session:
-    """The session that STS gave out; its life is told by the clock of the server, whatever ours says."""
+    """Returns the session in a response of STS; its lifetime is computed with the server's clock, if known."""
     found = answer["Credentials"]
     now = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     since = parsedate_to_datetime(now) if now else datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""What botocore raises, as a failure with codes; and what the codes that all AWS services share mean."""
+"""Conversion of botocore's exceptions to failures, and the error table of the codes that all AWS services share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lance_ns_async.transports.http.redact import unsaid
 from lance_ns_async.transports.http.tls import UNTRUSTED
 
 AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
-"""Everything a call through botocore fails with."""
+"""The exceptions of a failed call of botocore."""
 
 
 def _all(error: type[LanceNamespaceError], *codes: Code) -> dict[Code | tuple[Code, str], type[LanceNamespaceError]]:
@@ -95,7 +95,7 @@ AWS_ERRORS: ErrorTable = {
         "NoAuthTokenError",
         "RefreshWithMFAUnsupportedError",
         401,
-        # A proxy wants credentials.
+        # A proxy requires credentials.
         407,
     ),
     **_all(
@@ -154,28 +154,30 @@ AWS_ERRORS: ErrorTable = {
         "ConditionCheckFailureException",
     ),
 }
-"""What AWS services say, the statuses of HTTP last."""
+"""Error codes of AWS services and of botocore, and HTTP statuses."""
 
 SIGNATURES = ("SignatureDoesNotMatch", "InvalidSignatureException")
-"""Codes whose message quotes the request that was signed, session token included, below its first line."""
+"""Codes whose message, after its first line, quotes the signed request including the session token."""
 
 _PERHAPS_DONE = ("OperationTimeoutException", "FederationSourceException", 408)
-"""What blames the request, and yet does not say that nothing was done."""
+"""Codes of client errors after which the server may still have acted."""
 
 _PASSING = ("ConcurrentModificationException",)
-"""What is worth sending again, though the error is none of time or load."""
+"""Codes of transient failures other than unavailability and throttling."""
 
 _LACKING = ("404", "500", "501")
-"""How servers that know only part of an API answer the rest of it, in no form of AWS's."""
+"""Codes of servers that implement only a part of an API, for the rest of it; they do not use AWS's error format."""
 
 _SHOWN = 500
-"""How many characters of a server's message are told."""
+"""Maximum number of characters of a server's message in an error."""
 
 
 def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str | None] = ()) -> Failure:
-    """The failure that botocore's exception tells of, but for the secrets that a server repeats.
+    """Returns the failure for an exception of botocore.
 
-    An `optional` call may be unknown to the server.
+    Args:
+        optional: Whether the server may not know the call.
+        secrets: Values that are redacted, because servers repeat them.
     """
     match error:
         case ClientError():
@@ -194,7 +196,7 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str 
         case ResponseParserError():
             message = "an answer that is not what AWS sends, so is the endpoint right?"
             return Failure("unreadable", message=message)
-    # What is left was found out before anything was sent. Its base classes tell what kind of thing it is.
+    # All other exceptions are raised before anything is sent. Their base classes are the less specific codes.
     names = [cls.__name__ for cls in type(error).__mro__ if issubclass(cls, BotoCoreError)]
     return Failure(*names, message=f"{names[0]}: {_told(error)}", delivered=False)
 
@@ -221,14 +223,14 @@ def _answered(response: Mapping[str, Any], optional: bool, secrets: Collection[s
 
 
 def _was_turned_away(code: str, status: int) -> bool:
-    """Whether nothing was done: the request is blamed, or the load, or the server has no such call."""
+    """Returns whether the server did not act: the request is invalid, it was throttled, or the call is unknown."""
     if {code, status} & set(_PERHAPS_DONE):
         return False
     return 400 <= status < 500 or status == 501 or AWS_ERRORS.get(code) is ThrottlingError
 
 
 def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | None]) -> Iterator[Code]:
-    """What an error says of its cause beyond its code."""
+    """Yields codes that are more specific than the error's own code."""
     if code == "FederationSourceException" and (cause := response.get("FederationSourceErrorCode")):
         yield f"{code}: {_first_line(unsaid(str(cause), secrets))}"
     if code == "GlueEncryptionException":
@@ -238,16 +240,16 @@ def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | Non
 
 
 def _was_refused(error: EndpointConnectionError) -> bool:
-    """Whether there was no connection; aiobotocore tells in the same way of one that was reset."""
+    """Returns whether there was no connection; aiobotocore uses the same exception for a connection that was reset."""
     cause = error.kwargs.get("error")
     return isinstance(cause, gaierror) or any(cls.__name__ == "ClientConnectorError" for cls in type(cause).__mro__)
 
 
 def _lost(error: HTTPClientError) -> str:
-    """How the connection ended: what botocore says of that is at times that there was none."""
+    """Returns a message from the cause, because botocore's own may wrongly say that there was no connection."""
     cause = error.kwargs.get("error")
     told = " ".join(str(cause).split())
-    # Of an answer that broke off in its head, aiohttp says what it has of it.
+    # aiohttp's message about incomplete headers is the repr of the headers received so far.
     return f"the connection was lost: {told if told and not told.startswith('<') else type(cause).__name__}"[:_SHOWN]
 
 

@@ -1,4 +1,4 @@
-"""What botocore's loggers may say of our calls: nothing that holds a header or a body."""
+"""Suppression of botocore's log records that contain headers or bodies of this package's calls."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TALKATIVE = (
     "botocore.parsers",
     "botocore.utils",
 )
-"""Loggers that quote requests, in which the session token is, and answers, in which STS gives new keys out."""
+"""Loggers that quote requests, which contain the session token, and responses, in which STS returns new keys."""
 
 _ours: ContextVar[bool] = ContextVar("lance_ns_async_aws_call", default=False)
 
 
 async def unlogged(call: Awaitable[T]) -> T:
-    """Returns what a call of botocore's gives; whatever level is set, its requests and answers are not logged.
+    """Returns the result of a call of botocore whose requests and responses are not logged, whatever the log level.
 
     Other users of botocore in the process log as before.
     """

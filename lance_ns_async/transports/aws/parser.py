@@ -1,4 +1,4 @@
-"""Answers of JSON services as plain JSON, which is several times faster than the shapes botocore builds."""
+"""Parser that returns responses of JSON services as plain JSON, several times faster than botocore's own parser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _TOLD = ("__type", "message", "Message")
 
 
 class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships no types
-    """Gives what the JSON of a good answer says; times stay numbers, unknown members stay. Errors are botocore's."""
+    """Parses successful responses as plain JSON, with times as numbers and with unknown members.
+
+    botocore parses the errors.
+    """
 
     async def parse(self, response: Any, shape: Any) -> Any:
         if response["status_code"] != 200 or (shape is not None and shape.event_stream_name):
@@ -35,7 +38,10 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
         return parsed
 
     def _parse_body_as_json(self, body_contents: bytes) -> Any:
-        """The members of an error, or its text where it has none: botocore fails on what no service of AWS says."""
+        """Returns the members of an error, or its text if it is not a JSON object.
+
+        botocore itself fails on error formats that no service of AWS uses.
+        """
         try:
             told = orjson.loads(body_contents) if body_contents else {}
         except ValueError:
@@ -46,7 +52,7 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
 
 
 class PlainJsonParsers(AioResponseParserFactory):  # type: ignore[misc]  # the package ships no types
-    """Parsers for each protocol: ours for JSON, botocore's for all others."""
+    """Factory of parsers: `PlainJsonParser` for JSON, botocore's parsers for all other protocols."""
 
     def create_parser(self, protocol_name: str) -> Any:
         if protocol_name == "json":

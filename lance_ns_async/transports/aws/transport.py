@@ -1,4 +1,4 @@
-"""One wire: calls on an AWS service, signed and sent by aiobotocore. What an answer means is told by the backend."""
+"""Transport for AWS services on aiobotocore, which signs and sends calls. The backend interprets the responses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Which service is called, and how it is reached."""
+    """An AWS service and the settings of the connections to it."""
 
     name: str
     region: str | None
@@ -56,20 +56,20 @@ class Service:
     read_timeout: float
     connections: int
     max_bytes: int
-    """The longest answer that is read."""
+    """Maximum size of a response in bytes."""
     ca_bundle: str | None = None
     keep_alive: float = 12.0
-    """Seconds for which an idle connection is used again."""
+    """Seconds for which an idle connection may be reused."""
 
     @property
     def is_aws(self) -> bool:
-        """Whether it is AWS's own, as far as properties and environment tell."""
+        """Whether the service is AWS's own: neither properties nor environment set another endpoint."""
         variables = (f"AWS_ENDPOINT_URL_{self.name.upper()}", "AWS_ENDPOINT_URL")
         return self.endpoint is None and not any(map(os.environ.get, variables))
 
 
 class AwsTransport:
-    """Makes calls on one AWS service. Its client is built by the first of them, in a thread."""
+    """Makes calls on one AWS service. The first call builds the client in a worker thread."""
 
     def __init__(
         self,
@@ -79,7 +79,11 @@ class AwsTransport:
         *,
         beneath: AwsTransport | None = None,
     ) -> None:
-        """`beneath` is what the credentials need, and is closed with the transport."""
+        """Creates a transport without connections.
+
+        Args:
+            beneath: The transport that the credentials use, which is closed together with this one; None if none.
+        """
         self._service = service
         self._credentials = credentials
         self._caller = caller
@@ -103,10 +107,21 @@ class AwsTransport:
         safe: bool = True,
         optional: bool = False,
     ) -> T:
-        """What `decode` makes of the answer to an `action`, which is spelled as botocore's methods are.
+        """Makes a call and returns its decoded response.
 
-        A call that is not `safe` changes something. One that is `optional` is not known to every server that
-        speaks for AWS. Costs one remote call, and one more where the credentials had expired.
+        Args:
+            action: The name of botocore's method.
+            arguments: The arguments of that method.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            decode: Converts the response.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+            optional: Whether servers other than AWS may not know the action.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+
+        Cost: one remote call; one more to renew credentials, and one more to repeat a call whose keys were rejected.
         """
         client = self._client or await self._opening.outcome(lambda: self._client)
         keys = await self._credentials.current()
@@ -127,7 +142,7 @@ class AwsTransport:
         try:
             return await call(keys)
         except UnauthenticatedError:
-            # What was refused did nothing, so even a write may be sent again with other keys.
+            # A call with rejected keys had no effect, so even a write may be sent again with other keys.
             if (others := await self._credentials.renewed(keys)) is None:
                 raise
         return await call(others)
@@ -142,7 +157,7 @@ class AwsTransport:
         decode: Callable[[Any], Page[T]],
         optional: bool = False,
     ) -> Callable[[str | None], Awaitable[Page[T]]]:
-        """What gives the page of a listing at a token; see `call`."""
+        """Returns a function that fetches the page of a listing at a token; see `call`."""
 
         async def fetch(token: str | None) -> Page[T]:
             asked = {**arguments, "NextToken": token} if token else arguments
@@ -153,7 +168,7 @@ class AwsTransport:
         return fetch
 
     async def aclose(self) -> None:
-        """Closes the client; may be called twice."""
+        """Closes the connections; may be called twice."""
         self._closed = True
         await self._stack.aclose()
 
@@ -162,7 +177,7 @@ class AwsTransport:
         client = await anyio.to_thread.run_sync(
             lambda: asyncio.run(_build(self._service, self._signing, self._trust)), abandon_on_cancel=True
         )
-        # Nothing is awaited from here on, so a client is either closed with the transport or never used.
+        # Nothing is awaited after this check, so each client that is used is also closed with the transport.
         self._check_open()
         self._stack.push_async_exit(client)
         self._client = client
@@ -181,12 +196,12 @@ class AwsTransport:
             quoted = found.codes[0] in SIGNATURES or unsaid(told, secrets) != told
             raise found from (None if quoted else e)
         except (AttributeError, TypeError, RuntimeError) as e:
-            # What a client says that is closed under a call.
+            # A client that is closed during a call raises these exceptions.
             self._check_open(e)
             raise
 
     def _sign_with(self, keys: Keys) -> None:
-        # Signing awaits nothing, so each request is signed with the keys of its own call.
+        # Nothing is awaited before the signature, so each request is signed with the keys of its own call.
         self._signing.access_key, self._signing.secret_key = keys.access_key, keys.secret_key
         self._signing.token = keys.token
 
@@ -196,7 +211,14 @@ class AwsTransport:
 
 
 def open_aws(name: str, settings: AwsSettings, caller: Caller) -> AwsTransport:
-    """A transport to the AWS service of that name; opens no connection yet."""
+    """Returns a transport to an AWS service; opens no connection yet.
+
+    Args:
+        name: botocore's name of the service.
+
+    Raises:
+        InvalidInputError: The file of `ca_bundle` does not exist.
+    """
     if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
         raise InvalidInputError(f"{settings.backend} properties: ca_bundle: there is no file {settings.ca_bundle}")
     credentials, sts = _credentials(settings, caller)
@@ -209,7 +231,7 @@ def _credentials(settings: AwsSettings, caller: Caller) -> tuple[Credentials, Aw
     if settings.assume_role_arn is None:
         return own, None
     region = settings.assume_role_region or settings.region
-    # With slots of its own: what waits for the role then holds none that getting it would need.
+    # STS has its own slots, so that calls that wait for the role cannot block it.
     beside = caller.beside(AWS_ERRORS)
     sts = AwsTransport(_service("sts", settings, caller, region, settings.sts_endpoint), own, beside)
     arguments = _role(settings)
@@ -255,17 +277,17 @@ def _service(name: str, settings: AwsSettings, caller: Caller, region: str | Non
 
 
 async def _build(service: Service, signing: AioCredentials, trust: Trust) -> Any:
-    """A client that signs with `signing`.
+    """Returns a client that signs with `signing`.
 
-    It is bound to no event loop before its first call, so a thread can build it: reading the descriptions of
-    the service takes a tenth of a second.
+    It is not bound to an event loop before its first call, so a worker thread can build it. Reading the service
+    descriptions takes a tenth of a second.
     """
     config = AioConfig(
         connect_timeout=service.connect_timeout,
         read_timeout=service.read_timeout,
         max_pool_connections=service.connections,
         retries={"total_max_attempts": 1, "mode": "standard"},
-        # Otherwise it is put together anew for every call.
+        # Without a fixed value, it would be built again for every call.
         user_agent="lance-ns-async",
         connector_args={"keepalive_timeout": service.keep_alive},
         http_session_cls=partial(DirectSession, max_bytes=service.max_bytes, trust=trust),
@@ -288,13 +310,13 @@ async def _build(service: Service, signing: AioCredentials, trust: Trust) -> Any
 
 @cache
 def _descriptions() -> Any:
-    """Reads the descriptions of services, each once in a process: that is most of what making a client takes."""
+    """Returns a loader that reads each service description once per process; this is most of a client's build time."""
     return create_loader(os.environ.get("AWS_DATA_PATH"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """Gives a session the credentials that its client is to sign with."""
+    """A credential provider for botocore's session that returns fixed credentials."""
 
     credentials: AioCredentials
 
@@ -306,6 +328,6 @@ def _decoded(answer: Any, decode: Callable[[Any], T]) -> T:
     try:
         return decode(answer)
     except (ValueError, LookupError, TypeError, AttributeError) as e:
-        # Names alone: what stands beside them may be credentials.
+        # Only the names are shown, because the values may be credentials.
         message = f"an answer of unknown form ({type(e).__name__}: {e}): it holds {', '.join(map(str, answer))}"
         raise Failure("unreadable", message=message) from e

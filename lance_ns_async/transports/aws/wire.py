@@ -1,4 +1,4 @@
-"""How botocore's requests are sent: each to the server that it is for, and nowhere else; and how answers are read."""
+"""HTTP session for botocore without redirects and cookies, and with a limit on the size of responses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from lance_ns_async.transports.http.wire import ResponseTooLargeError
 
 
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships no types
-    """aiobotocore's own session, which would follow redirects, and hand the session token to wherever they point.
-
-    Raises ResponseTooLargeError for an answer of over `max_bytes`. Keeps no cookie.
-    """
+    """aiobotocore's session without cookies and redirects; a redirect would send the session token to its target."""
 
     def __init__(self, *, max_bytes: int, trust: Trust, **how: Any) -> None:
         super().__init__(**how)
@@ -23,7 +20,11 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships 
         self._trust = trust
 
     async def send(self, request: Any) -> Any:
-        """The answer, read to its end."""
+        """Sends a request and returns the response, which is read to its end.
+
+        Raises:
+            ResponseTooLargeError: The response is longer than `max_bytes`.
+        """
         try:
             return await super().send(request)
         except HTTPClientError as e:
@@ -38,7 +39,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships 
 
 
 class _Direct:
-    """What of a session is used, with redirects for answers."""
+    """The part of a session that is used; a redirect is returned as a response, and not followed."""
 
     def __init__(self, session: Any, max_bytes: int) -> None:
         self._session = session
@@ -50,7 +51,7 @@ class _Direct:
 
 
 class _Answer:
-    """What of an answer is used, with a bound."""
+    """The part of a response that is used, with a size limit."""
 
     def __init__(self, answer: Any, max_bytes: int) -> None:
         self.url, self.status, self.raw_headers = answer.url, answer.status, answer.raw_headers
@@ -58,10 +59,10 @@ class _Answer:
         self._max_bytes = max_bytes
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Returns the whole body."""
         body = bytearray()
         size = self._answer.content_length or 0
-        # However that ends: a connection with an answer that was not read to its end is not kept.
+        # The context closes the connection if the response is not read to its end.
         async with self._answer:
             if size <= self._max_bytes:
                 async for chunk in self._answer.content.iter_any():

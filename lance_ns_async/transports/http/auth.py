@@ -1,4 +1,4 @@
-"""Bearer tokens that expire: got by OAuth2 client credentials, renewed by one caller for all."""
+"""Bearer tokens that expire; concurrent callers share one renewal."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Protocol
 from lance_ns_async.calls.concurrency import SingleFlight
 
 _USED = 0.8
-"""The part of its life for which a token is used: the rest is time to renew it, and for clocks that differ."""
+"""Fraction of its lifetime for which a token is used; the rest allows for the renewal and for clock differences."""
 
 
 class Tokens(Protocol):
-    """Gives the bearer token of the next request."""
+    """Source of the bearer token for the next request."""
 
     async def current(self) -> str:
-        """A token that is believed to be good."""
+        """Returns a token that is expected to be valid."""
         ...
 
     async def renewed(self, refused: str) -> str:
-        """A token other than the one a server refused."""
+        """Returns a token other than `refused`, which the server rejected."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token and how many seconds it lives, infinity being until it is refused."""
+    """A bearer token and its lifetime in seconds; infinity means until the server rejects it."""
 
     value: str = field(repr=False)
     lifetime: float
 
 
 class RenewedTokens:
-    """Tokens from `fetch`, asked once for all who wait for one."""
+    """Tokens from `fetch`; concurrent callers share one fetch."""
 
     def __init__(self, fetch: Callable[[], Awaitable[Token]]) -> None:
         self._fetch = fetch
@@ -43,11 +43,19 @@ class RenewedTokens:
         self._until = 0.0
 
     async def current(self) -> str:
-        """The present token, or a new one where it is about to end; raises what the token endpoint answered."""
+        """Returns the current token, or a new one if it is about to expire.
+
+        Raises:
+            LanceNamespaceError: The error of `fetch`.
+        """
         return self._living() or await self._renewal.outcome(self._living)
 
     async def renewed(self, refused: str) -> str:
-        """The token that replaces `refused`; fetched only if nobody replaced it meanwhile."""
+        """Returns the token that replaces `refused`; fetches it unless another caller has already done so.
+
+        Raises:
+            LanceNamespaceError: The error of `fetch`.
+        """
         return await self._renewal.outcome(lambda: None if self._value == refused else self._living())
 
     def _living(self) -> str | None:

@@ -1,4 +1,4 @@
-"""OAuth2 client credentials: an id and a secret become bearer tokens, renewed when they end or are refused."""
+"""Bearer tokens by the OAuth2 client-credentials grant, renewed when they expire or are rejected."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from lance_ns_async.transports.http.transport import HttpTransport
 
 OAUTH2_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
-    # RFC 6749 answers 400 to a client it does not know; some servers answer 406.
+    # RFC 6749 allows 400 for an unknown client; some servers respond with 406.
     400: UnauthenticatedError,
     406: UnauthenticatedError,
 }
 
 LIFETIME = 3600.0
-"""Seconds a token is taken to live whose lifetime the server does not tell, unless the backend knows better."""
+"""Default lifetime in seconds of a token whose response contains none."""
 
 
 class OAuth2Settings(HttpSettings):
-    """What every backend can be told besides that can get its tokens by client credentials."""
+    """Additional settings of backends that support OAuth2 client credentials."""
 
     credential: SecretStr | None = None
-    """`client_id:client_secret` for OAuth2 client credentials; without a colon the secret alone."""
+    """`client_id:client_secret` for OAuth2 client credentials; without a colon, only the secret."""
     scope: str = "catalog"
 
     @model_validator(mode="after")
@@ -42,7 +42,7 @@ class OAuth2Settings(HttpSettings):
         return self
 
     def client(self) -> tuple[str, str]:
-        """The client's id, which may be empty, and its secret."""
+        """Returns the client's id, which may be empty, and its secret."""
         told = self.credential.get_secret_value() if self.credential else ""
         id, colon, secret = told.partition(":")
         return (id, secret) if colon else ("", told)
@@ -60,14 +60,20 @@ def client_credentials(
     errors: ErrorTable = OAUTH2_ERRORS,
     lifetime: float = LIFETIME,
 ) -> RenewedTokens:
-    """Tokens of the client-credentials grant, got from `uri`; an empty `client` sends the secret alone.
+    """Returns the tokens of the client-credentials grant; fetches none yet.
 
-    `lifetime` is that of a token which comes without one. Spec: RFC 6749, section 4.4.
+    Spec: RFC 6749, section 4.4.
+
+    Args:
+        uri: The URL of the token endpoint.
+        client: The client's id; if it is empty, only the secret is sent.
+        headers: Additional headers of the token request.
+        lifetime: Lifetime in seconds of a token whose response contains none.
     """
     form = {"grant_type": "client_credentials", "client_secret": secret, "scope": scope}
     if client:
         form["client_id"] = client
-    # With slots of its own: what waits for a token then holds none that fetching it would need.
+    # The fetch has its own slots, so that calls that wait for a token cannot block it.
     http = HttpTransport(
         wire,
         caller.beside(errors),
@@ -90,7 +96,7 @@ def client_credentials(
                 safe=True,
             )
         except LanceNamespaceError as e:
-            # Whatever became of this, the call that wanted the token was not carried out.
+            # Whatever the result of the fetch, the call that needed the token was not sent.
             if (failure := failure_of(e)) is not None:
                 failure.delivered = False
             raise
@@ -99,19 +105,19 @@ def client_credentials(
 
 
 def token(body: Any, lifetime: float = LIFETIME) -> Token:
-    """The token of an answer; `lifetime` where that does not tell how long it lives."""
+    """Returns the token in a response; `lifetime` applies if the response contains none."""
     value = body["access_token"]
     if not (value.isascii() and value.isprintable()):
         raise ValueError("access_token is no text that a header can hold")
     try:
         return Token(value, float(body.get("expires_in") or lifetime))
     except (TypeError, ValueError):
-        # Not quoted: it stands beside the token.
+        # The value is not quoted, because it comes from the response that contains the token.
         raise ValueError("expires_in is no number") from None
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """The error as OAuth2 spells it, or as catalogs do that answer in their own form."""
+    """Returns codes and message of an error in OAuth2's format, or in the Iceberg REST format that catalogs use."""
     error = body["error"]
     if isinstance(error, str):
         kind, message = None, f"{error}: {told}" if (told := body.get("error_description")) else error

@@ -1,15 +1,15 @@
-"""Servers that repeat what was sent to them: their words without the secrets in them."""
+"""Redaction of secrets that a server repeats in its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _LEAST = 4
-"""Characters of the shortest secret: what is shorter is in many a word."""
+"""Minimum length of a redacted secret; a shorter text occurs in ordinary words."""
 
 
 def unsaid(text: str, secrets: Iterable[str | None]) -> str:
-    """The text without the secrets; None is no secret."""
+    """Returns the text with `***` instead of each secret; None and secrets of under 4 characters are skipped."""
     for secret in secrets:
         if secret and len(secret) >= _LEAST:
             text = text.replace(secret, "***")

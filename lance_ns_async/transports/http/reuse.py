@@ -1,7 +1,7 @@
-"""aiohttp's connections, each used again only while nothing is on it that nobody asked for.
+"""Checks of aiohttp's connections before they are reused.
 
-HTTP/1.1 numbers neither requests nor answers: an answer that comes unasked on an idle connection would be taken for
-the answer to the next request.
+HTTP/1.1 numbers neither requests nor responses. An unsolicited response on an idle connection would therefore be read
+as the response to the next request.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from aiohttp.client_proto import ResponseHandler
 from lance_ns_async.transports.unread import unread
 
 _INTERIM = 16
-"""How many interim answers, such as 103 Early Hints, may come before an answer."""
+"""Maximum number of interim responses, such as 103 Early Hints, before a response."""
 
 
 class UnaskedError(aiohttp.ClientConnectionError):
-    """More came than was asked for, so nobody knows what answers what."""
+    """The server sent more responses than requested, so responses cannot be assigned to requests."""
 
 
 class Trust:
-    """Which connections of a session may be used again: those opened since an answer was last found to be wrong."""
+    """Decides which connections of a session may be reused: those opened after the last mismatched response."""
 
     def __init__(self) -> None:
         self.era = 0
 
     def withdraw(self) -> None:
-        """Has no connection that is open now used for another request; may be called from any thread."""
+        """Excludes all connections that are open now from further requests; may be called from any thread."""
         self.era += 1
 
     def watch(self, connector: aiohttp.BaseConnector | None) -> None:
-        """Has a connector open connections that are checked before they are used again; may be called twice."""
+        """Makes a connector open connections that are checked before they are reused; may be called twice."""
         if connector is None:
             return
-        # aiohttp has no other way to say which protocol its connections follow.
+        # aiohttp has no other way to set the protocol class of its connections.
         connector._factory = partial(CheckedHandler, self, connector._loop)  # type: ignore[assignment]
 
 
 class CheckedHandler(ResponseHandler):
-    """One connection, closed as soon as anything comes on it that is no part of the answer to its request."""
+    """One connection, which closes as soon as it receives data that belongs to no request."""
 
     def __init__(self, trust: Trust, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -50,7 +50,7 @@ class CheckedHandler(ResponseHandler):
         self._era = trust.era
         self._asked = False
         self._answer: Any = None
-        """The body of the answer, whose end is the end of the exchange; None before its head is here."""
+        """The body of the response, whose end is the end of the exchange; None until the headers are received."""
         self._interim = 0
         self._is_encrypted = False
 
@@ -60,31 +60,31 @@ class CheckedHandler(ResponseHandler):
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
 
     def set_response_params(self, **how: Any) -> None:
-        """Begins an exchange."""
+        """Starts an exchange."""
         first = not self._asked
         self._asked, self._answer, self._interim = True, None, 0
-        # TLS has words of its own for the beginning. To open a tunnel, the request is written before this.
+        # TLS is excluded, because its handshake may send more data; tunnels, because their request is already written.
         if first and not self._is_encrypted and how.get("timer") is not None and self._unread():
-            # What a server says before it was asked answers nothing. Writing to what is closed then fails.
+            # Data that arrives before the first request cannot be its response. Writing to the closed connection fails.
             self.abort()
             return
         super().set_response_params(**how)
 
     def is_connected(self) -> bool:
-        """Whether the connection is open and, where it is idle, good for another request."""
+        """Returns whether the connection is open and, if it is idle, fit for another request."""
         if not super().is_connected():
             return False
         return not self._is_idle() or self._is_clean()
 
     def data_received(self, data: bytes) -> None:
-        # aiohttp calls this without data, too, to have its parser go on.
+        # aiohttp also calls this without data, to resume its parser.
         if data and self._is_idle():
             self.abort()
             return
         super().data_received(data)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """Takes a head that was read, and the body that belongs to it."""
+        """Handles the parsed headers of a response and its body."""
         if self._exception is not None:
             return
         status: int = data[0].code
@@ -106,7 +106,7 @@ class CheckedHandler(ResponseHandler):
     def _is_clean(self) -> bool:
         if self._era != self._trust.era or self._buffer or self._tail or self._unread():
             return False
-        # A head that only began is known to the parser alone; the next exchange has one of its own.
+        # Only the parser knows about incomplete headers. The next exchange gets a new parser.
         return self._parser is None or self._parser.feed_eof() is None
 
     def _refuse(self, why: str) -> None:

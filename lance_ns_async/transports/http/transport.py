@@ -1,4 +1,4 @@
-"""One wire: JSON over HTTP. What an answer means is told by the backend's functions."""
+"""Transport for JSON over HTTP. The backend's functions interpret the responses."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from lance_ns_async.transports.http.wire import (
 T = TypeVar("T")
 
 Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
-"""From the JSON body of an error: codes more specific than the status, and the server's message."""
+"""Returns, for the JSON body of an error, codes more specific than the status, and the server's message."""
 
 _NOT_HERE = (404, 405, 501)
-"""Statuses with which a server that is no catalog answers."""
+"""Statuses of a server that is not a catalog."""
 
 _MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
 _LARGE = 2**18
-"""Bytes from which on an answer is decoded in a worker thread: it takes long enough to be felt in the event loop."""
+"""Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
 _SHOWN = 200
-"""How many characters of an answer nobody understands are shown."""
+"""Maximum number of characters of an unknown response in a message."""
 
 
 class HttpTransport:
-    """Makes calls on one HTTP API: JSON in, a decoded value out."""
+    """Makes calls on one HTTP API, with JSON bodies, and decodes the responses."""
 
     def __init__(
         self,
@@ -63,7 +63,16 @@ class HttpTransport:
         confidential: bool = False,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`confidential` answers hold secrets and are quoted in no message, and `secrets` are in none."""
+        """Creates a transport on `wire`.
+
+        Args:
+            base: The URL to which paths are appended.
+            headers: Headers of every request.
+            explain: Reads the codes and the message of an error.
+            tokens: Source of bearer tokens; None if the headers suffice.
+            confidential: Whether responses contain secrets, and must not be quoted in messages.
+            secrets: Values that are redacted in messages.
+        """
         self._wire = wire
         self._caller = caller
         self._base = base
@@ -87,11 +96,23 @@ class HttpTransport:
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
     ) -> T:
-        """What `decode` makes of the answer's JSON, or of None where the answer is empty.
+        """Makes a call and returns its decoded response.
 
-        `path` and `query` are sent as they are, so both must be encoded. GET and HEAD are `safe`, that is
-        sent again after any passing failure, unless said otherwise. Costs one remote call, and one more
-        where the token had expired.
+        Args:
+            path: The path below the base URL, percent-encoded.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            decode: Converts the JSON of the response, or None if the response is empty.
+            query: The query, percent-encoded.
+            body: Sent as JSON; None for no body.
+            form: Sent as a form instead of `body`.
+            headers: Additional headers of this call.
+            safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+
+        Cost: one remote call; one more to fetch a token, and one more to repeat a call whose token was rejected.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
         content, content_type = _content(body, form)
@@ -123,12 +144,12 @@ class HttpTransport:
         try:
             return await call(token)
         except UnauthenticatedError:
-            # A refused token did nothing, so even a write may be sent again with a new one.
+            # A call with a rejected token had no effect, so even a write may be sent again with a new token.
             renewed = await self._tokens.renewed(token)
         return await call(renewed)
 
     async def aclose(self) -> None:
-        """Closes the wire; may be called twice."""
+        """Closes the connections; may be called twice."""
         await self._wire.aclose()
 
     async def _answer(self, request: EncodedRequest) -> httpx.Response:
@@ -157,12 +178,12 @@ class HttpTransport:
         raise self._failure(response, request)
 
     def _decoded(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
-        # Some servers say in words that a thing is done.
+        # Some servers respond to a successful change with plain text.
         content = b"" if response.content in (b"OK", b"200 OK") else response.content
         try:
             body = orjson.loads(content) if content else None
         except ValueError as e:
-            # A page says where one has come to; broken JSON says no more, and may hold credentials.
+            # An HTML page shows which server responded. Invalid JSON does not, and may contain credentials.
             quoted = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
             told = f" {_shown(response, self._sent(request))}" if quoted else ""
             message = f"an answer that is no JSON, so is the endpoint right?{told}"
@@ -178,7 +199,7 @@ class HttpTransport:
             raise Failure("unreadable", message=message) from e
 
     def _sent(self, request: EncodedRequest) -> Sequence[str]:
-        """The secrets that a request told the server."""
+        """Returns the secrets in a request."""
         return *self._secrets, request.headers.get("authorization", "").rpartition(" ")[2]
 
     def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
@@ -201,12 +222,12 @@ class HttpTransport:
             codes, message = self._explain(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
-            # Codes are logged, too.
+            # Codes are redacted because they are logged, too.
             return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
         except (ValueError, LookupError, TypeError, AttributeError):
             told = _shown(response, self._sent(request)) or response.reason_phrase
             if response.status_code in _NOT_HERE and request.method != "HEAD":
-                # A catalog would have said it in its own form, for which HEAD has no place, so perhaps there is none.
+                # A catalog would respond in its own format, so the endpoint may be wrong. A HEAD response has no body.
                 told = f"{told} ({request.text.partition('?')[0]}); is the endpoint right?"
             return (), told
 
@@ -220,9 +241,16 @@ def open_http(
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
-    """A transport to the API at `path` of the endpoint of `settings`; opens no connection yet.
+    """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.
 
-    `headers` come with every call; the `header.*` properties may replace them.
+    Args:
+        path: The path of the API, percent-encoded.
+        explain: Reads the codes and the message of an error.
+        tokens: Returns the source of bearer tokens for the connections; None if the settings contain all headers.
+        headers: Headers of every call; the `header.*` properties override them.
+
+    Raises:
+        InvalidInputError: The proxy from the environment is invalid, or a certificate file cannot be loaded.
     """
     endpoint = settings.endpoint.rstrip("/")
     wire = _wire(settings)
@@ -253,7 +281,7 @@ def open_http(
 def _wire(settings: HttpSettings) -> AiohttpWire:
     _proxy(settings, settings.endpoint)
     try:
-        # The usual context is made once for all; this one takes a while.
+        # The default context is shared; creating another one takes a while.
         special = settings.ca_bundle is not None or settings.client_cert is not None
         tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key) if special else None
     except OSError as e:
@@ -269,13 +297,13 @@ def _wire(settings: HttpSettings) -> AiohttpWire:
 
 
 def _proxy(settings: HttpSettings, url: str) -> str | None:
-    """The proxy for a URL: the property's for all, or else what the environment says of it."""
+    """Returns the proxy for a URL: that of the property, or else that of the environment; None for no proxy."""
     if settings.proxy is not None:
         told = settings.proxy.get_secret_value()
         return None if told == "none" else told
     found = environment_proxy(url)
     if found is not None and not is_url(found):
-        # Not quoted: it may hold a password.
+        # The value is not quoted, because it may contain a password.
         raise InvalidInputError(
             f"{settings.backend} properties: proxy: what the environment names for {url} is no HTTP proxy; "
             "set the property to one, or to none"
@@ -288,7 +316,7 @@ def _where(request: EncodedRequest) -> str:
 
 
 def _was_turned_away(status: int) -> bool:
-    """Whether a request is blamed on us, or on what the server cannot do: if on its troubles, it may have acted."""
+    """Returns whether the status means that the server did not act; after its own failure it may have acted."""
     if status == httpx.codes.REQUEST_TIMEOUT:
         return False
     return 400 <= status < 500 or status == httpx.codes.NOT_IMPLEMENTED
@@ -315,7 +343,7 @@ def _retry_after(value: str | None) -> float | None:
 
 
 def _outline(body: Any) -> str:
-    # Names alone: what stands beside them may be credentials.
+    # Only the names are shown, because the values may be credentials.
     return (
         f"it holds {', '.join(map(str, body))}"[:_SHOWN] if isinstance(body, dict) else f"it is a {type(body).__name__}"
     )
@@ -325,5 +353,5 @@ def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:
     text = response.content[: 16 * _SHOWN].decode("utf-8", "replace")
     if "<html" in text[: 4 * _SHOWN].lower():
         text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
-    # What is cut off afterwards cannot be told for a secret any more.
+    # Secrets are redacted before the text is cut, because a part of a secret would not be recognized.
     return unsaid(" ".join(text.split()), secrets)[:_SHOWN]

@@ -1,4 +1,4 @@
-"""Decompression of answers: one layer, up to a limit, and off the event loop where it takes long."""
+"""Decompression of responses: one layer, up to a size limit, and in a worker thread if it takes long."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Callable
 import anyio.to_thread
 
 _AT_ONCE = 256 * 1024
-"""Bytes that are unpacked on the event loop, which takes less than a millisecond."""
+"""Maximum number of bytes that are decompressed on the event loop, which takes less than a millisecond."""
 
 _PIECE = 1024 * 1024
 
 
 class UnpackError(Exception):
-    """A body that is not packed as its headers say, or in a way that nobody asked for."""
+    """A body that does not match its Content-Encoding, or that has an unsupported one."""
 
 
 class TooLongError(Exception):
-    """A body that unpacks to more than the limit."""
+    """A body that is longer than the limit when decompressed."""
 
 
 async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
-    """Returns the body that was compressed as Content-Encoding says.
+    """Returns the decompressed body.
 
     Args:
         packed: The body as it was received.
-        encoding: The value of Content-Encoding; `identity` and an empty one mean that nothing was done.
-        limit: The most bytes that the body may have.
+        encoding: The value of Content-Encoding; `identity` and an empty value mean that the body is not compressed.
+        limit: Maximum size of the decompressed body in bytes.
 
     Raises:
-        UnpackError: For several layers, which multiply, for methods other than gzip and deflate, which need packages
-            of their own, and for what is broken.
-        TooLongError: Where there are more than `limit` bytes. No more than these are ever held.
+        UnpackError: The body is corrupt, has several layers (their ratios multiply), or has a method other than gzip
+            and deflate (others need additional packages).
+        TooLongError: The body is longer than `limit`. At most one byte more than `limit` is ever decompressed.
     """
     method = encoding.strip().lower()
     if method in ("", "identity"):
@@ -40,7 +40,7 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
     if method not in _WINDOWS:
         raise UnpackError(f"its Content-Encoding is {encoding[:60]!r}, and only gzip or deflate are read, once")
     if not packed:
-        # An answer to HEAD, or without a body, has nothing to unpack.
+        # A response to HEAD, or one without a body, has nothing to decompress.
         return packed
     unpacking = zlib.decompressobj(_WINDOWS[method](packed))
 
@@ -51,7 +51,7 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
             raise UnpackError(str(e)) from e
 
     def rest(begin: bytes) -> bytes:
-        # In pieces: other threads, and so the event loop, wait while one piece is copied.
+        # The body is decompressed in pieces, because copying one blocks other threads, and so the event loop.
         pieces, size = [begin], len(begin)
         while size <= limit and not unpacking.eof:
             piece = some(unpacking.unconsumed_tail, min(limit + 1 - size, _PIECE))
@@ -61,7 +61,7 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
             size += len(piece)
         return b"".join(pieces)
 
-    # One byte over the limit tells that there is more.
+    # One byte more than the limit shows that the body is too long.
     body = some(packed, min(limit + 1, _AT_ONCE))
     if not unpacking.eof and len(body) == _AT_ONCE <= limit:
         body = await anyio.to_thread.run_sync(rest, body, abandon_on_cancel=True)
@@ -75,7 +75,7 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _deflate_window(packed: bytes) -> int:
-    # Some servers leave out the two bytes that zlib begins with.
+    # Some servers omit the two bytes of the zlib header.
     has_head = len(packed) > 1 and packed[0] & 0x0F == zlib.DEFLATED and int.from_bytes(packed[:2], "big") % 31 == 0
     return zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS
 

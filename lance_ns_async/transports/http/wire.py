@@ -1,4 +1,4 @@
-"""HTTP as httpx speaks it, carried by aiohttp's session: httpx's own pool slows down with every request in flight."""
+"""An httpx transport on aiohttp's session, because httpx's own pool slows down with each concurrent request."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.unpacking import TooLongError, UnpackError, unpack
 
 ProxyOf = Callable[[str], str | None]
-"""Gives the proxy for an origin such as `https://host:443`; None for none."""
+"""Returns the proxy for an origin such as `https://host:443`; None for no proxy."""
 
 WITHDRAW = "lance_ns_async.withdraw"
-"""The extension of an answer that has no connection used again which is open now, because the answer was wrong."""
+"""Response extension: a function that excludes all open connections from reuse, for a mismatched response."""
 
 _WANTS_CREDENTIALS = 407
-"""The status by which a proxy asks who one is."""
+"""The status of a proxy that requires credentials."""
 
 
 class ResponseTooLargeError(httpx.TransportError):
-    """The answer is longer than the limit it is read with."""
+    """The response is longer than the limit."""
 
 
 class UntrustedError(httpx.ConnectError):
-    """The server shows a certificate that does not prove who it is."""
+    """The server's certificate is not trusted."""
 
 
 class WireClosedError(httpx.TransportError):
-    """The wire was closed before this request, or while it was to be sent again."""
+    """The transport was closed before this request, or before its retry."""
 
 
 class EncodedRequest(httpx.Request):
-    """A request to a URL that is already encoded, and that nobody parses unless somebody asks for `url`.
+    """A request to a URL that is already encoded, and that is parsed only if `url` is read.
 
     Parsing and re-encoding URLs would be a tenth of the work of a whole call.
     """
@@ -59,7 +59,7 @@ class EncodedRequest(httpx.Request):
 
 
 class WholeResponse(httpx.Response):
-    """An answer whose body is here already, which httpx itself takes a while to find out."""
+    """A response whose body is already read; httpx's own constructor spends more time on this."""
 
     def __init__(
         self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, extensions: dict[str, Any]
@@ -70,10 +70,10 @@ class WholeResponse(httpx.Response):
 
 
 class AiohttpWire(httpx.AsyncBaseTransport):
-    """Sends each request once over a pooled connection and reads the whole answer, up to a limit.
+    """Sends each request once over a pooled connection and reads the whole response, up to a limit.
 
-    Opens nothing before the first request, and belongs to the event loop of that request. Follows no
-    redirect, keeps no cookie, repeats nothing, and sends the URL exactly as it was written.
+    Opens no connection before the first request, and is bound to the event loop of that request. Follows no
+    redirect, keeps no cookie, retries nothing, and sends the URL exactly as it was passed.
     """
 
     def __init__(
@@ -85,7 +85,15 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         max_bytes: int,
         keep_alive: float = 15.0,
     ) -> None:
-        """Takes times in seconds; an idle connection is used again for `keep_alive`."""
+        """Creates a transport without connections.
+
+        Args:
+            connect_timeout: In seconds.
+            tls: None means aiohttp's default context.
+            proxy: None means no proxy.
+            max_bytes: Maximum size of a response, before and after decompression.
+            keep_alive: Seconds for which an idle connection may be reused.
+        """
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._tls = tls
         self._proxy = cache(proxy or _direct)
@@ -97,16 +105,24 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The whole answer; raises httpx.ConnectError where the request certainly was not sent.
+        """Sends a request and returns the whole response.
 
-        httpx.ProxyError where a proxy wants credentials, which is as good.
+        Raises:
+            httpx.ConnectError: There is no connection, so the request was certainly not sent.
+            httpx.ConnectTimeout: The same, after `connect_timeout`.
+            httpx.ProxyError: The proxy requires credentials, so the request was certainly not sent.
+            httpx.UnsupportedProtocol: The URL is invalid.
+            httpx.ReadError: The connection was lost.
+            httpx.DecodingError: The body cannot be decompressed.
+            ResponseTooLargeError: The response is longer than `max_bytes`.
+            WireClosedError: The transport is closed.
         """
         session = self._session or self._open()
         text = request.text if isinstance(request, EncodedRequest) else str(request.url)
         try:
             async with session.request(
                 request.method,
-                # Encoded: otherwise yarl turns %2E into a dot and /%2E%2E/x into /x.
+                # Without `encoded`, yarl would turn %2E into a dot and /%2E%2E/x into /x.
                 URL(text, encoded=True),
                 proxy=self._proxy("/".join(text.split("/", 3)[:3])),
                 headers=request.headers.multi_items(),
@@ -133,7 +149,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             raise httpx.ReadError(f"the connection was lost: {_told(e)}") from e
 
     async def aclose(self) -> None:
-        """Closes all connections for good; may be called twice."""
+        """Closes the transport and all its connections; may be called twice."""
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
@@ -142,7 +158,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
     def _open(self) -> aiohttp.ClientSession:
         if self._closed:
             raise WireClosedError("the namespace was closed while it was asked; connect anew")
-        # The caller's slots bound the connections; a second limit here would only queue unseen.
+        # The caller's slots limit the connections; a second limit here would only add a hidden queue.
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
         self._trust.watch(connector)
         self._session = aiohttp.ClientSession(
@@ -150,15 +166,15 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             timeout=self._timeout,
-            # aiohttp would say what it takes a body that is not there to be.
+            # aiohttp would send a default Content-Type even without a body.
             skip_auto_headers=("Content-Type",),
         )
-        # aiohttp would send a DELETE again on its own when a kept connection turns out dead.
+        # aiohttp would send a DELETE again on its own if a reused connection is dead.
         self._session._retry_connection = False
         return self._session
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        # An answer to HEAD tells the length of what it leaves out.
+        # The Content-Length of a response to HEAD is that of the omitted body.
         length = 0 if answer.method == "HEAD" else answer.content_length
         if length is not None and length <= self._max_bytes:
             return await answer.read()
@@ -177,7 +193,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         raise self._too_large()
 
     async def _unpacked(self, packed: bytes, encoding: str) -> bytes:
-        """Returns what was compressed although nobody asked for it: a little can become a lot."""
+        """Decompresses a body that the server compressed without request, up to the limit."""
         try:
             return await unpack(packed, encoding, self._max_bytes)
         except UnpackError as e:
@@ -190,7 +206,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
 
 
 def environment_proxy(url: str) -> str | None:
-    """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for `url`; None where none does."""
+    """Returns the proxy for `url` by HTTP_PROXY, HTTPS_PROXY and NO_PROXY; None for no proxy."""
     parts = urlsplit(url)
     if parts.hostname is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
@@ -200,11 +216,11 @@ def environment_proxy(url: str) -> str | None:
 
 
 def _direct(origin: str) -> None:
-    """No proxy, wherever to."""
+    """Returns no proxy for any origin."""
 
 
 def _told(e: Exception) -> str:
-    # Of an answer that broke off in its head, aiohttp says what it has of it.
+    # aiohttp's message about incomplete headers is the repr of the headers received so far.
     told = " ".join(str(e).split())
     return told if told and not told.startswith("<") else type(e).__name__
 

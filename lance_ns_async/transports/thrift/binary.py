@@ -1,4 +1,4 @@
-"""Thrift's binary protocol in its strict form: calls are encoded, and replies decoded a chunk at a time.
+"""Thrift's strict binary protocol: encoding of calls, and decoding of replies chunk by chunk.
 
 Spec: https://github.com/apache/thrift/blob/master/doc/specs/thrift-binary-protocol.md.
 """
@@ -25,94 +25,104 @@ from lance_ns_async.transports.thrift.decoder import (
 )
 
 STOP = b"\0"
-"""Ends the fields of a struct."""
+"""The byte that ends the fields of a struct."""
 
 MESSAGE: Shape = {1: None}
-"""The form of exceptions: a text."""
+"""The shape of exceptions: field 1 is the message."""
 
 _MOST_SAID = 500
-"""How many characters of a server's message are shown."""
+"""Maximum number of characters of a server's message in an error."""
 
 _VERSION = b"\x80\x01\x00"
 _CALL, _REPLY, _REFUSAL = b"\x01", b"\x02", b"\x03"
 
 
 class MismatchError(MalformedError):
-    """A reply to another call than the one that was made."""
+    """The reply belongs to another call."""
 
 
 def call(method: str, sequence: int, arguments: bytes) -> bytes:
-    """A call; `arguments` are its fields."""
+    """Returns an encoded call; `arguments` are its encoded fields."""
     return b"".join((_VERSION, _CALL, _named(method, sequence), arguments, STOP))
 
 
 def text(id: int, value: str) -> bytes:
-    """A field that holds a text."""
+    """Returns a string field."""
     return struct.pack(">Bh", STRING, id) + _sized(value)
 
 
 def flag(id: int, value: bool) -> bytes:
-    """A field that holds a bool."""
+    """Returns a bool field."""
     return struct.pack(">Bh?", BOOL, id, value)
 
 
 def short(id: int, value: int) -> bytes:
-    """A field that holds a number of 16 bits."""
+    """Returns a field with a 16-bit integer."""
     return struct.pack(">Bhh", I16, id, value)
 
 
 def number(id: int, value: int) -> bytes:
-    """A field that holds a number of 32 bits."""
+    """Returns a field with a 32-bit integer."""
     return struct.pack(">Bhi", I32, id, value)
 
 
 def texts(id: int, values: Iterable[str]) -> bytes:
-    """A field that holds a list of texts."""
+    """Returns a field with a list of strings."""
     items = [_sized(value) for value in values]
     return struct.pack(">BhBI", LIST, id, STRING, len(items)) + b"".join(items)
 
 
 def no_structs(id: int) -> bytes:
-    """A field that holds an empty list of structs."""
+    """Returns a field with an empty list of structs."""
     return struct.pack(">BhBI", LIST, id, STRUCT, 0)
 
 
 def text_pairs(id: int, values: Mapping[str, str]) -> bytes:
-    """A field that holds a map from texts to texts."""
+    """Returns a field with a map from strings to strings."""
     items = [_sized(key) + _sized(value) for key, value in values.items()]
     return struct.pack(">BhBBI", MAP, id, STRING, STRING, len(items)) + b"".join(items)
 
 
 def nested(id: int, *fields: bytes) -> bytes:
-    """A field that holds a struct of these fields."""
+    """Returns a field with a struct of these encoded fields."""
     return struct.pack(">Bh", STRUCT, id) + b"".join(fields) + STOP
 
 
 class Reply:
-    """Reads the reply to one call from chunks as they come, and takes no other for it."""
+    """Reads the reply to one call chunk by chunk, and rejects replies to other calls."""
 
     def __init__(self, method: str, sequence: int, shape: Shape, *, keep: bool = False) -> None:
-        """`shape` is that of the result: field 0 is what the method gives, others are its exceptions."""
+        """Prepares to read a reply.
+
+        Args:
+            shape: The shape of the result: field 0 is the method's return value, the others are its exceptions.
+            keep: Whether `body` keeps the encoded result.
+        """
         self._named = _named(method, sequence)
         self._shape = shape
         self._head = b""
         self._decoder: Decoder | None = None
         self._kept: list[bytes] | None = [] if keep else None
         self.refused = False
-        """Whether the server says that it cannot even make the call; `found` then says why: 1 a text, 2 a type."""
+        """Whether the reply is a TApplicationException; `found` then has its message in 1 and its type in 2."""
 
     @property
     def found(self) -> dict[int, Any]:
-        """The fields of the result that were read so far."""
+        """The fields of the result that have been read so far."""
         return self._decoder.found if self._decoder else {}
 
     @property
     def body(self) -> bytes:
-        """The whole result as it came, where it was to be kept."""
+        """The encoded result; empty without `keep`."""
         return b"".join(self._kept or ())
 
     def feed(self, chunk: bytes) -> bool:
-        """Reads on; whether the reply ends with this chunk. Raises MalformedError where it is none."""
+        """Reads the next chunk; returns whether the reply ends with it.
+
+        Raises:
+            MismatchError: The reply belongs to another call.
+            MalformedError: The data is not a valid reply.
+        """
         if self._decoder is None:
             self._head += chunk
             if (decoder := self._opened()) is None:
@@ -124,7 +134,7 @@ class Reply:
         return self._decoder.feed(chunk)
 
     def _opened(self) -> Decoder | None:
-        """What reads the body, once the head is whole and right."""
+        """Returns a decoder for the body; None until the header is complete."""
         head = self._head[: 4 + len(self._named)]
         if head == _VERSION + _REPLY + self._named:
             return Decoder(self._shape)
@@ -142,7 +152,7 @@ class Reply:
 
 
 def on_one_line(message: str) -> str:
-    """A server's message on one line and in part: some tell their SQL."""
+    """Returns a server's message on one line and shortened, because some servers include their SQL."""
     return shortened(" ".join(message.split()), _MOST_SAID)
 
 

@@ -1,4 +1,4 @@
-"""Connections that carry one exchange at a time, and are given up by whatever disturbs one."""
+"""Connections that carry one exchange at a time, and that close after any exchange that does not complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_ns_async.transports.unread import unread
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -29,26 +29,30 @@ class Address:
 
 
 class Incoming(Protocol):
-    """Reads an answer from chunks as they come."""
+    """Reads a response chunk by chunk."""
 
     def feed(self, chunk: bytes) -> bool:
-        """Reads on; whether the answer ends with this chunk. Raises MalformedError where it is none."""
+        """Reads the next chunk; returns whether the response ends with it.
+
+        Raises:
+            MalformedError: The data is not a valid response.
+        """
         ...
 
 
 class DisconnectedError(ConnectionError):
-    """The connection ended before the answer was whole."""
+    """The connection was lost before the response was complete."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection; only after an exchange that came to its end is it good for another."""
+    """One connection, which can be reused only after a completed exchange."""
 
     def __init__(self, address: Address, max_bytes: int) -> None:
         self.address = address
         self.framed = False
-        """Whether the length of a message goes before it."""
+        """Whether each message is preceded by its length."""
         self.used = 0.0
-        """When it was last used, by the event loop's clock."""
+        """Time of the last use, by the event loop's clock."""
         self._max_bytes = max_bytes
         self._transport: asyncio.Transport
         self._lost: asyncio.Future[None]
@@ -58,18 +62,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, as far as anybody knows."""
+        """Whether the connection is open, as far as the event loop knows."""
         return not self._transport.is_closing()
 
     @property
     def clean(self) -> bool:
-        """Whether it is open, and nothing waits on it, its end included, that nobody asked for."""
+        """Whether the connection is open and has no unread data and no unread end of stream."""
         return self.usable and not self._unread()
 
     async def exchange(self, request: bytes, incoming: Incoming) -> None:
-        """Sends the request and returns when `incoming` is whole; whatever else happens ends the connection.
+        """Sends the request and returns when `incoming` is complete; any exception closes the connection.
 
-        Raises DisconnectedError where that is the server's doing, and MalformedError for what is no answer.
+        Raises:
+            DisconnectedError: The connection was lost.
+            MalformedError: The data is not a valid response.
         """
         if not self.usable:
             raise DisconnectedError("the connection was closed before the call was sent")
@@ -79,22 +85,22 @@ class Connection(asyncio.Protocol):
         self._transport.write(struct.pack(">I", len(request)) + request if self.framed else request)
         try:
             await answered
-        except BaseException:  # a cancelled call's reply, too, must never meet the next call
+        except BaseException:  # the reply to a cancelled call must never be read as the reply to the next call
             self.abort()
             raise
         finally:
             self._answered = None
 
     def abort(self) -> None:
-        """Ends the connection at once; may be called twice."""
+        """Closes the connection at once; may be called twice."""
         self._transport.abort()
 
     async def closed(self) -> None:
-        """Returns when the connection has ended."""
+        """Waits until the connection is closed."""
         await asyncio.wait([self._lost])
 
     def when_closed(self, tell: Callable[[Connection], None]) -> None:
-        """Has `tell` called with this connection when it has ended."""
+        """Calls `tell` with this connection when it is closed."""
         self._lost.add_done_callback(lambda _: tell(self))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -103,14 +109,14 @@ class Connection(asyncio.Protocol):
         self._lost = asyncio.get_running_loop().create_future()
         wire: socket.socket | None = transport.get_extra_info("socket")
         if wire is not None:
-            # What stands between forgets connections that say nothing for long.
+            # Firewalls and balancers drop connections that are silent for long.
             with suppress(OSError):
                 wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
         answered = self._answered
         if answered is None or answered.done():
-            # Nobody asked: what comes here could be taken for the answer to the next call.
+            # Unsolicited data could be read as the response to the next call.
             self.abort()
             return
         self._received += len(data)
@@ -129,7 +135,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Unframed:
-    """Takes off the lengths that go before the parts of an answer."""
+    """Removes the lengths that precede the frames of a response."""
 
     def __init__(self, incoming: Incoming, max_bytes: int) -> None:
         self._incoming = incoming
@@ -158,23 +164,23 @@ class _Unframed:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to reach a server."""
+    """The addresses of a server and the settings of its connections."""
 
     addresses: Sequence[Address]
-    """Tried in turn."""
+    """Tried one after another."""
     connect_timeout: float
-    """Seconds that connecting to one of them may take, until calls can be made."""
+    """Maximum seconds to connect to one address, including the login and other first exchanges."""
     max_response_bytes: int
     framed: bool = False
     tls: ssl.SSLContext | None = None
 
 
 Greet = Callable[[Connection], Awaitable[None]]
-"""Says what is to be said on a new connection before any call."""
+"""Makes the exchanges that a new connection needs before any call, such as a login."""
 
 
 class Connector:
-    """Opens connections, to the address first that answered last."""
+    """Opens connections; the address that last worked is tried first."""
 
     def __init__(self, route: Route, greet: Greet) -> None:
         self._route = route
@@ -182,11 +188,15 @@ class Connector:
         self._first = 0
 
     async def open(self) -> Connection:
-        """A connection that calls can be made on; raises a Failure that says why no address gives one."""
+        """Returns a connection that is ready for calls.
+
+        Raises:
+            Failure: No address can be connected to; the message has the reason for each.
+        """
         addresses = self._route.addresses
         problems = []
         untrusted = 0
-        # Others may pass over addresses meanwhile: each is tried once all the same.
+        # The order is fixed here, so that each address is tried once even if other tasks call `pass_over` meanwhile.
         for address in (*addresses[self._first :], *addresses[: self._first]):
             try:
                 async with asyncio.timeout(self._route.connect_timeout):
@@ -203,7 +213,7 @@ class Connector:
         raise Failure("refused", message=f"{message}; is the uri right and the server up?", delivered=False)
 
     def pass_over(self, address: Address) -> bool:
-        """Tries another address first, next time; whether there is another and it was not so already."""
+        """Makes `open` try the next address first if `address` is first now; returns whether the order has changed."""
         before = self._first
         if self._route.addresses[before] == address:
             self._first = (before + 1) % len(self._route.addresses)
@@ -219,7 +229,7 @@ class Connector:
         connection.framed = self._route.framed
         try:
             await self._greet(connection)
-        except BaseException:  # whatever ends the greeting, a cancellation too, leaves half of it on the wire
+        except BaseException:  # any exception, including a cancellation, may leave an exchange incomplete
             connection.abort()
             raise
         return connection

@@ -1,4 +1,4 @@
-"""Reading structs of Thrift's binary protocol, a chunk at a time and no more of them than is wanted."""
+"""Incremental decoder for structs of Thrift's binary protocol, which decodes only the requested fields."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
-"""The types of values."""
+"""Thrift's type codes."""
 
 Shape: TypeAlias = "Mapping[int, Shape | None]"
-"""The fields to read of a struct, by their numbers, with the shapes of structs in them; all others are skipped."""
+"""The fields of a struct to decode, by number, with the shapes of nested structs; all other fields are skipped."""
 
 _NUMBERS = {
     kind: struct.Struct(form).unpack_from
@@ -18,7 +18,7 @@ _NUMBERS = {
 }
 _WIDTHS = bytes({BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}.get(kind, 0) for kind in range(256))
 
-# Sizes are read unsigned, so that no reply, however wrong, leads back to where reading was before.
+# Sizes are read unsigned, so that an invalid reply can never move the position backwards.
 _id = struct.Struct(">h").unpack_from
 _size = struct.Struct(">I").unpack_from
 _id_size = struct.Struct(">hI").unpack_from
@@ -28,28 +28,28 @@ _list = struct.Struct(">BI").unpack_from
 _map = struct.Struct(">BBI").unpack_from
 
 _DEEPEST = 64
-"""Structs and containers within each other, more of which no sound reply has."""
+"""Maximum nesting depth of structs and containers; no valid reply is deeper."""
 _TEXTS = (STRING,)
 _TEXT_PAIRS = (STRING, STRING)
 _STRUCTS = (STRUCT,)
 SHOWN = 40
-"""How many bytes of what nobody understands are shown."""
+"""Maximum number of bytes of malformed data in a message."""
 
 
 class MalformedError(ValueError):
-    """Bytes that are no reply in this protocol."""
+    """The data is not a valid reply in this protocol."""
 
 
 class Decoder:
-    """Reads one struct from chunks as they come: the texts, numbers, structs, and lists and maps of them in `shape`.
+    """Decodes one struct chunk by chunk: the strings, numbers, structs, lists and maps in `shape`.
 
-    Each chunk is read once, from where the one before it ended, whatever the struct is like.
+    Each chunk is read once, starting where the previous one ended, whatever the content of the struct.
     """
 
     def __init__(self, shape: Shape) -> None:
         self.found: dict[int, Any] = {}
-        """The fields read so far, by their numbers; structs in them are such dicts, too."""
-        # What is read now: a struct, or a container with the types of its items and how many are left.
+        """The fields read so far, by number; nested structs are dicts of the same form."""
+        # The struct that is being read, or the container with the types of its items and the number of items left.
         self._frame: tuple[Shape, Any, tuple[int, ...] | None, int] = (shape, self.found, None, 0)
         self._stack: list[tuple[Shape, Any, tuple[int, ...] | None, int]] = []
         self._rest: list[bytes] = []
@@ -58,9 +58,13 @@ class Decoder:
         self._ahead = 0
 
     def feed(self, chunk: bytes) -> bool:
-        """Reads on; whether the struct ends with this chunk. Raises MalformedError where it is none."""
+        """Reads the next chunk; returns whether the struct ends with it.
+
+        Raises:
+            MalformedError: The data is not a valid struct.
+        """
         if self._ahead:
-            # Inside a text that nobody wants.
+            # The chunk begins inside a string that is skipped.
             skipped = min(self._ahead, len(chunk))
             self._ahead -= skipped
             if self._ahead:
@@ -83,10 +87,13 @@ class Decoder:
         return whole
 
     def _read(self, data: bytes) -> tuple[int, int, bool]:
-        """Reads items as long as they are whole; gives where the next begins, what it needs, and if there is none.
+        """Reads items as long as they are complete.
 
-        It is one loop without calls, because it runs for every field of every table. The end of what is skipped
-        may lie beyond the data: the next look at the data then fails.
+        It is one loop without calls, because it runs for every field of every table. A skipped item may end beyond
+        the data; the next access to the data then fails.
+
+        Returns:
+            The position of the next item, the minimum number of bytes it needs, and whether the struct is complete.
         """
         shape, out, kinds, left = self._frame
         stack = self._stack
@@ -156,7 +163,7 @@ class Decoder:
                         at += 4 + size
                         left -= 1
                     elif width := _WIDTHS[kind]:
-                        # Looked at although nobody wants it: a count alone must not keep us busy.
+                        # The data is accessed although it is skipped, so that a false count cannot cause a long loop.
                         _ = data[at + width - 1]
                         at += width
                         left -= 1
@@ -205,7 +212,7 @@ def _unknown(kind: int) -> MalformedError:
 
 
 def fields_of(body: bytes) -> dict[int, bytes]:
-    """Each field of a struct as it is on the wire, with its type and number; the struct must be whole."""
+    """Returns each field of a complete struct, by number, in its encoded form with type and number."""
     found = {}
     at = 0
     while kind := body[at]:
@@ -217,15 +224,19 @@ def fields_of(body: bytes) -> dict[int, bytes]:
 
 
 def struct_in(field: bytes) -> bytes:
-    """The struct that a field of `fields_of` holds."""
+    """Returns the encoded struct in a field of `fields_of`.
+
+    Raises:
+        MalformedError: The field is not a struct.
+    """
     if field[0] != STRUCT:
-        # Its bytes mean something else: taken for sizes, they could ask for any amount of memory.
+        # The bytes of another type, read as sizes, could request any amount of memory.
         raise MalformedError(f"a value of type {field[0]} where a struct is wanted")
     return field[3:]
 
 
 def _end(data: bytes, at: int, kind: int) -> int:
-    """Where the value that begins at `at` ends."""
+    """Returns the end position of the value that begins at `at`."""
     if width := _WIDTHS[kind]:
         return at + width
     if kind == STRING:

@@ -1,4 +1,4 @@
-"""A pool of connections: opened when needed, at most so many, and never lent again after a disturbance."""
+"""A connection pool of limited size, which opens connections on demand and never reuses one after an error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lance_ns_async.transports.thrift.connection import Connection, Connector, D
 T = TypeVar("T")
 
 KEEP_ALIVE = 60.0
-"""Seconds after which an idle connection is not lent again: balancers and firewalls forget such ones."""
+"""Seconds for which an idle connection may be reused; balancers and firewalls drop connections that idle longer."""
 
 
 class Pool:
-    """Lends connections, the one used last before all others; belongs to the event loop of the first loan."""
+    """Lends connections, the last used one first; bound to the event loop of the first loan."""
 
     def __init__(self, connector: Connector, size: int, *, keep_alive: float = KEEP_ALIVE) -> None:
         self._connector = connector
@@ -28,9 +28,16 @@ class Pool:
         self._closed = False
 
     async def lend(self, work: Callable[[Connection], Awaitable[T]], *, safe: bool) -> T:
-        """What `work` gives; it must make one exchange, and end the connection where that does not come to its end.
+        """Returns the result of `work` on a connection; any exception closes the connection.
 
-        Work that is `safe` is done once more, on a new connection, where one that was kept turns out to be dead.
+        Args:
+            work: Makes one exchange.
+            safe: Whether `work` runs again on a new connection if a reused one is dead.
+
+        Raises:
+            DisconnectedError: The connection was lost.
+            Failure: No connection can be opened.
+            InvalidInputError: The pool is closed.
         """
         async with self._slots:
             if (kept := self._kept()) is not None:
@@ -42,7 +49,7 @@ class Pool:
             return await self._lent(await self._opened(), work)
 
     async def aclose(self) -> None:
-        """Ends all connections for good; may be called twice."""
+        """Closes the pool and all its connections; may be called twice."""
         self._closed = True
         self._idle.clear()
         ended = list(self._open)
@@ -54,10 +61,10 @@ class Pool:
     async def _lent(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             result = await work(connection)
-        except BaseException as e:  # cancellations too: what was begun on it must meet nobody else
+        except BaseException as e:  # after a cancellation, too: an incomplete exchange must not reach another call
             connection.abort()
             if self._connector.pass_over(connection.address) or isinstance(e, DisconnectedError):
-                # It is mostly the server that ended or hangs, and with it all that is kept.
+                # The usual cause is a server that has stopped or hangs, which affects all idle connections.
                 self._purge()
             raise
         if self._closed:

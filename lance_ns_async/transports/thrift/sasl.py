@@ -1,4 +1,4 @@
-"""Logging in to a Thrift server with SASL, as Java's TSaslServerTransport wants it."""
+"""SASL login to a Thrift server, in the protocol of Java's TSaslServerTransport."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _NO_LAYER = 1
 
 
 class Mechanism(Protocol):
-    """One way of logging in."""
+    """A SASL mechanism on the client's side."""
 
     name: str
     complete: bool
-    """Whether it has said all, and so knows the server for what it wants it to be."""
+    """Whether all responses are sent; a mechanism that verifies the server has then done so."""
     secrets: Sequence[str]
-    """What it says that no error is to tell."""
+    """Parts of the responses that are redacted in errors."""
 
     async def respond(self, challenge: bytes) -> bytes:
-        """What to say to the server's challenge, which is empty at the beginning."""
+        """Returns the response to the server's challenge, which is empty at the start."""
         ...
 
 
 class Plain:
-    """A user and a password, which only TLS keeps from being read on the way."""
+    """User and password, which are readable on the network unless TLS is used."""
 
     name = "PLAIN"
     complete = True
@@ -48,12 +48,12 @@ class Plain:
         self.secrets: Sequence[str] = (password,)
 
     async def respond(self, challenge: bytes) -> bytes:
-        """The same, whatever the server says."""
+        """Returns user and password, whatever the challenge."""
         return self._response
 
 
 class Kerberos:
-    """A ticket for the service at a host, out of the credentials cache or keytab of this process."""
+    """A Kerberos ticket for the service at a host, from the credentials cache or keytab of this process."""
 
     name = "GSSAPI"
     secrets: Sequence[str] = ()
@@ -65,9 +65,13 @@ class Kerberos:
         self.complete = False
 
     async def respond(self, challenge: bytes) -> bytes:
-        """The next token; after the last one, that we want neither signatures nor encryption of what follows."""
+        """Returns the next token; after the last one, the choice of neither signatures nor encryption.
+
+        Raises:
+            Failure: There is no valid ticket, or the server requires signatures or encryption.
+        """
         try:
-            # May have to ask the ticket server.
+            # This may call the ticket server, which blocks.
             return await anyio.to_thread.run_sync(self._next, challenge, abandon_on_cancel=True)
         except self._gssapi.exceptions.GSSError as e:
             message = f"Kerberos, for {self._target}: {on_one_line(str(e))}; is there a ticket (kinit)?"
@@ -90,7 +94,13 @@ class Kerberos:
 
 
 async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
-    """Logs in on a new connection; all that follows on it goes in frames."""
+    """Logs in on a new connection; all later messages on it are framed.
+
+    Raises:
+        Failure: The server rejects the login.
+        DisconnectedError: The connection was lost.
+        MalformedError: The server does not use SASL.
+    """
     request = _message(_START, mechanism.name.encode()) + _message(_OK, await mechanism.respond(b""))
     while True:
         answer = _Answer()
@@ -106,7 +116,7 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
 
 
 class _Answer:
-    """A message of the server: its status and what it says."""
+    """A message of the server: its status and its payload."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -139,5 +149,5 @@ def _gssapi() -> Any:
     try:
         return import_module("gssapi")
     except ImportError as e:
-        # Also where the package is there and the system's Kerberos library is not.
+        # The import also fails if the package is installed but the system's Kerberos library is not.
         raise InvalidInputError(f"auth kerberos needs: pip install 'lance-ns-async[kerberos]' ({e})") from e

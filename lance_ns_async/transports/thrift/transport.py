@@ -1,4 +1,4 @@
-"""One wire: Thrift's binary protocol over pooled connections. What is said over it is the backend's."""
+"""Transport for Thrift's binary protocol over pooled connections. The backend defines the methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_ns_async.transports.thrift.sasl import Mechanism, negotiate
 T = TypeVar("T")
 
 Explain = Callable[[str, str], tuple[Code, ...]]
-"""From an exception's name and message: codes more specific than the name."""
+"""Returns codes more specific than an exception's name, for its name and message."""
 
 REFUSALS: Mapping[int, Code] = {
     0: "UNKNOWN",
@@ -34,7 +34,7 @@ REFUSALS: Mapping[int, Code] = {
     9: "INVALID_PROTOCOL",
     10: "UNSUPPORTED_CLIENT_TYPE",
 }
-"""Why a server cannot make a call at all, by the type of its TApplicationException."""
+"""Codes for the types of TApplicationException, which a server sends if it cannot execute a call."""
 
 _NOT_MADE = ("UNKNOWN_METHOD", "INVALID_MESSAGE_TYPE", "WRONG_METHOD_NAME", "UNSUPPORTED_CLIENT_TYPE")
 _MOST_EXCEPTIONS = 15
@@ -42,26 +42,26 @@ _MOST_EXCEPTIONS = 15
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of a Thrift service, as far as it is used."""
+    """A method of a Thrift service, with the parts that are used here."""
 
     name: str
     exceptions: tuple[str, ...] = ()
-    """The names of what it declares to throw, that of field 1 first."""
+    """Names of the declared exceptions, in the order of their fields, starting with field 1."""
     gives: Shape | None = None
-    """What to read of its result where that is a struct or a list of structs."""
+    """The fields to decode if the return value is a struct or a list of structs."""
     void: bool = False
     whole: bool = False
-    """Whether the answer is to be kept as it comes."""
+    """Whether the decoder gets the whole encoded result instead of the decoded return value."""
     result: Shape = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A newer server may throw more than was declared: an exception must never be taken for success.
+        # A newer server may throw undeclared exceptions, and an exception must never be read as success.
         result: dict[int, Shape | None] = dict.fromkeys(range(1, _MOST_EXCEPTIONS + 1), MESSAGE)
         result[0] = self.gives
         object.__setattr__(self, "result", result)
 
     def thrown(self, result: Mapping[int, Any]) -> tuple[str, str] | None:
-        """The name and the message of the exception in a result, if there is one."""
+        """Returns name and message of the exception in a result; None if there is none."""
         for id, found in result.items():
             if id != 0:
                 name = self.exceptions[id - 1] if id <= len(self.exceptions) else f"exception {id}"
@@ -88,10 +88,19 @@ class ThriftTransport:
         decode: Callable[[Any], T],
         safe: bool = True,
     ) -> T:
-        """What `decode` makes of what the method gives, which is None where it gives nothing.
+        """Calls a method and returns its decoded return value.
 
-        `arguments` are encoded fields, without their end. A call that is not `safe` is sent again only where
-        it certainly was not sent at all. Costs one remote call.
+        Args:
+            arguments: The encoded fields, without the final stop byte.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            decode: Converts the return value, which is None for a void method.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+
+        Cost: one remote call.
         """
 
         async def exchange(connection: Connection) -> Reply:
@@ -125,9 +134,14 @@ def open_thrift(
     login: Callable[[Address], Mechanism] | None = None,
     first: tuple[Method, bytes] | None = None,
 ) -> ThriftTransport:
-    """A transport over at most `size` connections, idle ones used again for `keep_alive` seconds; opens none yet.
+    """Returns a transport; opens no connection yet.
 
-    Each new connection begins with the SASL `login` for its address, if any, and the `first` call, if any.
+    Args:
+        size: Maximum number of connections.
+        keep_alive: Seconds for which an idle connection may be reused.
+        explain: Returns the codes of an exception.
+        login: Returns the SASL mechanism for an address; None for no login.
+        first: A method and its encoded arguments, called first on each new connection; None for no such call.
     """
 
     async def greet(connection: Connection) -> None:
@@ -141,14 +155,24 @@ def open_thrift(
 
 
 async def exchanged(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
-    """The reply to a call on this connection, which is the reply to this very call."""
+    """Makes a call on this connection and returns its reply.
+
+    Raises:
+        DisconnectedError: The connection was lost.
+        MismatchError: The reply belongs to another call.
+        MalformedError: The data is not a valid reply.
+    """
     reply = Reply(method.name, sequence & 0x7FFFFFFF, method.result, keep=method.whole)
     await connection.exchange(call(method.name, sequence & 0x7FFFFFFF, arguments), reply)
     return reply
 
 
 def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any], T]) -> T:
-    """What `decode` makes of what the method gives; raises a Failure for what it throws and what is not understood."""
+    """Returns the decoded return value of a reply.
+
+    Raises:
+        Failure: The method has thrown an exception, or the reply cannot be decoded.
+    """
     try:
         return decode(_given(method, reply, explain))
     except AnotherAnswerError as e:
@@ -165,7 +189,7 @@ def _given(method: Method, reply: Reply, explain: Explain) -> Any:
         raise Failure(code, "TApplicationException", message=message, delivered=False if code in _NOT_MADE else None)
     if (thrown := method.thrown(reply.found)) is not None:
         name, message = thrown
-        # It was answered, so the server knows that it did not do it.
+        # The method has thrown an exception, so the server did not make the change.
         raise Failure(*explain(name, message), name, message=f"{name}: {on_one_line(message)}", delivered=False)
     if method.void:
         return None
@@ -175,4 +199,4 @@ def _given(method: Method, reply: Reply, explain: Explain) -> Any:
 
 
 def _unread(found: Any) -> None:
-    """Whatever it is, nobody wants it."""
+    """Ignores the return value."""
