@@ -62,15 +62,27 @@ DEMO_NAMESPACES = {
 
 
 ELSEWHERE = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
-ELSEWHERE += ["--ignore-glob=tests/test_spark_writing*"]
 """What has sessions of its own."""
 
 SOME = "((not contract and not faults and not fuzz and not network) or dir or iceberg-fake) and not consistency"
 """Tests enough to tell environments apart."""
 
-FLOORS = ["public", "cli", "telemetry", "policy", "http", "aws", "glue", "gateway", "data_rows", "data_queries"]
-FLOORS += ["gateway_attacks", "messages", "reuse", "sync", "unpacking"]
-"""Tests that use what the package depends on, each thing by one of them at least."""
+FLOORS = [
+    "test_api.py",
+    "test_telemetry.py",
+    "backends/glue",
+    "calls/test_policy.py",
+    "cli",
+    "gateway/test_attacks.py",
+    "gateway/test_server.py",
+    "namespace/test_requests.py",
+    "namespace/test_sync.py",
+    "tables/test_queries.py",
+    "tables/test_rows.py",
+    "transports/aws/test_transport.py",
+    "transports/http",
+]
+"""Unit tests that use what the package depends on, each thing by one of them at least."""
 
 ECOSYSTEM: dict[str, tuple[str, list[str]]] = {
     "pylance": ("test_pylance*.py", []),
@@ -94,10 +106,11 @@ def check_installed(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, import order, who may import whom, and what is known to be unsafe."""
+    """Style, spelling, import rules, and what is known to be unsafe."""
     install(session, "-e", ".", *group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("codespell", "lance_ns_async", "tests", "benchmarks", "docs", "noxfile.py", *sorted(glob("*.md")))
     session.run("lint-imports")
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", "lance_ns_async")
 
@@ -137,8 +150,8 @@ def bare(session: nox.Session) -> None:
     # The group holds it for what it brings besides.
     no_extra = [it for it in group("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    without = [f"--ignore-glob=tests/test_{name}.py" for name in ("cli*", "docs", "*aws*", "*glue*")]
-    without += ELSEWHERE
+    folders = ("documentation", "unit/backends/glue", "unit/cli", "unit/transports/aws")
+    without = [*ELSEWHERE, *(f"--ignore=tests/{it}" for it in folders), "--ignore-glob=tests/unit/fakes/test_glue*"]
     pytest(session, "-m", "not integration", "-k", f"({SOME}) and not glue", *without)
 
 
@@ -148,8 +161,7 @@ def floors(session: nox.Session) -> None:
     extras = ("cli", "glue", "otel")
     install(session, "-e", f".[{','.join(extras)}]", *group("test", "servers"), *lowest(*extras))
     check_installed(session)
-    files = [f"tests/test_{name}.py" for name in FLOORS]
-    pytest(session, "-m", "not integration", "-k", SOME, *files, "tests/contract")
+    pytest(session, "-m", "not integration", "-k", SOME, *(f"tests/unit/{path}" for path in FLOORS), "tests/contract")
 
 
 @nox.session
@@ -183,9 +195,8 @@ def newest(session: nox.Session) -> None:
     """What the spec's package says, in the newest version there is, be it one that pylance does not take yet."""
     install(session, "-e", ".[cli,glue]", *group("test", "servers"))
     session.install("--upgrade", "--pre", "--no-deps", "lance-namespace", "lance-namespace-urllib3-client", "pylance")
-    names = ("spec", "public", "sync_surface", "operations", "errors", "client", "versions", "data_*")
-    files = [file for name in names for file in glob(f"tests/test_{name}.py")]
-    pytest(session, *sorted(files), "tests/contract", "-m", "not integration")
+    folders = ("unit/namespace", "unit/tables", "unit/test_api.py", "unit/test_errors.py", "contract")
+    pytest(session, *(f"tests/{folder}" for folder in folders), "-m", "not integration")
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""Async-first client of the Lance Namespace spec: find thousands of Lance tables in your catalog at once."""
+"""Async-first client of the Lance Namespace spec: finds thousands of Lance tables in a catalog at once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_ns_async.bulk import Described
-    from lance_ns_async.client import AsyncNamespace
-    from lance_ns_async.listing import Listed
+    from lance_ns_async.calls.observers import Call
+    from lance_ns_async.calls.policy import Policy
+    from lance_ns_async.engine.describe import Described
+    from lance_ns_async.engine.list import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
-    from lance_ns_async.observing import Call
-    from lance_ns_async.policy import Policy
-    from lance_ns_async.short_names import register
-    from lance_ns_async.sync import (
+    from lance_ns_async.namespace.client import AsyncNamespace
+    from lance_ns_async.namespace.sync import (
         DirNamespace,
         GlueNamespace,
         Hive3Namespace,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         PolarisNamespace,
         UnityNamespace,
     )
+    from lance_ns_async.registry import register
     from lance_ns_async.tables.open_many import Opened
 
 __all__ = [
@@ -44,25 +44,25 @@ __all__ = [
     "register",
 ]
 
-# Loaded when first asked for: the spec's models alone take half a second to import.
+# Names are imported at their first use: the spec's models alone take half a second to import.
 _HOMES = {
-    "AsyncNamespace": "client",
-    "Call": "observing",
-    "Described": "bulk",
-    "DirNamespace": "sync",
-    "GlueNamespace": "sync",
-    "Hive3Namespace": "sync",
-    "IcebergNamespace": "sync",
-    "Listed": "listing",
-    "Namespace": "sync",
+    "AsyncNamespace": "namespace.client",
+    "Call": "calls.observers",
+    "Described": "engine.describe",
+    "DirNamespace": "namespace.sync",
+    "GlueNamespace": "namespace.sync",
+    "Hive3Namespace": "namespace.sync",
+    "IcebergNamespace": "namespace.sync",
+    "Listed": "engine.list",
+    "Namespace": "namespace.sync",
     "NamespaceId": "model",
     "Opened": "tables.open_many",
-    "Policy": "policy",
-    "PolarisNamespace": "sync",
+    "Policy": "calls.policy",
+    "PolarisNamespace": "namespace.sync",
     "Table": "model",
     "TableId": "model",
-    "UnityNamespace": "sync",
-    "register": "short_names",
+    "UnityNamespace": "namespace.sync",
+    "register": "registry",
 }
 
 

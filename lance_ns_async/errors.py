@@ -1,4 +1,4 @@
-"""How a failed call becomes one of `lance_namespace.errors`: by a table, in one place."""
+"""Mapping of failed calls to the errors of `lance_namespace.errors`, and formatting of error messages."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from lance_ns_async.model import Id, NamespaceId
 E = TypeVar("E", bound=BaseException)
 
 Code = str | int
-"""What a wire calls a failure: an HTTP status, an error type, an exception's name."""
+"""A failure's code in its protocol: an HTTP status, an error type or the name of an exception."""
 
 ErrorTable = Mapping[Code | tuple[Code, str], type[LanceNamespaceError]]
-"""Codes, alone or together with an operation or a kind of subject, and the errors they become."""
+"""Codes, alone or with an operation or a kind of subject, and the error classes they map to."""
 
 COMMON_ERRORS: ErrorTable = {
     "timeout": ServiceUnavailableError,
@@ -54,22 +54,22 @@ COMMON_ERRORS: ErrorTable = {
     "disconnected": ServiceUnavailableError,
     "deadline": ServiceUnavailableError,
     "circuit": ServiceUnavailableError,
-    # The answer to another request; what was asked for is still unanswered.
+    # The response belongs to another request, so this request has no response yet.
     "mismatch": ServiceUnavailableError,
 }
-"""What can happen on every wire."""
+"""Failures that every transport can have."""
 
 HTTP_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
     400: InvalidInputError,
     401: UnauthenticatedError,
     403: PermissionDeniedError,
-    # What is asked of the service itself exists, unless the service is not at that address.
+    # These endpoints always exist, so a 404 means that the service is not at that address.
     (404, "get_config"): InvalidInputError,
     (404, "fetch_token"): InvalidInputError,
     (404, "namespace"): NamespaceNotFoundError,
     (404, "table"): TableNotFoundError,
-    # A proxy wants credentials.
+    # A proxy requires credentials.
     407: UnauthenticatedError,
     408: ServiceUnavailableError,
     419: UnauthenticatedError,
@@ -80,9 +80,9 @@ HTTP_ERRORS: ErrorTable = {
     503: ServiceUnavailableError,
     504: ServiceUnavailableError,
 }
-"""What the statuses of HTTP mean where a catalog says nothing more precise."""
+"""The default meaning of HTTP statuses; a catalog's own table may be more precise."""
 
-# Other Lance tools look for these words, with this case, to tell the errors apart.
+# Other Lance tools search messages for these exact, case-sensitive phrases.
 PHRASES: Mapping[type[LanceNamespaceError], str] = {
     ConcurrentModificationError: "Concurrent modification",
     InternalError: "Internal error",
@@ -112,27 +112,27 @@ PHRASES: Mapping[type[LanceNamespaceError], str] = {
 
 
 _LONGEST_ID, _LONGEST_MESSAGE, _LONGEST_CODE = 600, 1000, 100
-"""How many characters of an id, of what a server says, and of what it calls a failure are shown."""
+"""Maximum number of characters in a message of an id, of a server's message and of a server's error code."""
 
 
 class NotALanceTableError(InvalidInputError):
-    """The catalog has a table of that name, but of another format than Lance."""
+    """The table exists in the catalog, but is not a Lance table."""
 
 
 class AnotherAnswerError(Exception):
-    """An answer that names something else than was asked for, and so answers another request."""
+    """The response names an object that was not requested, so it belongs to another request."""
 
 
 class UnreadableRegistrationError(TableNotFoundError):
-    """The catalog has the name, but has lost what it kept about the table, so that nobody can load it."""
+    """The table is in the catalog, but its metadata is lost, so it cannot be loaded."""
 
 
 class BadLocationError(InvalidTableStateError):
-    """The catalog has the table at a location where none of its tables can be; only deregistering it is possible."""
+    """The table's location in the catalog is not allowed for any table; it can only be deregistered."""
 
 
 class Failure(Exception):
-    """A failed call as the wire saw it, before anybody says what it means."""
+    """A failed call as the transport saw it, before it is mapped to an error class."""
 
     def __init__(
         self,
@@ -142,29 +142,29 @@ class Failure(Exception):
         delivered: bool | None = None,
         transient: bool = False,
     ) -> None:
-        # Both are what a server says, and go to logs, observers and terminals.
+        # Both texts come from a server, and go to logs, observers and terminals.
         message = shortened(one_line(message), _LONGEST_MESSAGE)
         super().__init__(message)
         self.codes = tuple(
             shortened(one_line(code), _LONGEST_CODE) if isinstance(code, str) else code for code in codes
         )
-        """From the most to the least specific."""
+        """The codes of the failure, from the most to the least specific."""
         self.message = message
         self.retry_after = retry_after
-        """Seconds the server asked to wait; None where it did not."""
+        """Seconds that the server asked to wait; None if it did not."""
         self.delivered = delivered
-        """Whether the server may have acted: False where it certainly did not, None where nobody knows."""
+        """Whether the server may have acted: False if it certainly did not, None if unknown."""
         self.transient = transient
-        """Whether the same call may well succeed soon, whatever error it means."""
+        """Whether the same call may succeed soon, whatever the error class."""
         self.pace = inf
-        """Seconds that the first pause need not exceed; inf where nothing tells how soon the call may succeed."""
+        """Upper bound in seconds of the first pause; inf if it is unknown how soon the call may succeed."""
         self.pauses_since: float | None = None
-        """When the pause began, of which the slot's rest is a part; None where it begins after that."""
+        """Time at which the pause began, so that the slot's rest is a part of it; None if it begins after the rest."""
         self.attempts = 1
-        """How often the call had been sent when it was given up."""
+        """Number of attempts before the call was given up."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors go from one process to another, with what is attached to them.
+        # Pickling keeps the attached values, because errors are sent between processes.
         return partial(type(self), message=self.message), self.codes, vars(self)
 
 
@@ -172,22 +172,22 @@ _FAILURE = "_lance_ns_async_failure"
 
 
 def with_failure(error: E, failure: Failure) -> E:
-    """Attaches the failed call that an error tells of, and returns the error."""
+    """Attaches the failed call to an error, and returns the error."""
     vars(error)[_FAILURE] = failure
     return error
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Returns the failed call that an error tells of; None for one that comes of no call of its own.
+    """Returns the failed call behind an error; None if there is none.
 
-    `__cause__` does not tell it: whoever raises the error again may give it another cause.
+    Not based on `__cause__`, which changes if the error is raised again from another error.
     """
     failure: Failure | None = vars(error).get(_FAILURE)
     return failure
 
 
 def retry_after(error: BaseException) -> float | None:
-    """Returns the seconds that a server asked to wait, told by an error or by one that it was raised from."""
+    """Returns the seconds that a server asked to wait, from the error or its causes; None if there are none."""
     known: BaseException | None = error
     while known is not None:
         if (failure := failure_of(known)) is not None:
@@ -197,7 +197,7 @@ def retry_after(error: BaseException) -> float | None:
 
 
 def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> type[LanceNamespaceError]:
-    """The error a failure means: its first code that is in the table, with the operation or kind first."""
+    """Returns the error class of the first code in the table; keys with the operation or the kind take precedence."""
     for code in failure.codes:
         for key in ((code, operation), (code, subject.kind), code):
             if (found := table.get(key)) is not None:
@@ -206,9 +206,9 @@ def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable
 
 
 def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> LanceNamespaceError:
-    """The error users see, which names its subject in the words other Lance tools look for; see `failure_of`."""
+    """Returns the error for users; its message has the phrase that other Lance tools search for. See `failure_of`."""
     cls = error_class(failure, subject, operation, table)
-    # What is missing for a table, or for a namespace to be made, is what it is to be in.
+    # If the parent is missing, the message names the parent.
     is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
@@ -217,7 +217,7 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
 
 
 def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:
-    """Raises the first of what went wrong with so many tables, saying how much more there is; nothing where none is."""
+    """Raises the first of the errors, with the number of further ones in its message; does nothing without errors."""
     for error in errors:
         if len(errors) == 1:
             raise error
@@ -225,14 +225,14 @@ def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:
 
 
 def shortened(text: str, most: int) -> str:
-    """The first `most` characters of a text; one that is cut says so."""
+    """Returns the text cut to `most` characters; "..." marks a cut."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def one_line(text: str) -> str:
-    """Returns a text for a line of a log or a terminal: line ends become blanks, other control characters are escaped.
+    """Returns a text on one line: line ends become blanks, and other control characters are escaped.
 
-    So nothing that a server says can begin a line of its own, move a cursor or change what is shown before it.
+    A server's message can therefore not start a line of its own, move the cursor or change earlier output.
     """
     if text.isprintable():
         return text
@@ -242,7 +242,7 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Has every error of the spec that leaves the context say what it says, its notes included, on one line each."""
+    """Reduces the message and the notes of a LanceNamespaceError that leaves the context to one line each."""
     try:
         yield
     except LanceNamespaceError as e:
@@ -253,34 +253,34 @@ def one_line_errors() -> Iterator[None]:
 
 
 def not_lance(id: Id, why: str) -> NotALanceTableError:
-    """The error for a table that the catalog has, but that is none of Lance's."""
+    """Returns the error for a table of another format than Lance."""
     told = shortened(one_line(why), _LONGEST_MESSAGE)
     return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {spelled(id)} is no Lance table: {told}")
 
 
 def without_source(text: str) -> str:
-    """What pylance says, without where in its own source it says so."""
+    """Returns a message of pylance without source file positions."""
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
 
 
 def without_user(text: str) -> str:
-    """Returns the text with user, password and query of each URL in it hidden."""
+    """Returns the text with user, password and query of each URL hidden."""
     text = re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
     return re.sub(r"(?<=\w)(://[^\s?#]*)\?[^\s#]+", r"\1?***", text)
 
 
 _SECRET = re.compile("secret|token|passw|passphrase|pwd|credential|key|sas|authorization|signature", re.IGNORECASE)
-"""In the name of a property whose value no error shows."""
+"""Matches names of properties whose values must not appear in errors."""
 
 
 def masked(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns properties as an error may show them: without values that are, or may hold, credentials."""
+    """Returns properties for use in errors: values that are, or may contain, credentials are hidden."""
     return {key: "***" if _SECRET.search(key) else without_user(value) for key, value in properties.items()}
 
 
 def spelled(subject: Id) -> str:
-    """The subject on one line, in part; calls that are about no object in particular are about the root."""
+    """Returns the subject on one line, shortened; the root stands for calls about no particular object."""
     text = str(subject) if subject else "the catalog"
     shown = shortened(text, _LONGEST_ID)
-    # Not `one_line`: an id with a line end is another one than that with a blank.
+    # Not `one_line`, because ids with a line end and with a blank are different ids.
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode()

@@ -1,4 +1,4 @@
-"""The words the package speaks: ids, tables and pages, all of them immutable values."""
+"""Immutable values used across the package: ids, tables and pages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DELIMITER = "$"
-"""Joins the names of an id where it is written as one string, as the Lance Namespace spec does."""
+"""Joins the names of an id in its string form, as in the Lance Namespace spec."""
 
 EXPIRY = "expires_at_millis"
-"""The storage option that tells when those beside it end."""
+"""The storage option with the time at which the other options expire."""
 
 T = TypeVar("T")
 
 
 class Id(tuple[str, ...]):
-    """The names that lead from the root of a catalog to one of its objects."""
+    """The path from the root of a catalog to one of its objects."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -43,7 +43,11 @@ class Id(tuple[str, ...]):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The id written as names joined by `$`; the empty string and `$` are the root."""
+        """Parses an id of names joined by `$`; the empty string and `$` are the root.
+
+        Raises:
+            InvalidInputError: A name is empty or cannot be written as UTF-8, or a table id has no name.
+        """
         return cls(text.split(DELIMITER) if text not in ("", DELIMITER) else ())
 
     def __str__(self) -> str:
@@ -54,14 +58,18 @@ class Id(tuple[str, ...]):
 
 
 class NamespaceId(Id):
-    """Names a namespace; without names it is the root."""
+    """The id of a namespace; the empty id is the root.
+
+    Raises:
+        InvalidInputError: A name is empty, is not a string, or cannot be written as UTF-8.
+    """
 
     __slots__ = ()
     kind = "namespace"
 
     @property
     def parent(self) -> NamespaceId:
-        """The namespace one level up; the root is its own parent."""
+        """The parent namespace; the root is its own parent."""
         return NamespaceId(self[:-1])
 
     @property
@@ -70,16 +78,20 @@ class NamespaceId(Id):
         return self[-1] if self else ""
 
     def child(self, name: str) -> NamespaceId:
-        """The namespace of that name inside this one."""
+        """Returns the id of a child namespace."""
         return NamespaceId((*self, name))
 
     def table(self, name: str) -> TableId:
-        """The table of that name inside this namespace."""
+        """Returns the id of a table in this namespace."""
         return TableId((*self, name))
 
 
 class TableId(Id):
-    """Names a table: at least one name, of which the last is the table's own."""
+    """The id of a table: at least one name; the last one is the table's own.
+
+    Raises:
+        InvalidInputError: There is no name, or a name is empty, is not a string, or cannot be written as UTF-8.
+    """
 
     __slots__ = ()
     kind = "table"
@@ -92,7 +104,7 @@ class TableId(Id):
 
     @property
     def parent(self) -> NamespaceId:
-        """The namespace that holds the table."""
+        """The namespace of the table."""
         return NamespaceId(self[:-1])
 
     @property
@@ -103,25 +115,25 @@ class TableId(Id):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as its catalog describes it: where it is and how to read it."""
+    """A table as its catalog describes it: its location and how to read it."""
 
     id: TableId
     location: str
-    """Where the Lance dataset is: a URI or a path, as `lance.dataset` takes it."""
+    """The URI or path of the Lance dataset, as for `lance.dataset`."""
     properties: Mapping[str, str] | None = None
-    """What the catalog keeps about the table; None where it keeps no properties."""
+    """The properties in the catalog; None if the catalog stores no properties."""
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
-    """Options for `lance.dataset`, secrets included; None where there are none."""
+    """Options for `lance.dataset`, including secrets; None if there are none."""
     managed_versioning: bool = False
     """Whether the catalog, not the storage, commits the table's versions."""
     version: int | None = None
-    """The current version, where the catalog itself manages versions."""
+    """The current version, if the catalog manages versions; else None."""
     schema: pa.Schema | None = None
-    """The columns as the catalog keeps them; None where it keeps none."""
+    """The columns in the catalog; None if the catalog stores none."""
     registration: str | None = field(default=None, compare=False)
-    """Identity of the registration: another one after the name was removed and declared again.
+    """Identity of the registration; it changes if the name is removed and declared again.
 
-    None where nothing tells them apart. Not compared, for not every listing has it.
+    None if the catalog has no such identity. Not compared, because some listings do not have it.
     """
 
 
@@ -131,11 +143,11 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     token: str | None = None
-    """What to ask the next page with; None on the last page."""
+    """The token of the next page; None on the last page."""
 
 
 def is_same(one: Table, other: Table) -> bool:
-    """Returns whether two descriptions of a name are of one registration, as far as the catalog tells."""
+    """Returns whether two descriptions of a name belong to one registration, as far as the catalog shows it."""
     if one.location.rstrip("/") != other.location.rstrip("/"):
         return False
     if one.registration is not None and other.registration is not None:
@@ -144,7 +156,7 @@ def is_same(one: Table, other: Table) -> bool:
 
 
 def has(table: Table, properties: Mapping[str, str]) -> bool:
-    """Returns whether a table is registered with these properties, whatever else its catalog adds."""
+    """Returns whether a table has these properties; further ones are ignored."""
     kept = table.properties or {}
     return all(kept.get(key) == value for key, value in properties.items())
 

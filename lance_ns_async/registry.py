@@ -1,4 +1,4 @@
-"""From a catalog's name to its backend, imported only when it is asked for."""
+"""Registry of the backends: lazy loading by name, and class paths for `lance_namespace.connect`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 
+import lance_namespace
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.base import Backend
@@ -15,27 +16,31 @@ from lance_ns_async.backends.base import Backend
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a backend is, and which extra of the distribution it needs."""
+    """The module and class of a backend, and the extra of the distribution that it needs."""
 
     module: str
     name: str
     extra: str | None = None
 
 
-_AROUND = re.compile(r"^lance_ns_async\.(sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
+_AROUND = re.compile(r"^lance_ns_async\.(namespace\.sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
 
 BACKENDS: Mapping[str, Entry] = {
-    "dir": Entry("lance_ns_async.backends.directory", "DirectoryBackend"),
-    "iceberg": Entry("lance_ns_async.backends.iceberg", "IcebergBackend"),
-    "hive3": Entry("lance_ns_async.backends.hive3", "HiveBackend"),
-    "glue": Entry("lance_ns_async.backends.glue", "GlueBackend", extra="glue"),
-    "polaris": Entry("lance_ns_async.backends.polaris", "PolarisBackend"),
-    "unity": Entry("lance_ns_async.backends.unity", "UnityBackend"),
+    "dir": Entry("lance_ns_async.backends.directory.backend", "DirectoryBackend"),
+    "iceberg": Entry("lance_ns_async.backends.iceberg.backend", "IcebergBackend"),
+    "hive3": Entry("lance_ns_async.backends.hive3.backend", "HiveBackend"),
+    "glue": Entry("lance_ns_async.backends.glue.backend", "GlueBackend", extra="glue"),
+    "polaris": Entry("lance_ns_async.backends.polaris.backend", "PolarisBackend"),
+    "unity": Entry("lance_ns_async.backends.unity.backend", "UnityBackend"),
 }
 
 
 def load(impl: str) -> type[Backend]:
-    """The backend class of that name; raises InvalidInputError for an unknown one or a missing extra."""
+    """Returns the backend class with a name.
+
+    Raises:
+        InvalidInputError: The name is unknown, or the extra is not installed.
+    """
     if (entry := BACKENDS.get(impl)) is None:
         meant = _meant(impl)
         hint = f"did you mean {meant!r}?" if meant else f"known are {', '.join(BACKENDS)}"
@@ -53,7 +58,39 @@ def load(impl: str) -> type[Backend]:
 
 
 def _meant(impl: str) -> str | None:
-    """The backend that a class path, a name for `lance_namespace.connect`, a longer word or a slip stands for."""
+    """Returns the likely backend for a class path, a `lance_namespace.connect` name, a longer name or a misspelling."""
     word = _AROUND.sub("", impl).lower()
     near = get_close_matches(word, BACKENDS, n=1)
     return near[0] if near else next((name for name in BACKENDS if word.startswith(name)), None)
+
+
+CLASS_PATHS: Mapping[str, str] = {
+    "dir": "lance_ns_async.DirNamespace",
+    "glue": "lance_ns_async.GlueNamespace",
+    "hive3": "lance_ns_async.Hive3Namespace",
+    "iceberg": "lance_ns_async.IcebergNamespace",
+    "polaris": "lance_ns_async.PolarisNamespace",
+    "unity": "lance_ns_async.UnityNamespace",
+}
+"""Class paths by backend name; `lance_namespace.connect` accepts them in every process, without registration."""
+
+
+def register(*, plain: bool = False) -> Mapping[str, str]:
+    """Registers names such as `lance-ns-glue` with `lance_namespace.connect` in this process.
+
+    Worker processes of Ray, Daft or Spark do not have the registration: use the class path there.
+
+    Args:
+        plain: Whether to register `glue`, `hive3`, `iceberg`, `polaris` and `unity`, too. Other packages may register
+            the same names; the last registration wins.
+
+    Returns:
+        The registered names, with their class paths.
+    """
+    names = {f"lance-ns-{impl}": path for impl, path in CLASS_PATHS.items()}
+    if plain:
+        # The spec's own package reserves `dir`.
+        names |= {impl: path for impl, path in CLASS_PATHS.items() if impl != "dir"}
+    for name, path in names.items():
+        lance_namespace.register_namespace_impl(name, path)
+    return names

@@ -1,4 +1,4 @@
-"""The spec's responses that hold storage options, with credentials hidden wherever they are shown."""
+"""The spec's responses with storage options, with hidden credentials in their text forms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HIDDEN = "***"
 
 
 class _HidesOptions(_Model):
-    """Shows the names of storage options without their values, which may be credentials.
+    """Hides the values of storage options, which may be credentials, and shows their names.
 
-    That is what `repr`, `str`, notebooks and pytest show. The values are in `storage_options`, and in `model_dump`,
-    `to_dict`, `to_json` and `to_str`, as in the spec's own model, which it equals.
+    This applies to `repr`, `str`, notebooks and pytest. The values are in `storage_options`, and in `model_dump`,
+    `to_dict`, `to_json` and `to_str`, as in the spec's own model. Instances are equal to those of that model.
     """
 
     of_the_spec: ClassVar[type[BaseModel]]
-    """The model of the spec that it is."""
+    """The corresponding model of the spec."""
 
     def __repr_name__(self) -> str:
         return self.of_the_spec.__name__
@@ -35,33 +35,33 @@ class _HidesOptions(_Model):
             yield name, dict.fromkeys(value, _HIDDEN) if hides else value
 
     def __eq__(self, other: object) -> bool:
-        # pydantic holds instances of a class and of its subclass for different whatever they hold.
+        # pydantic never treats instances of a class and of its subclass as equal.
         if not isinstance(other, self.of_the_spec):
             return NotImplemented
         return self.__dict__ == other.__dict__
 
-    __hash__ = None  # type: ignore[assignment]  # as of every model that can change
+    __hash__ = None  # type: ignore[assignment]  # as in every mutable model
 
 
 class CreateEmptyTableResponse(_HidesOptions, spec.CreateEmptyTableResponse):
-    """The answer to a create without rows."""
+    """The response to a create without rows."""
 
     of_the_spec: ClassVar[type[BaseModel]] = spec.CreateEmptyTableResponse
 
 
 class CreateTableResponse(_HidesOptions, spec.CreateTableResponse):
-    """The answer to a create."""
+    """The response to a create."""
 
     of_the_spec: ClassVar[type[BaseModel]] = spec.CreateTableResponse
 
 
 class DeclareTableResponse(_HidesOptions, spec.DeclareTableResponse):
-    """The answer to a declare."""
+    """The response to a declare."""
 
     of_the_spec: ClassVar[type[BaseModel]] = spec.DeclareTableResponse
 
 
 class DescribeTableResponse(_HidesOptions, spec.DescribeTableResponse):
-    """The answer to a describe."""
+    """The response to a describe."""
 
     of_the_spec: ClassVar[type[BaseModel]] = spec.DescribeTableResponse

@@ -1,4 +1,4 @@
-"""Properties, which are strings, become settings, which are values: every time inside is float seconds."""
+"""Settings of backends, parsed and validated from string properties. All times are float seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from lance_ns_async.policy import Policy
+from lance_ns_async.calls.policy import Policy
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
 _USUAL = Policy()
@@ -29,17 +29,17 @@ def _duration(bare: str, value: object) -> object:
 
 
 Seconds = Annotated[float, BeforeValidator(partial(_duration, "s"))]
-"""A time in seconds; the property may be `"10"`, `"10s"`, `"500ms"` or `"2m"`, a bare number meaning seconds."""
+"""A duration in seconds; the property may be `"10"`, `"10s"`, `"500ms"` or `"2m"`. A bare number means seconds."""
 
 Millis = Annotated[float, BeforeValidator(partial(_duration, "ms"))]
-"""A time in seconds as well; a bare number in the property means milliseconds."""
+"""A duration in seconds, too; a bare number in the property means milliseconds."""
 
 
 def _url(value: str) -> str:
     if not is_url(value):
         raise ValueError("not a URL; write e.g. https://catalog.example.com or http://127.0.0.1:8181")
     if "@" in urlsplit(value).netloc:
-        # It would be shown in messages and in `namespace_id`.
+        # It would appear in messages and in `namespace_id`.
         raise ValueError("it holds a user or a password, which have properties of their own")
     return value
 
@@ -52,7 +52,7 @@ def _proxy(value: SecretStr) -> SecretStr:
 
 
 def is_url(text: str) -> bool:
-    """Whether the text is a URL of HTTP or HTTPS."""
+    """Returns whether the text is an HTTP or HTTPS URL."""
     try:
         _ = urlsplit(text).port
     except ValueError:
@@ -74,7 +74,7 @@ def _header_value(value: SecretStr) -> SecretStr:
 
 
 Url = Annotated[str, AfterValidator(_url)]
-"""A URL of HTTP or HTTPS, without user and password."""
+"""An HTTP or HTTPS URL without user and password."""
 
 
 def _endpoint(value: str) -> str:
@@ -84,7 +84,7 @@ def _endpoint(value: str) -> str:
 
 
 Endpoint = Annotated[Url, AfterValidator(_endpoint)]
-"""A URL that paths are added to."""
+"""A base URL, to which paths are appended."""
 
 Secrets = Mapping[str, SecretStr]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
@@ -92,7 +92,11 @@ HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 
 
 def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """The properties; raises InvalidInputError for what are none, and does not show it, as it may be a secret."""
+    """Returns the properties.
+
+    Raises:
+        InvalidInputError: They are not a mapping. The message does not show the value, which may be a secret.
+    """
     if not isinstance(properties, Mapping):
         given = type(properties).__name__
         raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {given}")
@@ -100,16 +104,16 @@ def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class Settings(BaseModel, ABC):
-    """What every backend can be told. Properties are spelled like the fields, `-` and `.` count as `_`."""
+    """Settings of every backend. A property has the name of its field; `-` and `.` count as `_`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     backend: ClassVar[str]
-    """The name properties may be prefixed with, as in `iceberg.endpoint`."""
+    """The optional prefix of property names, as in `iceberg.endpoint`."""
     prefixes: ClassVar[tuple[str, ...]] = ("storage",)
-    """Fields that gather all properties beginning with their name and a dot."""
+    """Fields that collect all properties that start with the field's name and a dot."""
     in_millis: ClassVar[tuple[str, ...]] = ()
-    """Times that may also be given in milliseconds, with `_millis` added to the name, as other clients spell them."""
+    """Durations that other clients set in milliseconds, as a property with `_millis` after the name."""
 
     max_retries: int = Field(default=_USUAL.max_retries, ge=0)
     max_in_flight: int = Field(default=_USUAL.max_in_flight, ge=1)
@@ -117,28 +121,32 @@ class Settings(BaseModel, ABC):
     circuit_after: Seconds = Field(default=_USUAL.circuit_after, ge=0)
     hedge_after: Seconds | None = Field(default=None, gt=0)
     attempt_timeout: Seconds | None = Field(default=None, gt=0)
-    """None means what is usual for the backend."""
+    """None means the default of the backend."""
     operation_timeout: Seconds = Field(default=_USUAL.operation_timeout, gt=0)
     backoff_initial: Seconds = Field(default=_USUAL.backoff_initial, ge=0)
     backoff_max: Seconds = Field(default=_USUAL.backoff_max, ge=0)
     storage: Secrets = {}
-    """`storage.*` properties: handed to Lance, without the prefix, as storage options."""
+    """`storage.*` properties: storage options for Lance, without the prefix."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
-        """The settings in `properties`; raises InvalidInputError with everything that is wrong at once."""
+        """Returns the settings in `properties`.
+
+        Raises:
+            InvalidInputError: Properties are unknown or invalid; the message contains all problems.
+        """
         values, problems = cls._gather(by_name(properties))
         try:
             settings = cls.model_validate(values)
         except ValidationError as e:
             problems += [_problem(found) for found in e.errors(include_url=False)]
         if problems:
-            # Not `from` the validation error: its report could quote what the properties hold.
+            # Not `from` the validation error, because its report could contain values of properties.
             raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}") from None
         return settings
 
     def policy(self) -> Policy:
-        """The limits these settings ask for."""
+        """Returns the policy of remote calls in these settings."""
         return Policy(
             max_retries=self.max_retries,
             max_in_flight=self.max_in_flight,
@@ -152,20 +160,20 @@ class Settings(BaseModel, ABC):
         )
 
     def within(self, policy: Policy) -> Policy:
-        """The policy, as far as what these settings open can follow it."""
+        """Returns the policy, reduced to what the backend's connections can support."""
         return policy
 
     def usual_attempt(self) -> float:
-        """Seconds one sending of a call may take where `attempt_timeout` was not set."""
+        """Returns the maximum seconds of one attempt of a call if `attempt_timeout` is not set."""
         return _USUAL.attempt_timeout
 
     def storage_options(self) -> dict[str, str] | None:
-        """What Lance is to be given to reach the storage; None where nothing was configured."""
+        """Returns the storage options for Lance; None if none are configured."""
         return {key: value.get_secret_value() for key, value in self.storage.items()} or None
 
     @abstractmethod
     def identity(self) -> str:
-        """Tells the catalog and the principal apart from others, without a secret in it."""
+        """Returns a text that identifies the catalog and the principal, without secrets."""
 
     @classmethod
     def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -199,47 +207,47 @@ class Settings(BaseModel, ABC):
 
 
 class LocationSettings(Settings, ABC):
-    """Settings of a catalog that keeps a location for each table."""
+    """Settings of a catalog that stores a location for each table."""
 
     unique_locations: bool = False
-    """Whether each table declared without a location gets one of its own: the default one with a random suffix.
+    """Whether a table declared without a location gets a unique one: the default location with a random suffix.
 
-    A table that is dropped and created again then never has the location of the one before.
+    A table that is dropped and created again then never has the previous location.
     """
 
 
 class HttpSettings(Settings):
-    """What every backend that speaks HTTP can be told besides."""
+    """Additional settings of backends that use HTTP."""
 
     prefixes = ("storage", "header")
     in_millis = ("connect_timeout", "read_timeout")
 
     endpoint: Endpoint
-    """Where the catalog is, e.g. `https://catalog.example.com`."""
+    """The address of the catalog, e.g. `https://catalog.example.com`."""
     auth_token: HeaderValue | None = None
-    """A bearer token, sent on every call."""
+    """A bearer token, sent with every call."""
     connect_timeout: Millis = Field(default=10.0, gt=0)
     read_timeout: Millis = Field(default=30.0, gt=0)
     keep_alive: Seconds = Field(default=15.0, gt=0)
-    """How long an idle connection is used again."""
+    """How long an idle connection may be reused."""
     header: Mapping[HeaderName, HeaderValue] = {}
-    """`header.*` properties: HTTP headers sent on every call."""
+    """`header.*` properties: HTTP headers sent with every call."""
     ca_bundle: str | None = None
     """A PEM file of certificate authorities to trust instead of the system's."""
     client_cert: str | None = None
-    """A PEM file with a client certificate, and its key unless `client_key` names it."""
+    """A PEM file with a client certificate, and with its key unless `client_key` is set."""
     client_key: str | None = None
     proxy: Annotated[SecretStr, AfterValidator(_proxy)] | None = None
-    """A proxy's URL; None means what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say, `"none"` means no proxy."""
+    """The URL of a proxy; None follows HTTP_PROXY, HTTPS_PROXY and NO_PROXY, and `"none"` disables proxies."""
     max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """The largest answer that is read."""
+    """Maximum size of a response in bytes."""
 
     def usual_attempt(self) -> float:
-        """Connecting and reading together."""
+        """Returns the time-outs for connecting and reading together."""
         return self.connect_timeout + self.read_timeout
 
     def identity(self) -> str:
-        """The catalog's endpoint."""
+        """Returns the catalog's endpoint."""
         return self.endpoint
 
 
@@ -250,5 +258,5 @@ def _problem(found: ErrorDetails) -> str:
 
 
 def folded(key: str) -> str:
-    """The name of a field that a property's key means, prefixes aside."""
+    """Returns the field name for a property's key; prefixes are not removed."""
     return key.replace("-", "_").replace(".", "_")

@@ -1,4 +1,4 @@
-"""Remote calls told to OpenTelemetry: a span for each sending, and metrics of them all."""
+"""OpenTelemetry instrumentation: a span for each attempt of a remote call, and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from lance_ns_async.observing import BOUNDS, Call
+from lance_ns_async.calls.observers import BOUNDS, Call
 
 try:
     from opentelemetry import metrics, trace
@@ -22,9 +22,9 @@ except ModuleNotFoundError as e:
     raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=e.name) from e
 
 if TYPE_CHECKING:
-    from lance_ns_async.client import AsyncNamespace
-    from lance_ns_async.sync import Namespace
-    from lance_ns_async.traffic import Traffic
+    from lance_ns_async.calls.traffic import Traffic
+    from lance_ns_async.namespace.client import AsyncNamespace
+    from lance_ns_async.namespace.sync import Namespace
 
 _SCOPE = "lance_ns_async"
 _VERSION = version("lance-ns-async")
@@ -39,12 +39,16 @@ def instrument(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> Iterator[None]:
-    """While the context is open, every remote call of the namespace is a span and counts in the metrics.
+    """Records a span and metrics for every remote call of the namespace while the context is open.
 
-    A span lasts as long as its call, and is a child of what was the current span where the operation was asked for,
-    in whichever thread that was. `catalog` is what attributes call the catalog; None for its address as
-    `namespace_id` tells it. With `ids` spans name tables and namespaces, which metrics never do. The providers are
-    OpenTelemetry's global ones where none are given.
+    A span lasts as long as its call. Its parent is the current span where the operation was called, in any thread.
+
+    Args:
+        namespace: The namespace to instrument.
+        catalog: The catalog's name in attributes; None for its address, as in `namespace_id`.
+        ids: Whether spans contain the ids of tables and namespaces; metrics never do.
+        tracer_provider: None for OpenTelemetry's global provider.
+        meter_provider: None for OpenTelemetry's global provider.
     """
     named = _Catalog.of(namespace.namespace_id(), catalog)
     tracer = trace.get_tracer(_SCOPE, _VERSION, tracer_provider)
@@ -55,7 +59,7 @@ def instrument(
 
 @dataclass(frozen=True, slots=True)
 class _Catalog:
-    """What every span and measurement tells of where the call went."""
+    """The attributes of the catalog in every span and measurement."""
 
     backend: str
     name: str
@@ -63,7 +67,7 @@ class _Catalog:
     @classmethod
     def of(cls, namespace_id: str, name: str | None) -> _Catalog:
         _, backend, identity = namespace_id.split(":", 2)
-        # Without the digest, which is another in every process.
+        # Without the digest, which differs between processes.
         return cls(backend, name or identity.rpartition("#")[0])
 
     def attributes(self) -> dict[str, str]:
@@ -71,7 +75,7 @@ class _Catalog:
 
 
 class _Teller:
-    """Tells of calls as they end: an `Observer`."""
+    """Records each completed call; an `Observer`."""
 
     def __init__(self, catalog: _Catalog, tracer: Tracer, instruments: _Instruments, ids: bool) -> None:
         self._common = catalog.attributes()
@@ -83,7 +87,7 @@ class _Teller:
         attributes = {**self._common, "lance_ns.operation": call.operation}
         if call.outcome != "ok":
             attributes["error.type"] = call.outcome
-        # It is told of by the task that made the call, so the caller's span is the current one here.
+        # Observers run in the task of the call, so the current span is the one of the operation.
         end = time_ns()
         span = self._tracer.start_span(
             call.operation,
@@ -91,7 +95,7 @@ class _Teller:
             attributes={**attributes, **self._of_one(call)},
             start_time=end - int(call.seconds * 1e9),
         )
-        # Who cancels a call knows why, and nothing is wrong with it.
+        # A cancellation is intended, so it is no error.
         if call.outcome not in ("ok", "cancelled"):
             span.set_status(StatusCode.ERROR)
         self._instruments.count(call, attributes, span)
@@ -107,7 +111,7 @@ class _Teller:
 
 
 class _Instruments:
-    """What is measured with one meter: calls as they end, and the traffic of catalogs whenever it is collected."""
+    """The instruments of one meter: counters of completed calls, and gauges of the catalogs' traffic."""
 
     def __init__(self, meter: Meter) -> None:
         self._watched: list[tuple[Traffic, _Catalog]] = []
@@ -142,7 +146,7 @@ class _Instruments:
             self._watched.remove((traffic, catalog))
 
     def _observed(self, of: Callable[[Traffic], int], options: CallbackOptions) -> Sequence[Observation]:
-        # Namespaces may share their traffic, which counts once; and one catalog's users may each have their own.
+        # Namespaces may share one traffic, which counts once; one catalog may have a separate traffic for each user.
         sums: Counter[_Catalog] = Counter()
         for traffic, catalog in frozenset(self._watched):
             sums[catalog] += of(traffic)
@@ -167,8 +171,8 @@ def _is_open(traffic: Traffic) -> int:
 
 
 def _instruments(provider: MeterProvider | None) -> _Instruments:
-    """The provider's instruments, made once: another callback for the same name would never be called."""
-    # What was made before the global provider was set goes over to it.
+    """Returns the provider's instruments, created once: a second callback for the same name would never be called."""
+    # Instruments created before the global provider is set are moved to it by OpenTelemetry.
     key = None if provider is metrics.get_meter_provider() else provider
     with _making:
         if key not in _made:

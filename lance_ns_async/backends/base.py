@@ -1,4 +1,4 @@
-"""What a backend is: one catalog's meaning, as ten duties and a record of what the catalog can do."""
+"""The interface of a backend: one catalog's operations, and a description of what the catalog can do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from lance_ns_async.backends.locations import unique_location
+from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
+from lance_ns_async.storage.locations import unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,235 +19,269 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a catalog can do, as data: the engine chooses by it and never asks who it talks to."""
+    """What a catalog can do, as data. The engine chooses by these values alone, never by the backend's class."""
 
     min_depth: int
-    """Fewest namespace levels above a table."""
+    """Minimum number of namespace levels above a table."""
     max_depth: int | None
-    """Most namespace levels above a table; None where nesting is unbounded."""
+    """Maximum number of namespace levels above a table; None if nesting is unbounded."""
     paginates: bool = False
     """Whether listings come in pages with the catalog's own tokens."""
     lists_only_lance: bool = True
-    """Whether `list_tables` gives Lance tables alone; if not, each name is described to find out."""
+    """Whether `list_tables` returns only Lance tables; if not, each name is described to find the Lance tables."""
     listing_has_locations: bool = False
-    """Whether `scan_tables` gives a page of tables, locations included, for the price of a listing."""
+    """Whether `scan_tables` returns a page of tables with their locations at the cost of one listing call."""
     page_worth: int = 1
-    """Describes, made side by side, that take as long as one of those pages, which come one after another."""
+    """Number of concurrent describes that take as long as one page of `scan_tables`; pages are read in sequence."""
     describe_batch: int = 0
-    """Names one `describe_tables` call may take; 0 where there is no such call."""
+    """Maximum number of names in one `describe_tables` call; 0 if the catalog has no such call."""
     batch_from: int = 2
-    """Fewest names of a namespace for which such a call is better than describing each."""
+    """Minimum number of names in one namespace for which `describe_tables` is used instead of single describes."""
     cascades: bool = False
-    """Whether `drop_namespace` can drop what is inside, too."""
+    """Whether `drop_namespace` can also drop the namespace's content."""
     folds_case: bool = False
-    """Whether names are kept, and compared, in lower case."""
+    """Whether names are stored and compared in lower case."""
     vends: bool = False
-    """Whether the catalog may give out credentials for a table's storage; if not, `vend` changes nothing."""
+    """Whether the catalog may vend credentials for a table's storage; if not, `vend` has no effect."""
     vends_unasked: bool = False
-    """Whether it is asked for them also where a request leaves that open."""
+    """Whether credentials are also requested if a request does not set `vend_credentials`."""
     renames: bool = False
-    """Whether a table may get another name, while its data stays where it is."""
+    """Whether a table can be renamed without moving its data."""
     replaces: bool = False
     """Whether `replace_table` changes a registration in one atomic call."""
     relative_locations: bool = False
-    """Whether relative locations of tables are the catalog's own way, which it resolves against its root."""
+    """Whether a declaration may have a relative location, which the catalog resolves against its root."""
     location_properties: tuple[str, ...] = ()
-    """Properties of namespaces that say where their tables go."""
+    """Names of namespace properties that hold the location for the namespace's tables."""
     drops: bool = False
-    """Whether `drop_table` removes a registration and its data, in an order of the catalog's own."""
+    """Whether `drop_table` removes a registration and its data, in an order that the catalog defines."""
     commits_versions: bool = False
-    """Whether the catalog can be the one that commits a table's versions, where the table asks for it."""
+    """Whether the catalog can commit the versions of tables that request it (`managed_by=impl`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a table, as who commits its versions tells of it: the catalog, or the storage."""
+    """A version of a table, as described by the catalog or the storage that commits the table's versions."""
 
     number: int
     staging: str | None
-    """Where the manifest was written, or is, as object stores spell paths; None where the catalog was not told."""
+    """Path of the manifest as it was written, in object-store form; None if the catalog has no record of it."""
     size: int | None = None
-    """Of the manifest, in bytes."""
+    """Size of the manifest, in bytes."""
     timestamp_millis: int | None = None
-    """When it was committed."""
+    """Time of the commit, in milliseconds since the Unix epoch."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What its writer said of it."""
+    """Metadata from the version's writer."""
 
     @property
     def manifest(self) -> str | None:
-        """Where Lance looks for the manifest: `staging`, cut after `.manifest`."""
+        """The path where Lance reads the manifest: `staging` up to and including `.manifest`."""
         return None if self.staging is None else self.staging.rpartition(".manifest")[0] + ".manifest"
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A table with the versions that its catalog knows, newest first; none where the storage commits them."""
+    """A table and the versions in its catalog, newest first; no versions if the storage commits them."""
 
     table: Table
     found: Sequence[Version]
 
 
 Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
-"""Is asked just before a version is committed whether its manifest is good; gives the schema in it."""
+"""Callback that checks a version's manifest just before the commit and returns the schema in the manifest."""
 
 
 class Backend(ABC):
-    """A catalog's semantics. Errors are those of `lance_namespace.errors`; costs are remote calls."""
+    """The operations of one catalog.
+
+    Methods raise the errors of `lance_namespace.errors`. "Cost" counts remote calls.
+    """
 
     settings: ClassVar[type[Settings]]
     errors: ClassVar[ErrorTable]
     capabilities: Capabilities
-    """Of the class, or of an instance where settings or the server decide."""
+    """What the catalog can do: set on the class, or on the instance if it depends on the settings or the server."""
     unique_locations: bool = False
-    """Whether each declaration without a location gets one that no other declaration has."""
+    """Whether each declaration without a location gets a unique location."""
     configured_options: Mapping[str, str] | None = None
-    """Storage options of the settings, which hold for every table."""
+    """Storage options from the settings, used for every table; None if there are none."""
 
     @classmethod
     @abstractmethod
     def open(cls, settings: Any, caller: Caller) -> Self:
-        """A backend that talks to the catalog of `settings` through `caller`; costs no call."""
+        """Returns a backend for the catalog of `settings` that makes its remote calls through `caller`.
+
+        Cost: no call.
+        """
 
     @abstractmethod
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        """A page of the names directly below `parent`; `limit` is a hint of how many are wanted."""
+        """Returns a page of the names of the namespaces directly below `parent`.
+
+        Args:
+            token: The token of the page; None for the first page.
+            limit: A hint for the number of names in the page; None for the default.
+        """
 
     @abstractmethod
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        """The namespace's properties."""
+        """Returns the namespace's properties."""
 
     @abstractmethod
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        """Makes a namespace that must not exist yet below one that must; gives its properties."""
+        """Creates a namespace, which must not exist yet, in an existing parent; returns its properties."""
 
     @abstractmethod
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
-        """Removes an empty namespace, or with `cascade` one with all its registrations; never any data."""
+        """Removes an empty namespace; with `cascade`, also all registrations in it. Never removes data."""
 
     @abstractmethod
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        """A page of the names of the tables in `parent`; see `Capabilities.lists_only_lance`."""
+        """Returns a page of the names of the tables in `parent`; see `Capabilities.lists_only_lance`.
+
+        Args:
+            token: The token of the page; None for the first page.
+            limit: A hint for the number of names in the page; None for the default.
+        """
 
     @abstractmethod
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        """The table; raises NotALanceTableError where the catalog has one of another format.
+        """Describes one table.
 
-        With `vend` its storage options hold the credentials that the catalog gives out for it, if it does.
+        Args:
+            vend: Whether the storage options include credentials from the catalog, if the catalog vends any.
+
+        Raises:
+            NotALanceTableError: The table has another format.
         """
 
     @abstractmethod
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Registers a table that must not exist yet; without `location` the catalog's default place is taken.
+        """Registers a table, which must not exist yet.
 
-        A `schema` is kept where the catalog keeps columns, and of no use elsewhere.
+        Args:
+            location: The table's location; None for the catalog's default location.
+            schema: The columns; ignored by catalogs that store no columns.
         """
 
     @abstractmethod
     async def deregister_table(self, id: TableId) -> None:
-        """Removes the registration of a table that is known to be Lance; its data stays."""
+        """Removes the registration of a table, which the caller has checked to be a Lance table; its data stays."""
 
     @abstractmethod
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        """Moves the registration to another id; UnsupportedOperationError says why a catalog cannot."""
+        """Moves the registration to another id.
+
+        Raises:
+            UnsupportedOperationError: The catalog cannot rename tables, or not this one.
+        """
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Changes location, properties and columns of a registration in one atomic call; only where `replaces`.
+        """Changes location, properties and columns of a registration in one atomic call; requires `replaces`.
 
         Args:
-            old: The registration as it was described. Where the catalog can compare, another one is not touched.
+            old: The registration as it was described. A catalog that can compare registrations changes no other one.
             location: The new location; the data at the old one stays.
             properties: All properties the registration has afterwards.
-            schema: The new columns, where the catalog keeps columns; None leaves them as they are.
+            schema: The new columns, if the catalog stores columns; None leaves them unchanged.
 
         Returns:
             The table as it is registered afterwards.
 
         Raises:
-            TableNotFoundError: The name is free by now.
-            ConcurrentModificationError: The registration is not the `old` one any more.
-            UnsupportedOperationError: This catalog changes properties in place, and locations it does not (Nessie).
+            TableNotFoundError: The table is no longer registered.
+            ConcurrentModificationError: The current registration is not `old`.
+            UnsupportedOperationError: The catalog (Nessie) can change the properties but not the location.
         """
         raise AssertionError(f"{type(self).__name__} replaces no registration in place")
 
     async def protect_table(self, table: Table) -> bool:
-        """Keeps other tools of the catalog from deleting a table's files; tells whether anything had to change for it.
+        """Prevents other tools of the catalog from deleting a table's files; returns whether a change was needed.
 
-        Cost: no call where nothing has to.
+        Cost: no call if no change is needed.
         """
         return False
 
     async def drop_table(self, table: Table) -> None:
-        """Removes a registration and its data; only where `drops`.
+        """Removes a registration and its data; requires `drops`.
 
-        A call that is killed leaves the table as it was, or a name that is not found and is free for the next one.
+        If the process is killed, either the table is unchanged, or its name is not found and can be declared again.
 
         Args:
-            table: The registration as it was described; another one is not touched.
+            table: The registration as it was described; no other registration is removed.
 
         Raises:
-            TableNotFoundError: Somebody else has removed it.
-            InvalidTableStateError: Files of other tables would be deleted, or files outside of the catalog.
+            TableNotFoundError: Another client has removed the table.
+            InvalidTableStateError: The drop would delete files of other tables, or files outside the catalog.
         """
         raise AssertionError(f"{type(self).__name__} drops no data")
 
     async def layout_location(self, id: TableId) -> str | None:
-        """Returns the location that the catalog's layout has for a table name; None where the layout has none.
+        """Returns the location for a table name in the catalog's layout; None if the layout defines none.
 
-        Cost: no call, or one where the catalog keeps the default location of a namespace.
+        Cost: no call, or one if the catalog stores the default location of a namespace.
         """
         return None
 
     async def default_location(self, id: TableId) -> str | None:
-        """Returns where `declare_table` puts a table without a location; None where only declaring it tells.
+        """Returns the location that `declare_table` uses by default; None if it is known only after the declaration.
 
-        To declare the table with this location is the same as to declare it without one.
+        A declaration with this location is equivalent to one without a location.
 
-        Cost: no call, or one where the catalog keeps the default location of a namespace.
+        Cost: no call, or one if the catalog stores the default location of a namespace.
         """
         return None if self.unique_locations else await self.layout_location(id)
 
     async def _new_location(self, id: TableId) -> str:
-        """Returns the location of a table that is declared without one, in a catalog whose layout has one."""
+        """Returns the location of a new table declared without one; requires a layout that defines locations."""
         location = await self.layout_location(id)
         assert location is not None
         return unique_location(location) if self.unique_locations else location
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Gives back what the backend holds; may be called twice."""
+        """Releases the backend's resources; may be called twice."""
 
     @abstractmethod
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
-        """Raises InvalidInputError for a declaration that the catalog would refuse for ever; costs no call."""
+        """Checks a declaration without a remote call.
+
+        Raises:
+            InvalidInputError: The catalog would always reject the declaration.
+        """
 
     def listed_name(self, id: NamespaceId) -> str:
-        """How a listing after the spec spells a namespace below the one that was listed."""
+        """Returns the spelling of a child namespace in a `list_namespaces` response of the Lance spec."""
         return id.name
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
-        """A page of the Lance tables in `parent`, described; only where `listing_has_locations`."""
+        """Returns a page of the Lance tables in `parent`, described; requires `listing_has_locations`."""
         raise AssertionError(f"{type(self).__name__} declares no listing with locations")
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
-        """Those of the named tables that were found, by the names as given; only where `describe_batch`."""
+        """Returns the tables that exist, keyed by the requested names; requires `describe_batch`."""
         raise AssertionError(f"{type(self).__name__} declares no batch describe")
 
     async def table_versions(self, id: TableId, *, all: bool) -> Versions:
-        """The current version, or all that the catalog still knows; only where `commits_versions`."""
+        """Returns a table's current version, or with `all` every stored version; requires `commits_versions`."""
         raise AssertionError(f"{type(self).__name__} commits no versions")
 
     async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
-        """Makes each of them its table's current version, all or none; gives them as committed.
+        """Makes each version the current version of its table, all or none; returns the committed versions.
 
-        One that is there already with the same `staging` counts as made: so a call may be repeated. Only where
-        `commits_versions`; UnsupportedOperationError where a catalog cannot commit several tables at once.
+        Requires `commits_versions`. A version that exists with the same `staging` counts as committed, so that a call
+        can be repeated.
+
+        Raises:
+            ConcurrentModificationError: Another writer has committed a version with the same number.
+            UnsupportedOperationError: The catalog cannot commit several tables at once.
         """
         raise AssertionError(f"{type(self).__name__} commits no versions")
 
     async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:
-        """Removes the records of versions, none of them the current one; only where `commits_versions`."""
+        """Removes the records of versions, but never that of the current version; requires `commits_versions`."""
         raise AssertionError(f"{type(self).__name__} commits no versions")

@@ -1,17 +1,17 @@
-"""Replacing registrations where the catalog has no call for it: the new one is noted beside the old one first.
+"""Replacement of registrations by a journal entry, for catalogs that cannot change a registration in place.
 
-The note is a registration of its own, named `lance_ns_replacing_` and the table's name, at the new location and with
-the new properties. It is declared before the old registration is removed, and removed after the new one is declared. So
-a client that is killed in between leaves the old registration or the note. Who finds the name missing and the note
-there answers with the note's content; who declares the name makes the note the registration; who removes the name
-removes the note, too. Listings do not show notes.
+The journal entry, called a note, is a registration named `lance_ns_replacing_` plus the table's name. It has the new
+location and the new properties. It is declared before the old registration is removed, and it is removed after the new
+one is declared. A client that is killed in between leaves the old registration or the note. If the name is missing and
+its note exists, a describe returns the note's content, a declaration turns the note into the registration, and a
+removal also removes the note. Listings do not show notes.
 
-A replacement goes on only while the registration is the one that its caller saw, and the note its own: of two clients
-that replace one table, at least one gets a `ConcurrentModificationError`. A table with the name of a note that is none
-is a user's own, and stays.
+A replacement continues only while the registration is the one that its caller saw and the note is its own. If two
+clients replace one table, at least one gets a `ConcurrentModificationError`. A table that has the name of a note but
+is not one belongs to a user, and is kept.
 
-A name that is missing costs two more calls, a declaration one, and a removal one; describing a table that is there
-costs nothing more.
+Cost: two more calls for a missing name, one more for a declaration, one more for a removal. Describing an existing
+table costs nothing more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from uuid import uuid4
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
+    InternalError,
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
@@ -35,21 +36,21 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.policy import rollback
 from lance_ns_async.errors import PHRASES, NotALanceTableError
 from lance_ns_async.model import Table, TableId, is_same
-from lance_ns_async.policy import rollback
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PREFIX = "lance_ns_replacing_"
-"""Begins the names of notes."""
+"""Prefix of the names of notes."""
 
 _OF = "lance_ns.replaces"
-"""The property of a note that holds the name of its table."""
+"""The property of a note that contains the name of its table."""
 
 _BY = "lance_ns.replacement"
-"""The property of a note that holds an identity of the replacement that made it, which no other one has."""
+"""The property of a note that contains the unique identity of the replacement that declared it."""
 
 _LONGEST = 255
 
@@ -60,7 +61,7 @@ def note_of(id: TableId) -> TableId:
 
 
 def shown(names: Sequence[str]) -> Sequence[str]:
-    """Returns the names of a whole listing with notes in place of the tables that are missing for them."""
+    """Returns the names of a complete listing, with the table's name for each note whose table is missing."""
     return list(dict.fromkeys(name.removeprefix(PREFIX) for name in sorted(names, key=_is_note)))
 
 
@@ -70,30 +71,30 @@ def _is_note(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What is noted of a table."""
+    """The content of a note."""
 
     table: Table
-    """As it is to be registered, under its own name."""
+    """The table as it will be registered, under its own name."""
     by: str | None
-    """The replacement that has made the note; None for one of an older version of this package."""
+    """Identity of the replacement that declared the note; None if an older version of this package declared it."""
 
 
 class Journalled(Backend):
-    """A backend whose catalog changes no registration in place."""
+    """A backend whose catalog cannot change a registration in place."""
 
     @abstractmethod
     async def _described(self, id: TableId, *, vend: bool) -> Table:
-        """What `describe_table` gives, of this very id."""
+        """Describes the registration of exactly this id, without its note."""
 
     @abstractmethod
     async def _declared(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
-        """What `declare_table` does, for this very id."""
+        """Declares exactly this id, without regard to notes."""
 
     @abstractmethod
     async def _deregistered(self, id: TableId) -> None:
-        """What `deregister_table` does, for this very id."""
+        """Deregisters exactly this id, without regard to notes."""
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         try:
@@ -101,7 +102,7 @@ class Journalled(Backend):
         except TableNotFoundError:
             if (noted := await self._noted(id, vend=vend)) is not None:
                 return noted.table
-        # The replacement may have ended between the two calls.
+        # The replacement may have completed between the two calls.
         return await self._described(id, vend=vend)
 
     async def declare_table(
@@ -117,7 +118,7 @@ class Journalled(Backend):
             noted = await self._noted(id, vend=False)
             if noted is None:
                 return made
-            # The name was taken: its replacement was cut off, and is ended here.
+            # The name is taken by an interrupted replacement, which is completed here.
             await self._deregistered(id)
             await self._end(noted)
         raise TableAlreadyExistsError(
@@ -125,29 +126,39 @@ class Journalled(Backend):
         )
 
     async def deregister_table(self, id: TableId) -> None:
+        # The note is read before the removal, because an error afterwards would hide that the table is gone.
+        noted = await self._noted(id, vend=False)
         try:
             await self._deregistered(id)
-        except TableNotFoundError:
-            # A note alone is the table, too.
-            if not await self._forget(id):
+        except TableNotFoundError as e:
+            if note_of(id).name in str(e):
+                # A broken proxy sent the response to the read again, which says nothing about the removal.
+                raise InternalError(
+                    f"{PHRASES[InternalError]}: {id} (deregister_table: a response about another table; whether it "
+                    "took effect is unknown: describe the table)"
+                ) from e
+            # A note without a registration also counts as the table.
+            if noted is None or not await self._forget(id):
                 raise
         else:
-            await self._forget(id)
+            if noted is not None:
+                await self._forget(id)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Replaces a registration by a note.
+        """Replaces a registration by means of a note.
 
-        Between the last look at the registration and its removal somebody else can still replace it: the catalog
-        removes by the name alone.
+        Another client can still replace the registration between the last check and the removal, because the catalog
+        removes by name only.
 
         Raises:
-            TableNotFoundError: Somebody else has removed it.
-            ConcurrentModificationError: Somebody else has replaced it, or replaces it now.
-            InvalidTableStateError: A table that is no note has the note's name.
+            InvalidInputError: The table's name is too long for the name of a note.
+            TableNotFoundError: Another client has removed the table.
+            ConcurrentModificationError: Another client has replaced the table, or is replacing it now.
+            InvalidTableStateError: The note's name is taken by a user's table, or by the note of another replacement.
 
-        Cost: seven calls, or more where a replacement was cut off.
+        Cost: seven calls, more if an earlier replacement was interrupted.
         """
         note = note_of(old.id)
         if len(note.name) > _LONGEST:
@@ -158,7 +169,7 @@ class Journalled(Backend):
         by, removing = uuid4().hex, False
 
         async def undo(error: BaseException) -> None:
-            # Where somebody else has removed the table, it is not put back.
+            # A table that another client has removed is not restored.
             await self._put_back(old, location, by, error, gone=removing and not isinstance(error, TableNotFoundError))
 
         async with rollback(undo):
@@ -176,7 +187,10 @@ class Journalled(Backend):
     async def _take_note(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
-        """Declares the note; returns the registration that it is to take the place of, where nobody has changed it."""
+        """Declares the note; returns the registration to be replaced, unless another client changes it.
+
+        An interrupted replacement is completed first.
+        """
         note = note_of(old.id)
         try:
             await self._declared(note, location, properties, schema)
@@ -192,20 +206,20 @@ class Journalled(Backend):
                 f"{note}: if that is a table of yours, give it another name; otherwise somebody else replaces {old.id} "
                 "now, try again later)"
             ) from e
-        # Who has described the table by the note has seen what is registered now.
+        # A caller whose `old` comes from the note has seen the registration that the note has just become.
         return ended if noted is not None and ended is not None and is_same(old, noted.table) else old
 
     async def _check_unchanged(self, old: Table, by: str) -> None:
-        """Raises where the name, or the note of this replacement, is somebody else's by now."""
+        """Raises ConcurrentModificationError if another client has changed the registration or the note."""
         if not is_same(old, await self._described(old.id, vend=False)):
             raise _replaced(old.id)
-        # Who replaces the table now, too, takes the note of this call for one of a process that died.
+        # Another client that replaces the table now treats this call's note as that of a process that died.
         noted = await self._noted(old.id, vend=False)
         if noted is None or noted.by != by:
             raise _replaced(old.id)
 
     async def _take_back(self, made: Table, error: BaseException) -> None:
-        """Removes what was just declared, unless it is somebody else's by now."""
+        """Removes the registration that was just declared, unless another client has changed it."""
         try:
             if is_same(made, await self._described(made.id, vend=False)):
                 await self._deregistered(made.id)
@@ -218,7 +232,7 @@ class Journalled(Backend):
             )
 
     async def _put_back(self, old: Table, location: str, by: str, error: BaseException, *, gone: bool) -> None:
-        """Removes the note; before that, puts the old registration back where it is gone."""
+        """Removes the note; with `gone`, first restores the old registration if it is missing."""
         try:
             if gone and not await self._is_there(old.id):
                 with suppress(TableAlreadyExistsError):
@@ -231,7 +245,11 @@ class Journalled(Backend):
             )
 
     async def _end(self, noted: _Note) -> Table | None:
-        """Ends a replacement that was cut off: returns what the note became, None where the name was not free."""
+        """Completes an interrupted replacement.
+
+        Returns:
+            The table that was registered from the note; None if the name was taken.
+        """
         table, ended = noted.table, None
         if not await self._is_there(table.id):
             with suppress(TableAlreadyExistsError):
@@ -247,7 +265,7 @@ class Journalled(Backend):
         return True
 
     async def _noted(self, id: TableId, *, vend: bool) -> _Note | None:
-        """Returns the note of a name; None where there is none."""
+        """Returns the note of a name; None if there is none."""
         if len(note_of(id).name) > _LONGEST:
             return None
         try:
@@ -262,12 +280,12 @@ class Journalled(Backend):
         return _Note(replace(found, id=id, properties=properties, storage_options=options or None), by)
 
     async def _forget(self, id: TableId, by: str | None = None) -> bool:
-        """Removes the note of a name; whether there was one.
+        """Removes the note of a name; returns whether there was one.
 
-        A table with the name of a note stays where it is none: it is a user's own.
+        A user's table that has the name of a note is kept.
 
         Args:
-            by: The replacement whose note it must be; None for any.
+            by: The identity of the replacement whose note is removed; None for any replacement.
         """
         noted = await self._noted(id, vend=False)
         if noted is None or by not in (None, noted.by):

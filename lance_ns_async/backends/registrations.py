@@ -1,4 +1,4 @@
-"""Identity of a registration in catalogs that keep none: a random value among the table's properties."""
+"""Identity of registrations in catalogs that store none: a random value in the table's properties."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 KEY = "lance_ns.registration"
-"""The property that holds it. Answers do not show it, and a replacement in place keeps it."""
+"""The property that holds the identity. Responses omit it, and a replacement in place keeps it."""
 
 
 def marked(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties of a new registration, with an identity that no other one has."""
+    """Returns the properties of a new registration, with a unique identity added."""
     return {**properties, KEY: uuid4().hex}
 
 
 def unmarked(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties as answers show them."""
+    """Returns the properties without the identity, as responses contain them."""
     return {key: value for key, value in properties.items() if key != KEY}
 
 
@@ -23,9 +23,12 @@ def identity(properties: Mapping[str, str], *otherwise: object) -> str | None:
     """Returns the identity of the registration with these properties.
 
     Args:
-        properties: All that the catalog keeps.
-        otherwise: What tells registrations apart that other clients made, such as the time of creation; None is
-            left out.
+        properties: All properties in the catalog.
+        otherwise: Values that identify a registration made by another client, such as the creation time; None values
+            are skipped.
+
+    Returns:
+        The identity; None if there is neither the property nor another value.
     """
     if (own := properties.get(KEY)) is not None:
         return own

@@ -1,4 +1,4 @@
-"""What becomes of a change whose answer was lost: it is looked up, and never sent again."""
+"""Changes whose response was lost: the outcome is looked up, and the change is never sent again."""
 
 from __future__ import annotations
 
@@ -26,10 +26,17 @@ async def settled(
     find: Callable[[], Awaitable[T | None]],
     taken: type[LanceNamespaceError] = TableAlreadyExistsError,
 ) -> T:
-    """What `create` makes; where it may have made it without an answer, what `find` gives.
+    """Returns the result of `create`, or that of `find` if the response of `create` was lost.
 
-    `find` gives None for what another call made, which raises `taken`. Where it fails, the first error stands:
-    whether anything was made is unknown. Costs one call, and one more where the answer was lost.
+    Args:
+        id: The id in the error message.
+        find: Looks up the created object; returns None if another call created it.
+        taken: The error to raise if `find` returns None.
+
+    Raises:
+        LanceNamespaceError: The error of `create`. It is also raised if `find` fails, because the outcome is unknown.
+
+    Cost: one call, and one more if the response was lost.
     """
     try:
         return await create()
@@ -47,9 +54,15 @@ async def settled(
 
 
 async def removed(remove: Callable[[], Awaitable[None]], find: Callable[[], Awaitable[object]]) -> None:
-    """Does `remove`; where it may have removed without an answer, returns if `find` raises that nothing is there.
+    """Runs `remove`; if its response was lost, uses `find` to check that the object is gone.
 
-    Where `find` finds it or fails otherwise, the first error stands. Costs as much as `settled`.
+    Args:
+        find: Looks up the object; raises NamespaceNotFoundError or TableNotFoundError if it is gone.
+
+    Raises:
+        LanceNamespaceError: The error of `remove`. It is also raised if `find` succeeds or fails with another error.
+
+    Cost: one call, and one more if the response was lost.
     """
     try:
         await remove()
@@ -68,6 +81,6 @@ async def removed(remove: Callable[[], Awaitable[None]], find: Callable[[], Awai
 
 
 def _may_have_acted(error: LanceNamespaceError) -> bool:
-    """Whether the call that failed so may have done what it was to do; without a failure it was never sent."""
+    """Returns whether the failed call may have taken effect; an error without a `Failure` was never sent."""
     failure = failure_of(error)
     return failure is not None and failure.delivered is not False

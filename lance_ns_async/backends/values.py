@@ -1,4 +1,4 @@
-"""What decoders take out of answers, and refuse where it is of another type than it must be."""
+"""Type and identity checks that decoders apply to the values in responses."""
 
 from __future__ import annotations
 
@@ -17,42 +17,48 @@ _DESCRIPTIONS = {"identifiers", "metadata", "namespaces", "schemas", "storage_lo
     "Table",
     "TableList",
 }
-"""What descriptions and listings of catalogs hold, and no answer to a removal does, nor one of Glue to any change."""
+"""Keys of descriptions and listings. Responses to removals never have them, nor do Glue's responses to changes."""
 
 
 def text(value: Any) -> str:
-    """The value, which must be a text."""
+    """Returns the value; raises TypeError if it is not a string."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} where a text is wanted")
     return value
 
 
 def texts(values: Mapping[str, Any] | None) -> dict[str, str]:
-    """The values of an object that may be absent, which must all be texts."""
+    """Returns the mapping, empty for None; raises TypeError if a value is not a string."""
     return {key: text(value) for key, value in (values or {}).items()}
 
 
 def check_name(asked: str, answered: Any, kind: str = "table") -> None:
-    """Raises AnotherAnswerError where an answer is about another `kind` than was asked for.
+    """Raises AnotherAnswerError if a response describes another object than the requested one.
 
-    Case is left aside, because catalogs fold it. An answer without a name passes, because nothing can be told of it.
+    The comparison ignores case, because some catalogs fold it. A response without a name passes, because it cannot be
+    checked.
+
+    Args:
+        asked: The requested name.
+        answered: The name in the response.
+        kind: The kind of the object, for the error message.
     """
     if isinstance(answered, str) and answered.casefold() != asked.casefold():
         raise AnotherAnswerError(f"an answer about the {kind} {shortened(answered, _SHOWN)!r}")
 
 
 def check_levels(asked: Sequence[str], answered: Any) -> None:
-    """Raises AnotherAnswerError where an answer is about another namespace than was asked for; see `check_name`."""
+    """Raises AnotherAnswerError if a response describes another namespace than the requested one; see `check_name`."""
     if isinstance(answered, list) and all(isinstance(level, str) for level in answered):
         check_name("\x1f".join(asked), "\x1f".join(answered), "namespace")
 
 
 def done(answer: Any) -> None:
-    """Reads the answer to a change, which holds nothing; raises AnotherAnswerError where one describes something."""
+    """Checks the response to a change, which has no content; raises AnotherAnswerError if it describes an object."""
     if isinstance(answer, dict) and (described := _DESCRIPTIONS & answer.keys()):
         held = ", ".join(sorted(described))
         raise AnotherAnswerError(f"an answer that holds {held}, and the answer to this change holds nothing")
 
 
 def nothing(answer: Any) -> None:
-    """An answer that says no more than that the call succeeded."""
+    """Ignores the content of a response: that the call succeeded is enough."""

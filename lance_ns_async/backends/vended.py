@@ -1,8 +1,8 @@
-"""Credentials that a catalog gives out for a table: from Iceberg's property names to Lance's storage options.
+"""Conversion of vended credentials from Iceberg's property names to Lance's storage options.
 
-Lance reads `google_storage_token` and the names of the object_store crate; what it has no option for, such as
-remote signing or the endpoints where Iceberg's clients renew credentials, is left out: Lance renews by
-describing the table anew, when `expires_at_millis` tells it to.
+Lance reads `google_storage_token` and the option names of the object_store crate. Properties without such an option,
+for example remote signing or the endpoints where Iceberg clients renew credentials, are omitted. Lance renews
+credentials at the time in `expires_at_millis`, by describing the table again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from lance_ns_async.model import EXPIRY
 
-# Of those that mean the same the last one counts.
+# If several properties map to one option, the last one in this order takes precedence.
 _S3: Mapping[str, str] = {
     "s3.access-key-id": "aws_access_key_id",
     "s3.secret-access-key": "aws_secret_access_key",
@@ -26,7 +26,7 @@ _S3: Mapping[str, str] = {
 _SAS = "adls.sas-token."
 _SAS_EXPIRY = "adls.sas-token-expires-at-ms."
 _ANY_EXPIRY = "expiration-time"
-"""When the credentials end, where their own kind does not say."""
+"""Expiry of the credentials, used if there is no property for their own kind."""
 
 _RIVALS: Mapping[str, tuple[str, ...]] = {
     "aws_access_key_id": (
@@ -67,26 +67,34 @@ _RIVALS: Mapping[str, tuple[str, ...]] = {
         "skip_signature",
     ),
 }
-"""Options that would contend with a vended one: its other spellings, and what would have Lance not use it."""
+"""Options that conflict with a vended one: its aliases, and options that prevent Lance from using it."""
 
 
 def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
-    """What Lance is to be given of the properties that a catalog gave out for a table at `location`.
+    """Returns the storage options in the properties that a catalog vended for a table.
 
-    Empty where they hold nothing for Lance. Which of several Azure accounts is meant is told by the location.
+    Args:
+        config: The vended properties.
+        location: The table's location; it selects one of several Azure accounts.
+
+    Returns:
+        The options; empty if the properties contain no credentials for Lance.
+
+    Raises:
+        ValueError: An expiry is not a number.
     """
     told = {key: str(value) for key, value in config.items() if value is not None}
     return _s3(told) or _gcs(told) or _azure(told, location)
 
 
 def nearest(entries: Iterable[Mapping[str, Any]], location: str) -> Mapping[str, Any]:
-    """The `config` of the entry with the longest `prefix` of `location`; empty where none fits."""
+    """Returns the `config` of the entry with the longest matching `prefix` of `location`; empty if none matches."""
     fitting = [entry for entry in entries if location.startswith(entry["prefix"])]
     return max(fitting, key=lambda entry: len(entry["prefix"]))["config"] if fitting else {}
 
 
 def over(options: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
-    """The options with the vended ones in place of all that say the same or would be preferred to them."""
+    """Returns the options with the vended ones added and all options removed that conflict with them."""
     gone = {rival for key in vended for rival in _RIVALS.get(key, ())}
     return {**{key: value for key, value in options.items() if key.lower() not in gone | vended.keys()}, **vended}
 
@@ -112,7 +120,7 @@ def _azure(told: Mapping[str, str], location: str) -> dict[str, str]:
     if not hosts:
         return {}
     place = urlsplit(location)
-    # In `az://container/path` the host is a container, so the account can only be the one there is.
+    # The host of `az://container/path` is a container, so the account is known only if there is exactly one.
     account = _account(place.hostname or "") if place.username else ""
     fitting = {_account(host): key for host, key in hosts.items() if account in ("", _account(host))}
     if len(fitting) != 1:
@@ -131,5 +139,5 @@ def _expiry(told: Mapping[str, str], key: str) -> dict[str, str]:
     try:
         return {EXPIRY: str(int(until))} if until else {}
     except (TypeError, ValueError):
-        # Not quoted: it stands beside the keys.
+        # The value is not quoted, because it comes with secrets.
         raise ValueError(f"{key} is no number") from None

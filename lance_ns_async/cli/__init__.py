@@ -8,7 +8,7 @@ _LIBRARIES = ("rich", "typer")
 
 
 def main() -> None:
-    """Runs the command line and exits; where its libraries are missing it says how to install them."""
+    """Runs the command line and exits; if its libraries are missing, the message says how to install them."""
     try:
         from lance_ns_async.cli.app import app
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The commands of `lance-ns`: what they take, and nothing of how it is done."""
+"""The commands of `lance-ns` and their options; other modules implement them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 class OnError(StrEnum):
-    """What a table that cannot be resolved means."""
+    """Behaviour for a table that cannot be resolved."""
 
     REPORT = "report"
     RAISE = "raise"
@@ -48,7 +48,7 @@ def common(
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks of errors, and a line a remote call.")] = False,
     show_version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
 ) -> None:
-    """What holds for all commands."""
+    """Applies the options of all commands."""
     if debug:
         logging.basicConfig(format="%(relativeCreated)7.0f ms %(message)s", stream=sys.stderr)
         logging.getLogger("lance_ns_async").setLevel(logging.DEBUG)
@@ -69,12 +69,12 @@ def list_(
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Lists tables or namespaces, one a line, as they come."""
+    """Lists tables or namespaces, one per line, as they arrive."""
     from lance_ns_async.cli.listing import Listing
 
     with chosen(impl, properties, profile, config).open() as catalog:
         listing = Listing(catalog, namespace, recursive=recursive, namespaces=namespaces, long=long)
-        # Closed here and now: a listing left half read would outlive its catalog.
+        # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(listing.rows()) as rows:
             count = output.write(rows, listing.columns, format, sys.stdout)
         if not count and not (recursive or namespaces):
@@ -98,7 +98,7 @@ def describe(
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Tells where a table is and how to read it."""
+    """Describes a table: where it is and how to read it."""
     from lance_ns_async.cli.describing import describe
 
     with chosen(impl, properties, profile, config).open() as catalog:
@@ -126,7 +126,7 @@ def resolve(
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Finds many tables at once: where they are, and which version they have."""
+    """Resolves many tables at once to their locations and versions."""
     from lance_ns_async.cli.resolving import asked, format_for, write
     from lance_ns_async.spark import LocationResolver
 
@@ -183,7 +183,7 @@ def serve(
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Serves the catalog as a Lance REST Namespace, to lancedb, pylance, Spark's connector and others."""
+    """Serves the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     from lance_ns_async.cli.serving import serve
 
     serve(
@@ -223,9 +223,9 @@ def demo(
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Makes many small tables, resolves them side by side and reads them all by one Spark job.
+    """Creates many small tables, resolves them concurrently and reads them all in one Spark job.
 
-    In an embedded catalog, unless another is chosen. A later run starts from what is there.
+    Uses an embedded catalog, unless another is chosen. A later run reuses existing tables.
     """
     from lance_ns_async.cli import demo, ids
 

@@ -1,4 +1,4 @@
-"""Which catalog is meant: by the command line, else by the environment, else by a profile."""
+"""Choice of the catalog: by the command line, else by the environment, else by a profile."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Catalog:
     properties: Mapping[str, str] = field(repr=False)
 
     def open(self) -> Namespace:
-        """The namespace to work with; costs no call."""
+        """Opens the namespace. Cost: no call."""
         from lance_ns_async import Namespace
 
         return Namespace.connect(self.impl, self.properties)
 
     def open_async(self) -> AsyncNamespace:
-        """The same for an event loop."""
+        """Opens the async namespace. Cost: no call."""
         from lance_ns_async import AsyncNamespace
 
         return AsyncNamespace.connect(self.impl, self.properties)
@@ -72,7 +72,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What one place says; it concerns another catalog where its `impl` is another than the chosen one."""
+    """The settings from one source; they apply to another catalog if `impl` is set and is not the chosen one."""
 
     impl: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,11 @@ def choose(
     config: Path | None,
     environment: Mapping[str, str] = os.environ,
 ) -> Catalog | None:
-    """The catalog that the options, the environment and the profile name together; None where nobody names one."""
+    """Returns the catalog from the options, the environment and the profile; None if none of them names one.
+
+    Raises:
+        Misuse: A property or the profile is invalid, or the profile and `impl` name different kinds.
+    """
     given = _Layer(impl, dict(map(_assignment, properties or ())))
     files = [config] if config else profiles.usual_files(environment)
     named = _Layer(*profiles.profile(profile, files)) if profile else _Layer()
@@ -102,7 +106,7 @@ def choose(
 
 
 def chosen(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
-    """What `choose` gives; raises `Misuse` where nobody names a catalog."""
+    """Returns the result of `choose`; raises `Misuse` if no catalog is named."""
     found = choose(impl, properties, profile, config)
     if found is None:
         raise Misuse("no catalog: give --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
@@ -112,7 +116,7 @@ def chosen(impl: str | None, properties: Sequence[str] | None, profile: str | No
 def _assignment(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        # Not the text itself: it may be a secret that lost its key.
+        # The message does not contain the text, because it may be a secret without its key.
         raise Misuse("-p wants KEY=VALUE, and one of them has no key or no '='")
     if not value.startswith("@"):
         return key, value
@@ -134,7 +138,7 @@ def _assigned(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _merged(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
-    """The properties of all layers; a later one wins over an earlier one, however the two spell a key."""
+    """Returns the properties of all layers; later layers override earlier ones, whatever the spelling of a key."""
     merged: dict[str, str] = {}
     for layer in layers:
         told = {_folded(impl, key) for key in layer}

@@ -1,4 +1,4 @@
-"""What `describe` shows of a table."""
+"""Output of the command `describe`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDDEN = "***"
 
 
 def describe(namespace: Namespace, table: str, *, version: int | None, details: bool, show_secrets: bool) -> Row:
-    """What the catalog tells of a table, and with `details` the dataset too; what is not known is left out."""
+    """Returns the catalog's description of a table, with `details` also the dataset's; omits unknown fields."""
     from lance_namespace import DescribeTableRequest
 
     id = ids.table(table)
@@ -22,6 +22,6 @@ def describe(namespace: Namespace, table: str, *, version: int | None, details: 
     found = namespace.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = found.get("storage_options")
     if options and not show_secrets:
-        # Which of them are secret only the storage knows, so all are hidden; their names help to see what is set.
+        # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
         found["storage_options"] = dict.fromkeys(options, HIDDEN)
     return {"id": ids.written(id), **{key: value for key, value in found.items() if value not in ({}, [])}}

@@ -1,4 +1,4 @@
-"""The end of a server's process, whatever its threads do."""
+"""Time limit for the end of a server's process, independent of its threads."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from contextlib import suppress
 from lance_ns_async.cli.errors import Code, say
 
 _CLOSING = 1.0
-"""Seconds that closing takes at most, once what is under way had its grace."""
+"""Maximum seconds for the shutdown after the grace period of pending work."""
 
 
 class Deadline:
-    """Ends the process after so many seconds and one more, if it has not ended by itself.
+    """Ends the process one second after the grace period, if it has not ended by itself.
 
-    Threads that compute in Lance or wait for a storage cannot be stopped, and the interpreter waits for them for
-    ever. What they do had its grace by then, and nobody was told that it is done.
+    Threads that compute in Lance or wait for a storage cannot be stopped, and the interpreter would wait for them
+    without a limit. Their work had its grace period by then, and was not reported as done to any client.
     """
 
     def __init__(self, seconds: float, describe: Callable[[], str]) -> None:
-        """Begins to count.
+        """Starts the timer.
 
         Args:
-            seconds: The time that what is under way has.
-            describe: Returns what is under way, for the message.
+            seconds: The grace period of pending work, in seconds.
+            describe: Returns a description of the pending work for the message.
         """
         self._seconds = seconds
         self._describe = describe
@@ -37,7 +37,7 @@ class Deadline:
         timer.start()
 
     def report(self, under_way: str) -> None:
-        """Says what was under way when the time was over; only the first report is said."""
+        """Reports the work that was pending at the end of the grace period; only the first report is written."""
         if self._unsaid.acquire(blocking=False):
             say(f"ended after {self._seconds:g} s of grace with {under_way} under way; what it changed is unknown")
 
@@ -45,7 +45,7 @@ class Deadline:
         try:
             self.report(self._describe())
             for stream in (sys.stdout, sys.stderr):
-                # Whoever read it may have gone.
+                # The process that read the stream may have ended.
                 with suppress(OSError, ValueError):
                     stream.flush()
             logging.shutdown()

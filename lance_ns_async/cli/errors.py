@@ -1,4 +1,4 @@
-"""The outermost place: whatever goes wrong becomes one line on standard error and an exit code."""
+"""Conversion of all errors to one line on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from typer.core import TyperGroup
 
 
 class Code(IntEnum):
-    """What the command answers a script with."""
+    """Exit codes of the command."""
 
     OK = 0
     FAILED = 1
-    """Some of what was asked for was not found or failed, or the catalog refused a change."""
+    """Some of the requested items were not found or failed, or the catalog rejected a change."""
     USAGE = 2
-    """The command, its input or this installation is not fit for what was asked."""
+    """The command, its input or this installation does not support the request."""
     NOT_FOUND = 3
     DENIED = 4
     UNAVAILABLE = 5
-    """The catalog did not answer, or was too busy: the same command may succeed later."""
+    """The catalog did not respond, or was too busy; the same command may succeed later."""
     INTERNAL = 70
     INTERRUPTED = 130
     BROKEN_PIPE = 141
-    """Nobody reads what is written; the shell's own number for it."""
+    """The reader of the output has ended; shells use the same number."""
 
 
 class Misuse(Exception):
-    """What was asked cannot be done as it was asked; the message says why."""
+    """The request cannot be executed as specified; the message contains the reason."""
 
 
-# By name: the classes live in a package that takes half a second to import, which `--help` should not.
+# Classes are referenced by name, because the import of their package takes half a second, too long for `--help`.
 CODES: Mapping[str, Code] = {
     "Misuse": Code.USAGE,
     "ImportError": Code.USAGE,
@@ -58,31 +58,31 @@ CODES: Mapping[str, Code] = {
     "InternalError": Code.INTERNAL,
     "Exception": Code.INTERNAL,
 }
-"""Names of errors and the codes they become; an error counts as the nearest of its bases that is here."""
+"""Exit codes by names of errors; an error has the code of its nearest base class in this table."""
 
-# typer carries its own copy of click in newer versions, so this class has no importable name in all of them.
+# Newer versions of typer contain a copy of click, so this class has no import path that works in all versions.
 USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 _FOR_TYPER = (USAGE_ERROR, typer.Abort, typer.Exit)
 
 
 def exit_code(error: BaseException) -> Code | None:
-    """The code an error becomes; None for what only asks the interpreter to stop."""
+    """Returns the exit code of an error; None for exceptions that only stop the interpreter."""
     return next((CODES[base.__name__] for base in type(error).__mro__ if base.__name__ in CODES), None)
 
 
 def say(message: str) -> None:
-    """Writes one line to standard error, whatever the message looks like."""
+    """Writes the message as one line to standard error."""
     line = " ".join(message.split())
     if not line.isprintable():
-        # Here, because most runs have nothing to say and should not wait for it.
-        from lance_ns_async.spark.report import printable
+        # Imported here, because most runs write no such message and should not wait for the import.
+        from lance_ns_async.spark.resolve.report import printable
 
         line = printable(line)
     print("lance-ns:", line, file=sys.stderr)
 
 
 def told(error: BaseException) -> str:
-    """An error in words; one that nobody foresaw is named as such."""
+    """Returns the message of an error; an unexpected one is marked as an internal error."""
     notes: list[str] = getattr(error, "__notes__", [])
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
@@ -92,10 +92,10 @@ def told(error: BaseException) -> str:
 
 
 class ScriptGroup(TyperGroup):
-    """The commands together, made fit for scripts."""
+    """The group of all commands, with exit codes and error messages for scripts."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Runs the command line; a usage error is one line as well."""
+        """Runs the command line; a usage error is also written as one line."""
         standalone = options.get("standalone_mode", True)
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
@@ -109,13 +109,13 @@ class ScriptGroup(TyperGroup):
         return code
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command and puts an exit code in the place of its error."""
+        """Runs the command and converts its error to an exit code."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except _FOR_TYPER:
             raise
-        except BaseException as raised:  # groups of errors and Ctrl-C are no Exceptions; what has no code is raised on
+        except BaseException as raised:  # includes exception groups and Ctrl-C; errors without a code are raised again
             error = _root(raised)
             code = exit_code(error)
             if code is None:
@@ -128,12 +128,12 @@ class ScriptGroup(TyperGroup):
 
 
 def _root(error: BaseException) -> BaseException:
-    """What an error comes down to: an interrupt that it came of, or the first of a group."""
+    """Returns the cause of an error: the interrupt that led to it, or the first error of a group."""
     if isinstance(error, BaseExceptionGroup):
         return _root(error.exceptions[0])
     before = error.__context__
     while before is not None:
-        # Whatever is cut short may fail in its own way.
+        # Interrupted work may raise a different error.
         if isinstance(before, KeyboardInterrupt):
             return before
         before = before.__context__
@@ -142,7 +142,7 @@ def _root(error: BaseException) -> BaseException:
 
 def _close(code: Code, error: BaseException) -> None:
     if code is Code.BROKEN_PIPE:
-        # The interpreter flushes once more when it ends, and would complain.
+        # The interpreter flushes standard output again at its end, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif code is not Code.INTERRUPTED:
         say(told(error))

@@ -1,4 +1,4 @@
-"""Files with secrets that others on the machine can read or change."""
+"""Warnings about files with secrets that others on the machine can read or change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRET = re.compile(
     r"|service[._-]?account[._-]?key",
     re.IGNORECASE,
 )
-"""Properties whose values are secrets; paths of files, such as `client_key`, are none."""
+"""Names of properties whose values are secrets; file paths, such as `client_key`, are not included."""
 
 
 def secrets_among(properties: Iterable[str]) -> list[str]:
@@ -26,20 +26,20 @@ def secrets_among(properties: Iterable[str]) -> list[str]:
 
 
 def warn_if_exposed(file: Path, what: str) -> None:
-    """Says on standard error that others can read or change a file that holds a secret, if so.
+    """Warns on standard error if others can read or change a file with a secret.
 
-    It is used all the same: containers are given their secrets in files that all users in them can read.
+    The file is used nevertheless: containers get their secrets in files that all their users can read.
 
     Args:
-        file: A file that was read. Pipes and devices are nobody else's.
-        what: What it holds that is secret.
+        file: A file that was read. Pipes and devices cause no warning.
+        what: The secret in the file, for the message.
     """
     if os.name != "posix":
         return
     try:
         found = file.stat()
     except OSError:
-        # It was read a moment ago, so that this is another file by now, or none.
+        # The file was readable just before, so it was replaced or removed meanwhile.
         return
     exposed = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if stat.S_ISREG(found.st_mode) and exposed:

@@ -1,4 +1,4 @@
-"""What `ls` shows: ids as the catalog gives them, with their locations when asked."""
+"""Output of the command `ls`: ids as the catalog returns them, optionally with locations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from lance_ns_async import Namespace, TableId
 
 _GROUP = 5_000
-"""Tables that are located together: many enough to be done side by side, few enough to see some soon."""
+"""Number of tables that are located together: enough for concurrency, but few enough for early output."""
 
 
 class Listing:
-    """The rows of one `ls`; `failed` tells, once they are read, how many tables could not be located."""
+    """The rows of one `ls`; after they are read, `failed` is the number of tables that could not be located."""
 
     columns: Sequence[str]
 
@@ -32,7 +32,7 @@ class Listing:
         self.failed = 0
 
     def rows(self) -> Generator[Row, None, None]:
-        """A row for each namespace or table, as soon as it is known."""
+        """Yields a row for each namespace or table, as soon as it is known."""
         if self._namespaces:
             for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
                 yield {"id": ids.written(namespace)}
@@ -45,7 +45,13 @@ class Listing:
             yield {"id": ids.written(table)}
 
     def holds_namespaces(self) -> bool:
-        """Whether there are namespaces where it looked; costs a call, and shows whether the catalog answers at all."""
+        """Returns whether the listed namespace has child namespaces.
+
+        Raises:
+            LanceNamespaceError: The catalog does not respond, or has no such namespace.
+
+        Cost: one call.
+        """
         from lance_namespace import ListNamespacesRequest
 
         page = self._namespace.list_namespaces(ListNamespacesRequest(id=list(self._start), limit=1))

@@ -1,4 +1,4 @@
-"""Rows on standard output: for people as a table, for programs as lines, JSON, CSV or Parquet."""
+"""Output of rows and objects: tables for people; lines, JSON, CSV or Parquet for programs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 _UNBOUNDED = 100_000
-"""Columns of a page that nobody looks at: what goes to a file or another program is never cut or folded."""
+"""Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """Output format of rows."""
 
     PLAIN = "plain"
     TABLE = "table"
@@ -37,14 +37,14 @@ class Format(StrEnum):
 
 
 class ObjectFormat(StrEnum):
-    """How one object is written."""
+    """Output format of one object."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class Page(Console):
-    """The console on standard output, or on another text stream; as wide as its content where that is no terminal."""
+    """A console on standard output or another text stream; if that is not a terminal, its width is unlimited."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         super().__init__(file=stream, highlight=False, markup=False)
@@ -52,7 +52,7 @@ class Page(Console):
             self.width = _UNBOUNDED
 
     def lay(self, table: Table) -> None:
-        """Prints the table, without blanks at the ends of lines where it is for no terminal."""
+        """Prints the table; removes trailing spaces if the output is not a terminal."""
         if self.is_terminal:
             self.print(table)
             return
@@ -62,12 +62,12 @@ class Page(Console):
             self.file.write(f"{line.rstrip()}\n")
 
     def on_broken_pipe(self) -> NoReturn:
-        """Leaves it to the command's own exit code."""
+        """Raises BrokenPipeError, for which the command has its own exit code."""
         raise BrokenPipeError
 
 
 def write(rows: Iterable[Row], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
-    """Writes the rows as they come, in a table or in Parquet when all are there; gives how many there were."""
+    """Writes the rows as they arrive, a table or Parquet after all have arrived; returns their number."""
     match format:
         case Format.PLAIN:
             return _plain(rows, columns, stream)
@@ -86,7 +86,7 @@ def write(rows: Iterable[Row], columns: Sequence[str], format: Format, stream: I
 
 
 def write_parquet(table: pa.Table, file: Path | None) -> None:
-    """Writes the table to the file, or to standard output where that is None."""
+    """Writes the table to the file, or to standard output if `file` is None."""
     import pyarrow.parquet as pq
 
     if file is None:
@@ -103,7 +103,7 @@ def write_parquet(table: pa.Table, file: Path | None) -> None:
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[IO[str]]:
-    """The file to write text to, or standard output where it is None."""
+    """Opens the file for text output; standard output if `file` is None."""
     if file is None:
         yield sys.stdout
         return
@@ -115,7 +115,7 @@ def opened(file: Path | None) -> Iterator[IO[str]]:
 
 
 def write_object(found: Row, format: ObjectFormat) -> None:
-    """Writes one object to standard output: a line for each of its fields, or JSON."""
+    """Writes one object to standard output: one line per field, or JSON."""
     if format is ObjectFormat.JSON:
         print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
         return
@@ -128,11 +128,11 @@ def write_object(found: Row, format: ObjectFormat) -> None:
 
 
 def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
-    # Here, because `--help` should not wait for it.
-    from lance_ns_async.spark.report import printable
+    # Imported here, because `--help` should not wait for it.
+    from lance_ns_async.spark.resolve.report import printable
 
     count = 0
-    # What a catalog names its tables may move a terminal's cursor; a pipe gets it as it is.
+    # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.
     shown = printable if stream.isatty() else str
     for row in rows:
         stream.write("\t".join(shown(_text(row.get(column))) for column in columns) + "\n")
@@ -163,7 +163,7 @@ def _table(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
     found = list(rows)
     for column in columns:
-        # An id or a location that lost its end is worth nothing: it goes on in the next line instead.
+        # A truncated id or location is useless, so long values continue in the next line.
         table.add_column(column, overflow="fold", justify="right" if _is_number(found, column) else "left")
     for row in found:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))

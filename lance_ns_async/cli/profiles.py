@@ -1,7 +1,7 @@
 """Profiles: named catalogs in a TOML file.
 
-`[profiles.prod]` holds `impl` and the properties, either as quoted keys, `"storage.region" = "eu-west-1"`, or
-as tables, `[profiles.prod.storage]`.
+`[profiles.prod]` contains `impl` and the properties, either as quoted keys (`"storage.region" = "eu-west-1"`) or as
+tables (`[profiles.prod.storage]`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lance_ns_async.cli.errors import Misuse
 
 
 def usual_files(environment: Mapping[str, str]) -> Sequence[Path]:
-    """Where profiles are looked for: the file LANCE_NS_CONFIG names, else the user's, then the folder's."""
+    """Returns the files with profiles: that of LANCE_NS_CONFIG, else those of the user and the current folder."""
     if named := environment.get("LANCE_NS_CONFIG"):
         return [Path(named)]
     usual = [Path(typer.get_app_dir("lance-ns"), "config.toml"), Path("lance-ns.toml")]
@@ -27,7 +27,11 @@ def usual_files(environment: Mapping[str, str]) -> Sequence[Path]:
 
 
 def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """The catalog's name and the properties of a profile, taken from the first of the files that has it."""
+    """Returns the catalog's kind and the properties of a profile, from the first file that contains the profile.
+
+    Raises:
+        Misuse: No file contains the profile, or a file cannot be read.
+    """
     known: list[str] = []
     for file in files:
         found = _profiles(file)

@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error and only where somebody watches."""
+"""Progress bars for long work, on standard error and only in a terminal."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rich.progress import (
 
 
 class Bar:
-    """How far the work is."""
+    """A progress bar."""
 
     def __init__(self, shown: Progress, task: TaskID) -> None:
         self._shown = shown
         self._task = task
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Increases the number of completed items."""
         self._shown.update(self._task, advance=count)
 
     def reach(self, done: int, total: int) -> None:
-        """So many are done, of so many that are known by now."""
+        """Sets the number of completed items and the total known so far."""
         self._shown.update(self._task, completed=done, total=total)
 
 
 class _Count(ProgressColumn):
-    """So many of so many, where that is known."""
+    """The column with the completed and total numbers; empty if the total is unknown."""
 
     def render(self, task: Task) -> str:
         return "" if task.total is None else f"{task.completed:,.0f}/{task.total:,.0f}"
@@ -43,7 +43,7 @@ class _Count(ProgressColumn):
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Bar]:
-    """Shows a bar while it is open, a moving one where nobody knows the total; nothing where no terminal is."""
+    """Shows a bar while the context is open: an animated one if the total is None, nothing without a terminal."""
     console = Console(stderr=True)
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _Count()]
     with Progress(

@@ -1,4 +1,4 @@
-"""What `resolve` is asked for, from the command line and from a file, and how it answers."""
+"""Input and output of the command `resolve`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUE
 
 
 def asked(given: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
-    """The ids and patterns in the arguments and in the file, `-` being standard input."""
+    """Returns the ids and patterns in the arguments and in the file; the file `-` is standard input."""
     texts = list(given)
     if file is not None:
         with _opened(file) as stream:
@@ -31,7 +31,7 @@ def asked(given: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
 
 
 def format_for(wanted: Format | None, file: Path | None) -> Format:
-    """How to write: as wanted, else as the file's name says, else as a table."""
+    """Returns the output format: the requested one, else by the file's suffix, else a table."""
     if wanted is not None or file is None or not file.suffix:
         return wanted or Format.TABLE
     if (found := _SUFFIXES.get(file.suffix.lower())) is None:
@@ -40,13 +40,13 @@ def format_for(wanted: Format | None, file: Path | None) -> Format:
 
 
 def write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:
-    """Writes the locations to the file, or to standard output where that is None."""
+    """Writes the locations to the file, or to standard output if `file` is None."""
     if format is Format.PARQUET:
         output.write_parquet(locations.to_arrow(secrets=secrets), file)
         return
     with output.opened(file) as stream:
         if format is Format.JSON:
-            # The form that `Locations.from_json` takes back, for a Spark job that starts later.
+            # `Locations.from_json` can read this form, for a Spark job that starts later.
             stream.write(locations.to_json(secrets=secrets) + "\n")
             return
         found = locations.to_arrow(secrets=secrets)
@@ -54,7 +54,7 @@ def write(locations: Locations, format: Format, file: Path | None, *, secrets: b
             case Format.PLAIN:
                 columns = ["id", "location"]
             case Format.TABLE:
-                # For people: nothing twice, and nothing that is not known of any table.
+                # For people, duplicate columns and columns without any value are omitted.
                 columns = [
                     name for name in found.column_names if name != "names" and found[name].null_count < len(found)
                 ]

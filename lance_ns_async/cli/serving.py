@@ -1,4 +1,4 @@
-"""What `serve` does: a catalog is served until somebody ends it."""
+"""The command `serve`: a gateway that serves a catalog until a signal ends it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lance_ns_async.gateway import Gateway
 
 TOKEN = "LANCE_NS_TOKEN"
-"""The environment variable that holds the token: others on this machine can see command lines."""
+"""Environment variable with the token; a command line would be visible to others on this machine."""
 
 
 def serve(
@@ -41,10 +41,11 @@ def serve(
     functions: Sequence[str],
     grace: float,
 ) -> None:
-    """Serves a catalog until SIGINT or SIGTERM; what is under way then has `grace` seconds to finish.
+    """Serves a catalog until SIGINT or SIGTERM; requests in progress then have `grace` seconds to finish.
 
     Raises:
-        typer.Exit: A request was under way when the grace was over.
+        typer.Exit: A request was still in progress after the grace period.
+        Misuse: The token or the certificate cannot be read, or an address of another machine needs a token.
     """
     import typer
 
@@ -83,11 +84,11 @@ async def _serve(
     *,
     show_token: bool,
 ) -> int:
-    """Serves until it is told to end; returns how many requests were cut off then."""
+    """Serves until a signal arrives; returns the number of requests that were cut off."""
     import anyio
 
-    from lance_ns_async import threads
     from lance_ns_async.cli.ending import Deadline
+    from lance_ns_async.storage import threads
 
     def under_way() -> str:
         load = threads.load()
@@ -95,9 +96,9 @@ async def _serve(
         return f"{count} operations on data" if count else "work on a storage"
 
     async with catalog.open_async() as namespace, server(namespace) as gateway:
-        # What the imports made lives as long as the process: a full collection that looks at it stalls the event loop.
+        # Objects from imports live as long as the process; a full collection that scans them blocks the event loop.
         gc.freeze()
-        # Only so far: a second signal, while requests are finished, ends them.
+        # The receiver ends before the shutdown, so that a second signal ends the requests in progress.
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             print(gateway.url, flush=True)
             if show_token:
@@ -138,6 +139,6 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     except OSError as error:
         raise Misuse(f"--tls-cert {cert}: {error.strerror or error}") from error
     if key is not None:
-        # Certificates are public, and the key may also be in the file of the certificate.
+        # Certificates are public, but the file of the certificate may also contain the key.
         warn_if_exposed(key.expanduser(), "the private key of --tls-cert")
     return context

@@ -1,4 +1,4 @@
-"""Any namespace served as a Lance REST Namespace: `async with serving(namespace) as gateway`."""
+"""REST gateway: serves any namespace as a Lance REST Namespace, `async with serving(namespace) as gateway`."""
 
 from __future__ import annotations
 

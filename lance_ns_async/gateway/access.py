@@ -1,4 +1,4 @@
-"""Who may ask: whoever has the token, and no browser."""
+"""Access control of the gateway: a token is required, and requests from browsers are refused."""
 
 from __future__ import annotations
 
@@ -17,28 +17,41 @@ from lance_ns_async.gateway.answers import Refused
 TOKEN_HEADER = "x-lance-token"
 
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
-"""A Host header: an address in brackets or a name, and perhaps a port."""
+"""A Host header: an address in brackets or a name, with an optional port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token that requests need, and the names under which they may ask for the server."""
+    """The token that requests need, and the accepted host names."""
 
     token: str = field(repr=False)
     hosts: frozenset[str] | None
-    """None for any: a server that others can reach does not know its names."""
+    """None accepts any name: a server that is reachable from other machines does not know its names."""
 
     @classmethod
     def to(cls, host: str, token: str | None, hosts: Iterable[str]) -> Self:
-        """Access to a server that listens on `host`; a token is made up where none is given."""
+        """Returns the access to a server that listens on `host`.
+
+        Args:
+            host: The address or name on which the server listens.
+            token: The token that requests need; None creates a random one.
+            hosts: Additional host names to accept if `host` is a loopback address.
+
+        Raises:
+            InvalidInputError: The token is empty, or a header cannot hold it.
+        """
         if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-            # Not the token itself.
+            # The message must not show the token.
             raise InvalidInputError("token: it is empty, or has characters that no header can carry")
         known = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
         return cls(secrets.token_urlsafe(32) if token is None else token, known)
 
     def check_sender(self, headers: Mapping[str, str]) -> None:
-        """Refuses what a web page sent: from another origin, or by a name that somebody made mean this machine."""
+        """Refuses requests of web pages: cross-origin requests and DNS rebinding.
+
+        Raises:
+            Refused: There is an Origin header, or the Host header has an unknown name.
+        """
         if "Origin" in headers:
             raise Refused(403, ErrorCode.PERMISSION_DENIED, "Permission denied: web pages may not ask this server")
         name = _host_name(headers.get("Host", "localhost"))
@@ -49,7 +62,11 @@ class Access:
             raise Refused(403, ErrorCode.PERMISSION_DENIED, message)
 
     def check_token(self, headers: Mapping[str, str]) -> None:
-        """Refuses a request that does not show the token."""
+        """Checks the token of a request.
+
+        Raises:
+            Refused: The token is missing or wrong.
+        """
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
         shown = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
         if not any(self._is_right(token.strip()) for token in shown if token is not None):
@@ -63,7 +80,7 @@ class Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Returns whether a server that listens on `host` is reachable from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -71,6 +88,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _host_name(header: str) -> str:
-    """The name in a Host header, without the port and an address's brackets; all of it where it is none."""
+    """Returns the name in a Host header, without port and brackets; the whole header if it is malformed."""
     parts = _HOST.fullmatch(header)
     return header if parts is None else (parts[1] or parts[2] or "").lower()

@@ -1,4 +1,4 @@
-"""What a gateway says, as it goes over the wire: a namespace's answers, and errors as the spec has them."""
+"""HTTP responses of the gateway: results of the namespace, and errors in the form of the spec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lance_ns_async.gateway.routes import Route
 
 _ARROW_FILE = "application/vnd.apache.arrow.file"
 
-# Answers hold credentials and change at any time. The server's name would else tell the versions of its libraries.
+# Responses hold credentials and may change at any time. The default Server header would show library versions.
 _HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
 
 STATUSES: Mapping[ErrorCode, int] = {
@@ -44,11 +44,11 @@ STATUSES: Mapping[ErrorCode, int] = {
     ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
     ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
 }
-"""The status of each of the spec's codes."""
+"""The HTTP status for each error code of the spec."""
 
 
 class Refused(Exception):
-    """A request that the gateway itself turns down, with a status of its own."""
+    """A request that the gateway itself refuses, with its HTTP status."""
 
     def __init__(self, status: int, code: ErrorCode, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class Refused(Exception):
 
 
 def response(route: Route, answer: Any) -> web.Response:
-    """The answer in the form that the route gives it."""
+    """Returns the result as an HTTP response, in the form that the route requires."""
     match route.answer:
         case "fields":
             return json_response(answer.to_dict())
@@ -73,7 +73,7 @@ def response(route: Route, answer: Any) -> web.Response:
 
 
 def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A response with a JSON body."""
+    """Returns a response with a JSON body."""
     return web.Response(
         body=orjson.dumps(content),
         status=status,
@@ -83,12 +83,12 @@ def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str]
 
 
 def text_response(text: str) -> web.Response:
-    """A response with a text, in the form that Prometheus reads."""
+    """Returns a response with a text body in the Prometheus format."""
     return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
 
 
 def error(found: LanceNamespaceError | Refused) -> web.Response:
-    """The answer that tells of an error; how long a catalog asked to wait is passed on."""
+    """Returns the response for an error; the catalog's wait time becomes the Retry-After header."""
     if isinstance(found, Refused):
         return _error(found.status, found.code, str(found), found.headers)
     wait = retry_after(found)
@@ -97,7 +97,7 @@ def error(found: LanceNamespaceError | Refused) -> web.Response:
 
 
 def internal(instance: str) -> web.Response:
-    """The answer where nobody foresaw the error: it says nothing but the name under which the log has it."""
+    """Returns the response for an unexpected error: it contains only the id of the log entry."""
     message = f"Internal error: the gateway failed; its log has more, under {instance}"
     return _error(500, ErrorCode.INTERNAL, message, {}, instance=instance)
 

@@ -1,4 +1,4 @@
-"""What a request asks for: its path, its query and its body, made one of the spec's requests."""
+"""Parsing of HTTP requests: path, query and body become a request model of the spec."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ import orjson
 from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel
 
-from lance_ns_async import messages
 from lance_ns_async.gateway.routes import Route
+from lance_ns_async.namespace import requests
 
 _HOP = ("header.", "headers.")
-"""How entries of a context begin that a client has sent as headers: they are for this server, not for a catalog."""
+"""Prefixes of context entries that the client has sent as headers: they are for this server, not for the catalog."""
 
 
 _MAX_PARTS = 50_000
-"""Lists and objects of a JSON body, and brackets in its texts."""
+"""Maximum number of lists and objects in a JSON body; brackets inside strings count, too."""
 
 
 class _Fields(dict[str, Any]):
-    """A request's fields. Not a plain dict: who sent it may know of more fields than we do."""
+    """The fields of a request. Not a plain dict, so that unknown fields of newer clients are accepted."""
 
 
 def request(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
-    """The request that a route was asked with; raises InvalidInputError for what is none.
+    """Returns the request model for a route.
 
-    `names` and `query` are as they were sent; `delimiter` is what joins ids where the query does not say.
+    Args:
+        route: The route of the operation.
+        names: The names in the path, still percent-encoded.
+        query: The query string, still percent-encoded.
+        body: The decompressed body.
+        delimiter: Joins the names of an id, unless the query sets another delimiter.
+
+    Raises:
+        InvalidInputError: The request is malformed, or its path and its body differ.
     """
     pairs = _pairs(query)
     delimiter = dict(pairs).get("delimiter", delimiter)
@@ -53,7 +61,7 @@ def request(route: Route, names: Mapping[str, str], query: str, body: bytes, del
         given = _Fields(_with_integers(route.request, given))
     except RecursionError:
         raise InvalidInputError("body: it is nested too deeply; write it with fewer parts") from None
-    asked = messages.coerced(route.request, given)
+    asked = requests.coerced(route.request, given)
     for name, encoded in names.items():
         _check_same(name, encoded, getattr(asked, name), delimiter)
     return asked
@@ -76,13 +84,13 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidInputError("body: it is no JSON object")
     if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
-        # To check one takes far longer than to read it.
+        # Validation takes far longer than parsing.
         raise InvalidInputError(f"body: it has over {_MAX_PARTS} lists and objects; ask in several requests")
     return found
 
 
 def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Fields given in the query, in the types that the model has them in; what it has not is left out."""
+    """Returns the fields in the query, converted to the types of the model; unknown fields are left out."""
     found: dict[str, Any] = {}
     types = _types(model)
     for name, text in pairs:
@@ -112,18 +120,18 @@ def _value(name: str, kind: str, text: str) -> Any:
 
 @cache
 def _types(model: type[BaseModel]) -> Mapping[str, str]:
-    """The JSON type of each field that a query can give."""
+    """Returns the JSON type of each field that a query can set."""
     found: dict[str, str] = {}
     for name, schema in model.model_json_schema()["properties"].items():
         forms = [form["type"] for form in schema.get("anyOf", [schema]) if form.get("type", "null") != "null"]
-        # What is for this hop is in the headers, and the id in the path.
+        # The context and the identity are sent as headers, and the id in the path.
         if forms and name not in ("context", "id", "identity"):
             found[name] = forms[0]
     return found
 
 
 def _with_integers(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields with integers where the model has integers and JSON had such as `1.0`, which is the same."""
+    """Returns the fields, with integers for floats such as `1.0` where the model has integers."""
     found = dict(given)
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -147,7 +155,7 @@ def _with_integer(annotation: Any, value: Any) -> Any:
 
 @cache
 def _kinds(annotation: Any) -> frozenset[type]:
-    """The types that a field may have, those in lists and unions included."""
+    """Returns the types that a field may have, including those in lists and unions."""
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return frozenset({annotation})
     inner = get_args(annotation)
@@ -167,7 +175,7 @@ def _id(encoded: str, delimiter: str) -> list[str]:
 
 
 def _decoded(encoded: str) -> str:
-    """A part of a path as text; a blank may be written as in a form, for Lance's own clients do so."""
+    """Returns a decoded path segment; `+` means a blank, because Lance's own clients encode blanks like that."""
     try:
         return unquote_plus(encoded, errors="strict")
     except UnicodeDecodeError as e:
@@ -175,7 +183,7 @@ def _decoded(encoded: str) -> str:
 
 
 def _check_same(name: str, encoded: str, asked: Any, delimiter: str) -> None:
-    """Raises InvalidInputError where path and body do not name the same."""
+    """Raises InvalidInputError if path and body contain different values."""
     texts = {_decoded(encoded), unquote(encoded)}
     if name != "id":
         if asked not in texts:
@@ -183,6 +191,6 @@ def _check_same(name: str, encoded: str, asked: Any, delimiter: str) -> None:
         return
     names = cast("list[str]", asked)
     joined = delimiter.join(names)
-    # The root is written in two ways.
+    # There are two spellings of the root id.
     if joined not in texts and {joined, *texts} - {"", delimiter}:
         raise InvalidInputError(f"id: the body says {names!r}, and the path {_id(encoded, delimiter)!r}")

@@ -1,4 +1,4 @@
-"""Bodies of requests, which may be neither too long nor too slow."""
+"""Request bodies: reading and decompression, with limits of size and time."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.limits import Share
 
 _PIECE = 1 << 18
-"""Bytes that are decompressed at once."""
+"""Maximum number of bytes per decompression step."""
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-"""What zlib calls finding out by itself which of both it is."""
+"""The zlib `wbits` value that detects gzip or zlib automatically."""
 
 
 async def body(request: web.BaseRequest, limit: int, idle: float, what: str, share: Share) -> bytes:
-    """Returns the body, decompressed, whose bytes are counted in `share`.
+    """Returns the decompressed body, whose bytes are counted in `share`.
+
+    Args:
+        request: The request whose body is read.
+        limit: Maximum number of bytes.
+        idle: Maximum seconds without any data.
+        what: The kind of content, for messages.
+        share: Counts the memory of the request.
 
     Raises:
-        Refused: It has over `limit` bytes, none come for `idle` seconds, or too many are held in all.
-        InvalidInputError: It is not sent as its headers say.
+        Refused: The body exceeds `limit` or the memory limit of all requests, stalls for `idle` seconds, or has an
+            unsupported encoding.
+        InvalidInputError: The body does not match its headers.
     """
     if (request.content_length or 0) > limit:
         raise _too_long(limit, what)
@@ -43,7 +51,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
                     raise _too_long(limit, what)
                 share.take(len(part))
                 parts.append(part)
-                # Each takes about a millisecond, and there may be many.
+                # Each step takes about a millisecond, and there may be many.
                 await asyncio.sleep(0)
         decoder.end()
     except TimeoutError:
@@ -56,28 +64,32 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
 
 
 class _Plain:
-    """A body that is as it was sent."""
+    """Decoder of an uncompressed body."""
 
     def pieces(self, raw: bytes) -> Iterator[bytes]:
-        """The bytes in pieces."""
+        """Yields the bytes unchanged."""
         yield raw
 
     def end(self) -> None:
-        """Nothing can be missing: the length was checked by the server."""
+        """Does nothing: the server has checked the length."""
 
 
 class _Deflated:
-    """A body that is compressed, as gzip or as zlib has it."""
+    """Decoder of a body in gzip or zlib format."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB)
 
     def pieces(self, raw: bytes) -> Iterator[bytes]:
-        """The bytes in pieces; raises InvalidInputError where they are not compressed so."""
+        """Yields the decompressed bytes.
+
+        Raises:
+            InvalidInputError: The data is not in the format of its Content-Encoding.
+        """
         try:
             while raw:
                 if self._zlib.eof:
-                    # Another member of a gzip file.
+                    # A gzip file may have several members.
                     self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB)
                 yield self._zlib.decompress(raw, _PIECE)
                 raw = self._zlib.unconsumed_tail or self._zlib.unused_data
@@ -85,7 +97,7 @@ class _Deflated:
             raise InvalidInputError(f"body: it is not compressed as its Content-Encoding says ({e})") from e
 
     def end(self) -> None:
-        """Raises InvalidInputError where it breaks off."""
+        """Raises InvalidInputError if the compressed data is incomplete."""
         if not self._zlib.eof:
             raise InvalidInputError("body: it is compressed, and breaks off")
 
@@ -96,16 +108,16 @@ def _decoder(encoding: str) -> _Plain | _Deflated:
             return _Plain()
         case "gzip" | "x-gzip" | "deflate":
             return _Deflated()
-    # Layers within layers are not undone either.
+    # Nested encodings are not supported either.
     message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r}: this server reads gzip and deflate"
     raise Refused(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
 
 async def _invite(request: web.BaseRequest) -> None:
-    """Tells a client to go on that waits for it before it sends a long body."""
+    """Sends `100 Continue` to a client that waits for it before it sends the body."""
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # That was no part of the answer.
+        # These bytes are not part of the response.
         request.writer.output_size = 0
 
 

@@ -1,4 +1,4 @@
-"""What clients of a gateway may have it do: bytes held in memory, and what they may ask of Lance."""
+"""Limits of the gateway: memory for requests and responses, and the size of queries passed to Lance."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lance_ns_async.tables import filters
 from lance_ns_async.tables.bounds import Bounds
 
 MAX_BYTES = 1 << 30
-"""Bytes of rows that one request may send, as they come and decompressed."""
+"""Maximum number of row bytes in one request, both compressed and decompressed."""
 
 MAX_ANSWER_BYTES = 256 << 20
-"""Bytes of rows that one answer may have."""
+"""Maximum number of row bytes in one response."""
 
 _HELD = 4
-"""How many times the largest request or answer may be held at once, where nothing else is said."""
+"""Default memory limit, as a multiple of the largest request or response."""
 
 _HELD_AT_LEAST = 512 << 20
-"""Bytes that may be held at once, where nothing else is said: seven of the largest JSON bodies."""
+"""Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies."""
 
 _SPEC = Bounds(
     sql_bytes=2 << 20,
@@ -41,21 +41,22 @@ class Limits:
     """Limits of a gateway."""
 
     max_bytes: int = MAX_BYTES
-    """Bytes of rows that one request may send, as they come and decompressed; 0 to take none."""
+    """Maximum number of row bytes in one request, both compressed and decompressed; 0 refuses all rows."""
     max_answer_bytes: int = MAX_ANSWER_BYTES
-    """Bytes of rows that one answer may have."""
+    """Maximum number of row bytes in one response."""
     max_held_bytes: int | None = None
-    """Bytes that all requests and answers take at once; None for four times the largest of them, and at
-    least 512 MiB."""
+    """Maximum number of bytes of all concurrent requests and responses. None means four times the larger one of the
+    limits above, but at least 512 MiB.
+    """
     functions: frozenset[str] = frozenset()
-    """SQL functions that clients may call besides those of `tables.filters.FUNCTIONS`."""
+    """SQL functions that clients may call in addition to `tables.filters.FUNCTIONS`."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0:
             raise InvalidInputError(f"max_bytes {self.max_bytes}: it is a number of bytes; 0 to take no rows")
         if self.max_answer_bytes < 1:
             raise InvalidInputError(f"max_answer_bytes {self.max_answer_bytes}: it is a number of bytes above 0")
-        # Both are copied once.
+        # Requests and responses are copied once.
         needed = 2 * max(self.max_bytes, self.max_answer_bytes)
         if self.max_held_bytes is not None and self.max_held_bytes < needed:
             raise InvalidInputError(
@@ -65,13 +66,13 @@ class Limits:
 
     @property
     def held(self) -> int:
-        """Bytes of all requests and answers at once."""
+        """The memory limit, in bytes, of all concurrent requests and responses."""
         if self.max_held_bytes is not None:
             return self.max_held_bytes
         return max(_HELD * max(self.max_bytes, self.max_answer_bytes), _HELD_AT_LEAST)
 
     def bounds(self, share: Share) -> Bounds:
-        """Returns what one request may ask of Lance; what it allocates is counted in its share."""
+        """Returns the limits of one request to Lance; memory that Lance allocates is counted in `share`."""
         return replace(
             _SPEC,
             functions=filters.FUNCTIONS | {name.lower() for name in self.functions},
@@ -82,17 +83,17 @@ class Limits:
 
 
 class Memory:
-    """Bytes that requests and answers take in this process."""
+    """The memory that requests and responses take in this process."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken = 0
-        # Answers grow in worker threads.
+        # Responses are built in worker threads.
         self._lock = threading.Lock()
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """The share of one request, given back at the end of the block unless somebody else keeps it, too."""
+        """Yields the share of one request, which is returned at the end of the block unless another task keeps it."""
         share = Share(self)
         with share.kept():
             yield share
@@ -113,7 +114,7 @@ class Memory:
 
 
 class Share:
-    """Bytes that one request takes."""
+    """The memory of one request."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -122,14 +123,18 @@ class Share:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Counts bytes; raises Refused where there are too many in all."""
+        """Counts `size` bytes.
+
+        Raises:
+            Refused: The memory limit of all requests is exceeded.
+        """
         with self._lock:
             self._memory._take(size)
             self._taken += size
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Has what was counted remain so at least for the block."""
+        """Keeps the counted bytes at least until the end of the block."""
         self._keepers += 1
         try:
             yield

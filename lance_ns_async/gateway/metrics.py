@@ -1,4 +1,4 @@
-"""What is counted of requests and of the calls they cost, in the text form that Prometheus reads."""
+"""Metrics of requests and of their remote calls, in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from time import monotonic
 
-from lance_ns_async.observing import BOUNDS, Call
+from lance_ns_async.calls.observers import BOUNDS, Call
 
 
 @dataclass(slots=True)
 class Seen:
-    """What becomes known of a request while it is answered."""
+    """Labels of a request, set while it is processed."""
 
     operation: str = "other"
-    """The spec's name of it; `other` for what is none of its operations."""
+    """The operation's name in the spec; `other` for any other request."""
     code: str = "cancelled"
-    """The status of its answer; `cancelled` where the client left before there was one."""
+    """The HTTP status of the response; `cancelled` if the client left before the response."""
     is_cut_off: bool = False
-    """Whether the end of the server came before the end of what it asked for."""
+    """Whether the server stopped before the request was completed."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Histogram:
 
 
 class Metrics:
-    """Counts of one gateway, since it was started."""
+    """Counters of one gateway since its start."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -48,7 +48,7 @@ class Metrics:
 
     @contextmanager
     def request(self) -> Iterator[Seen]:
-        """Counts a request; what is to be told of it is set on what this gives."""
+        """Counts a request; the caller sets its labels on the yielded object."""
         seen, started = Seen(), monotonic()
         self._in_flight[id(seen)] = seen
         try:
@@ -60,27 +60,27 @@ class Metrics:
 
     @property
     def cut_off(self) -> int:
-        """How many requests the end of the server has cut off."""
+        """The number of requests that the end of the server interrupted."""
         return self._cut_off
 
     def cut(self, seen: Seen) -> None:
-        """Counts a request that the end of the server cuts off; once, however often it is told."""
+        """Counts a request as interrupted by the end of the server; repeated calls count once."""
         if not seen.is_cut_off:
             seen.is_cut_off = True
             self._cut_off += 1
 
     def cut_all(self) -> None:
-        """Counts all requests under way as cut off."""
+        """Counts all requests in progress as interrupted."""
         for seen in self._in_flight.values():
             self.cut(seen)
 
     def called(self, call: Call) -> None:
-        """Counts a remote call of the namespace: an `Observer`."""
+        """Counts a remote call of the namespace; an `Observer`."""
         self._calls[call.operation, call.outcome] += 1
         self._call_seconds.setdefault(call.operation, _Histogram()).add(call.seconds)
 
     def text(self) -> str:
-        """All counts."""
+        """Returns all metrics in the Prometheus text format."""
         lines = [
             *_counter("lance_ns_requests_total", "Requests answered, by status.", "code", self._requests),
             *_histogram("lance_ns_request_seconds", "How long requests took.", self._seconds),

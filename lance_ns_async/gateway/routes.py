@@ -1,4 +1,4 @@
-"""The routes of the Lance REST Namespace: each operation's method, path, request, and how it is asked and answered."""
+"""Routes of the Lance REST Namespace: method, path, request model and content of each operation."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pydantic import BaseModel
 
 Method = Literal["GET", "POST"]
 Body = Literal["json", "rows", "metadata"]
-"""The request's fields; an Arrow IPC stream, the fields being in the query; or a mapping that is the metadata alone."""
+"""Content of a request body: all fields; an Arrow IPC stream, with the fields in the query; or the metadata mapping."""
 Answer = Literal["fields", "count", "file", "text", "metadata"]
-"""The response's fields, or what the one that matters holds: a number, an Arrow IPC file, a text, a mapping."""
+"""Content of a response body: all fields, or one value as a number, an Arrow IPC file, a string or a mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an operation is found, and in which form it is asked and answered."""
+    """The HTTP route of an operation, with the form of its request and response."""
 
     operation: str
-    """The method of the namespace that serves it."""
+    """The namespace method that serves the operation."""
     method: Method
     path: str
     request: type[BaseModel]
     body: Body = "json"
     answer: Answer = "fields"
     changes: bool = True
-    """Whether it does more than read, and so is finished even if nobody waits for its answer."""
+    """Whether the operation changes data; it then runs to its end even if the client leaves."""
 
 
 def _reading(
@@ -115,11 +115,14 @@ ROUTES = (
     _reading("describe_transaction", f"{_TRANSACTION}/describe", spec.DescribeTransactionRequest),
     _changing("alter_transaction", f"{_TRANSACTION}/alter", spec.AlterTransactionRequest),
 )
-"""All operations of the spec; which of them are served depends on the namespace."""
+"""All operations of the spec; the namespace decides which of them are supported."""
 
 
 def match(path: str) -> tuple[Route, Mapping[str, str]] | None:
-    """The route of a path as it was sent, and what the path names, still encoded; None for what is no route."""
+    """Returns the route of a path and the encoded names in the path; None if there is no such route.
+
+    The path is as it was sent, percent-encoded.
+    """
     given = path.split("/")
     for places in _PLACES:
         key = tuple("{}" if place in places else part for place, part in enumerate(given))
@@ -134,5 +137,5 @@ def _key(path: str) -> tuple[str, ...]:
 
 
 _BY_PATH: Mapping[tuple[str, ...], Route] = {_key(route.path): route for route in ROUTES}
-# A name in a path may be anything, "batch-commit" too: what has fewest names in it is looked for first.
+# A name may equal a fixed segment such as "batch-commit", so paths with the fewest names are tried first.
 _PLACES = sorted({tuple(i for i, part in enumerate(key) if part == "{}") for key in _BY_PATH})

@@ -1,4 +1,4 @@
-"""The server: listens, lets in who may ask, hands each request to the namespace, and ends in peace."""
+"""The gateway's HTTP server: start, access checks, request handling and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import anyio
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
-from lance_ns_async import threads
 from lance_ns_async.errors import one_line
 from lance_ns_async.gateway import answers, asking, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
@@ -26,26 +25,27 @@ from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.metrics import Metrics, Seen
 from lance_ns_async.gateway.routes import Route, match
+from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
 
 log = logging.getLogger(__name__)
 
 _MAX_JSON = 4 << 20
 _PARSED_JSON = 16
-"""Bytes that a byte of JSON takes once it is read, at most: floats and short texts take that much."""
+"""Maximum number of bytes in memory per byte of JSON after parsing; floats and short strings need that much."""
 
 _LARGE_JSON = 64 << 10
-"""Bytes of JSON that are read in a thread, so that other requests go on."""
+"""Size in bytes from which a JSON body is parsed in a thread, so that it does not block other requests."""
 _MAX_LINE = 64 << 10
-"""Bytes of the request's first line: properties and storage options of a table to be made are in it."""
+"""Maximum bytes of the request line: it contains properties and storage options of tables to create."""
 
 _LINGER = 10.0
-"""Seconds in which a client whose body is not read can end it, and so come to read why."""
+"""Seconds that a client has to finish sending an unread body before it reads the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A server that is running: where it is, and what it wants to see."""
+    """A running server: its address, its token and its metrics."""
 
     url: str
     token: str = field(repr=False)
@@ -53,12 +53,12 @@ class Gateway:
 
     @property
     def cut_off(self) -> int:
-        """How many requests were still under way when the grace was over; known when the block has ended."""
+        """The number of requests still in progress at the end of the grace period; set after the context has ended."""
         return self.metrics.cut_off
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request has to carry. Spark hides headers of such a name, and identities leave it alone."""
+        """The headers for every request. Spark redacts them by name, and a request's identity does not replace them."""
         return {TOKEN_HEADER: self.token}
 
 
@@ -79,19 +79,30 @@ async def serving(
     grace: float = 30.0,
     idle: float = 120.0,
 ) -> AsyncIterator[Gateway]:
-    """Serves a namespace as a Lance REST Namespace while the context is open; the namespace stays open after it.
+    """Serves a namespace as a Lance REST Namespace while the context is open; does not close the namespace.
 
-    `namespace` is an AsyncNamespace or anything with coroutine methods of the same names; one that it lacks is
-    unsupported. Port 0 takes a free one, and without a `token` there is a random one. `hosts` are further names
-    under which a server on a loopback address is asked for. A connection may be without a whole request for `idle`
-    seconds, and a body or an answer go no further for as long. At the end what is under way has `grace` seconds to
-    finish. What has not by then is cut off, and counted in `Gateway.cut_off`. Threads that Lance does not come back to
-    are left behind, and keep the process from ending.
+    Requests that exceed `grace` are interrupted and counted in `Gateway.cut_off`. Worker threads in which Lance does
+    not return are left behind, and keep the process from ending.
 
-    `max_bytes` bounds the rows that a request sends, as they come and decompressed; `max_answer_bytes` those of an
-    answer; `max_held_bytes` both for all requests at once, and is four times the larger one, but at least 512 MiB,
-    unless it is given. `functions` are SQL functions that clients may call besides `tables.filters.FUNCTIONS`. Raises
-    InvalidInputError where it cannot listen.
+    Args:
+        namespace: An AsyncNamespace, or an object with coroutine methods of the same names. Missing methods are
+            unsupported operations.
+        host: The address or name to listen on.
+        port: The port to listen on; 0 selects a free one.
+        token: The token that requests need; None creates a random one.
+        delimiter: Joins the names of an id, unless a request sets another delimiter.
+        tls: TLS configuration; None for plain HTTP.
+        hosts: Additional host names to accept if `host` is a loopback address.
+        max_bytes: Maximum row bytes in a request, both compressed and decompressed; 0 refuses all rows.
+        max_answer_bytes: Maximum row bytes in a response.
+        max_held_bytes: Maximum bytes of all concurrent requests and responses; None means four times the larger one
+            of the limits above, but at least 512 MiB.
+        functions: SQL functions that clients may call in addition to `tables.filters.FUNCTIONS`.
+        grace: Seconds that requests in progress have to finish when the context ends.
+        idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
+
+    Raises:
+        InvalidInputError: An argument is invalid, or the server cannot listen on the address.
     """
     limits = Limits(
         max_bytes=max_bytes,
@@ -111,7 +122,7 @@ async def serving(
         keepalive_timeout=idle,
         lingering_time=min(_LINGER, idle),
         max_line_size=_MAX_LINE,
-        # What is refused is still read to its end, and shall not be decompressed for that.
+        # The rest of a refused body is still read, and must not be decompressed.
         auto_decompress=False,
     )
     observe = getattr(namespace, "observe", None)
@@ -125,8 +136,8 @@ async def serving(
 async def _running(
     server: web.Server, changes: asyncio.TaskGroup, grace: float, metrics: Metrics
 ) -> AsyncIterator[web.ServerRunner]:
-    """The server's runner; leaving it waits for what is under way, for `grace` seconds at most."""
-    # The runner waits so long for the answers and then for the connections, and for ever where it is told 0.
+    """Yields the server's runner; at the end, waits at most `grace` seconds for requests in progress."""
+    # The runner waits this long for responses and then again for connections; 0 would mean no limit.
     runner = web.ServerRunner(server, shutdown_timeout=max(grace, 0.001) / 2)
     await runner.setup()
     await changes.__aenter__()
@@ -138,23 +149,23 @@ async def _running(
             try:
                 await runner.cleanup()
             finally:
-                # What is under way by now was cancelled, or is about to be.
+                # Requests still in progress were cancelled, or will be now.
                 metrics.cut_all()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(end):
-                        # Not told of an error inside: it would end the changes for it, and wrap it.
+                        # Not passed an error of the block: it would cancel the changes and wrap the error.
                         await changes.__aexit__(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Handler:
-    """Answers requests."""
+    """Handles requests."""
 
     namespace: object
     access: Access
     metrics: Metrics
     changes: asyncio.TaskGroup
-    """Holds what must not stop half-way, though nobody waits for its outcome any more."""
+    """Holds changes, which must run to their end even if no client waits for them."""
     delimiter: str
     limits: Limits
     memory: Memory
@@ -184,13 +195,13 @@ class _Handler:
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
         work = self._done(route, await self._asked(request, route, names, query, share), share)
-        # Told of within: what a change raised would end the server.
+        # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
             return await work
         return await asyncio.shield(self.changes.create_task(self._changed(work, seen)))
 
     async def _changed(self, work: Awaitable[web.Response], seen: Seen) -> web.Response:
-        """Returns the answer to a change, whose client may have left by then."""
+        """Returns the response to a change; its client may have left before."""
         try:
             return await _told(work)
         except asyncio.CancelledError:
@@ -200,9 +211,9 @@ class _Handler:
     async def _asked(
         self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str, share: Share
     ) -> tuple[Any, ...]:
-        """What the namespace's method is called with."""
+        """Returns the arguments of the namespace's method."""
         if route.body == "rows":
-            # First what can be refused without them.
+            # Check the request before its rows are read.
             asked = asking.request(route, names, query, b"", self.delimiter)
             return asked, await body(request, self.limits.max_bytes, self.idle, "rows", share)
         content = await body(request, _MAX_JSON, self.idle, "JSON", share) if route.method == "POST" else b""
@@ -218,7 +229,7 @@ class _Handler:
 
 
 async def _told(work: Awaitable[web.Response]) -> web.Response:
-    """Returns the answer of the work, or the one that tells its error; raises only what ends tasks or the process."""
+    """Returns the response of `work`, or the response for its error; raises only what ends tasks or the process."""
     try:
         try:
             return await work
@@ -226,9 +237,9 @@ async def _told(work: Awaitable[web.Response]) -> web.Response:
             return answers.error(error)
     except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as e:  # the outermost place: errors nobody foresaw, panics of Rust among them, go to the log
+    except BaseException as e:  # the outermost handler: unexpected errors, including panics of Rust, are logged
         instance = uuid4().hex
-        # As a log can hold it: without control characters, and without what is no UTF-8.
+        # The log gets neither control characters nor text that UTF-8 cannot encode.
         trace = "\n".join(map(one_line, "".join(format_exception(e)).splitlines()))
         log.error("gateway: %s\n%s", instance, trace)
         return answers.internal(instance)
@@ -244,7 +255,7 @@ def _found(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
 
 
 def _health() -> web.Response:
-    """Whether operations on data would be begun now: 200 and `ok`, or else 503 and `busy`."""
+    """Returns 200 `ok` if data operations can start now, else 503 `busy`."""
     load = threads.load()
     if not load.is_full:
         return answers.json_response({"status": "ok"})
@@ -276,7 +287,7 @@ def _url(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     except ValueError:
         shown = host
     else:
-        # Nothing can be reached at the address that stands for all.
+        # Clients cannot connect to the unspecified address.
         named = "127.0.0.1" if address.version == 4 else "::1"
         text = named if address.is_unspecified else host
         shown = f"[{text}]" if address.version == 6 else text
@@ -289,5 +300,5 @@ def _without_trace(record: logging.LogRecord) -> bool:
 
 
 _wire_log = logging.getLogger(f"{__name__}.http")
-"""Where aiohttp tells of requests that are no HTTP: without what was in them, for that may be a token."""
+"""The logger for aiohttp's reports of malformed requests; their content is left out, because it may be a token."""
 _wire_log.addFilter(_without_trace)

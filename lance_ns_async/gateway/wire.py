@@ -1,4 +1,4 @@
-"""The HTTP server's own answers, and how long ones are sent."""
+"""Low-level HTTP: the server's own error responses, and sending of large responses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lance_ns_async.gateway import answers
 from lance_ns_async.gateway.answers import Refused
 
 _PIECE = 1 << 20
-"""Bytes of a long answer that are handed to the connection at once."""
+"""Number of bytes of a large response to write at once."""
 
 
 class Server(web.Server):
-    """aiohttp's server, with errors in the spec's form that tell nothing of the libraries it is made of."""
+    """aiohttp's server, with errors in the form of the spec and without library versions."""
 
     def __call__(self) -> web.RequestHandler:
         """Returns the handler of one connection."""
@@ -26,12 +26,12 @@ class _Connection(web.RequestHandler):
     __slots__ = ("client_left",)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Notes that the client is there."""
+        """Marks the client as connected."""
         self.client_left = False
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Notes whether it was the client who left; the server forgets the transport of what it closes by itself."""
+        """Records whether the client closed the connection; aiohttp clears `transport` if the server closed it."""
         self.client_left = self.transport is not None
         super().connection_lost(exc)
 
@@ -42,8 +42,8 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Returns the answer to what is no HTTP, and ends the connection."""
-        # It logs, and raises where an answer was begun.
+        """Returns the response to a malformed request, and closes the connection afterwards."""
+        # The base method logs the error, and raises if a response was started.
         super().handle_error(request, status, exc, message)
         if status < 500:
             text = "Invalid input: this is no HTTP request that this server reads; its form or its length is wrong"
@@ -62,7 +62,7 @@ def has_client_left(request: web.BaseRequest) -> bool:
 
 
 async def send(request: web.BaseRequest, answer: web.Response, idle: float) -> web.StreamResponse:
-    """Sends an answer; ends the connection of a client that takes none of it for `idle` seconds."""
+    """Sends a response; aborts the connection of a client that reads nothing for `idle` seconds."""
     data = answer.body
     if not isinstance(data, bytes) or len(data) <= _PIECE:
         return answer

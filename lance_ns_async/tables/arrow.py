@@ -1,4 +1,4 @@
-"""Arrow data: as the spec sends it, IPC streams in and an IPC file out; and as Python callers have it."""
+"""Arrow data of requests and responses (IPC streams in, an IPC file out), and of Python callers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ import pyarrow as pa
 import pyarrow.dataset
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import bounds, ipc
 from lance_ns_async.tables.alignment import aligned, aligned_reader
-from lance_ns_async.threads import under_way
 
 _FILE_MAGIC = b"ARROW1"
 
 _BATCH_BYTES = 8 * 2**20
-"""How much of a table is written before it is asked again whether anybody waits for it."""
+"""Bytes of a table that are written between two checks whether the work was abandoned."""
 
 
 def rows(request_data: object) -> pa.Table:
-    """The rows of an IPC stream, checked, for nobody else will; mostly without a copy if it is not compressed."""
+    """Returns the validated rows of an IPC stream, mostly without a copy if the stream is not compressed.
+
+    Raises:
+        InvalidInputError: It is not a valid IPC stream, or exceeds the bounds of the request.
+    """
     if not isinstance(request_data, bytes | bytearray | memoryview | pa.Buffer):
         raise InvalidInputError(
             f"request_data: it is bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
@@ -35,7 +39,7 @@ def rows(request_data: object) -> pa.Table:
         if limit is not None:
             decoded = ipc.check(data, limit)
             if hold is not None:
-                # What is not compressed is not copied.
+                # Uncompressed buffers are not copied.
                 hold(max(0, decoded - data.size))
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
@@ -48,20 +52,20 @@ def rows(request_data: object) -> pa.Table:
 
 
 def file(reader: pa.RecordBatchReader) -> bytes:
-    """Returns the rows as an IPC file; ends once nobody waits for it, or it becomes longer than the bounds allow."""
+    """Returns the rows as an IPC file; fails if the work was abandoned or the file exceeds the bounds."""
     limit, hold, work = bounds.current().answer_bytes, bounds.current().hold, under_way()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, reader.schema) as writer:
         for batch in reader:
             work.check()
-            # Columns that are one and the same in memory are written out for each.
+            # Columns that share memory are written separately.
             if limit is not None and sink.tell() + batch.nbytes > limit:
                 raise InvalidInputError(
                     f"k: the answer has over {limit} bytes; ask for fewer rows by k and go on with offset, or for "
                     "fewer columns, or open the table and read it from its storage"
                 )
             if hold is not None:
-                # The file, and its copy as bytes.
+                # Both the file and its copy as bytes need memory.
                 hold(2 * batch.nbytes)
             writer.write_batch(batch)
     found: bytes = sink.getvalue().to_pybytes()
@@ -69,7 +73,11 @@ def file(reader: pa.RecordBatchReader) -> bytes:
 
 
 def readable(data: object) -> Any:
-    """The data as something that tells its schema before it is read."""
+    """Returns the data in a form whose schema is known before it is read.
+
+    Raises:
+        InvalidInputError: The data has no Arrow form.
+    """
     if isinstance(data, pa.Table | pa.RecordBatch):
         return aligned(data)
     if isinstance(data, pa.RecordBatchReader):
@@ -80,7 +88,7 @@ def readable(data: object) -> Any:
         try:
             return aligned_reader(pa.RecordBatchReader.from_stream(data))
         except Exception as e:
-            # Data frames have errors of their own.
+            # Data frame libraries raise their own errors.
             raise InvalidInputError(f"data: {type(data).__name__} is no table of Arrow columns ({e})") from e
     how = next((how for kind, how in _INSTEAD if isinstance(data, kind)), _USUALLY)
     raise InvalidInputError(f"data: {type(data).__name__} is no Arrow data; give {how}")
@@ -95,11 +103,15 @@ _INSTEAD: tuple[tuple[Any, str], ...] = (
     (Sequence, "pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(batches)"),
     (Iterator, "pyarrow.RecordBatchReader.from_batches(schema, batches)"),
 )
-"""By what callers have: what to make of it."""
+"""Types of unsupported data, and the conversion to recommend for each."""
 
 
 def stoppable(data: Any) -> pa.RecordBatchReader:
-    """A reader of readable data, which fails once nobody waits for the work under way: so nothing is committed."""
+    """Returns a reader that fails after the current work was abandoned, so that nothing is committed.
+
+    Args:
+        data: The result of `readable`.
+    """
     work, reader = under_way(), _reader(data)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -113,7 +125,7 @@ def stoppable(data: Any) -> pa.RecordBatchReader:
         try:
             return next(reader, None)
         except BaseException as e:
-            # Lance would tell of it in its own words; this is the caller's own, and the caller is told.
+            # Lance would wrap this error in its own; it is recorded, so that the caller gets the original.
             work.unread = e
             raise
         finally:

@@ -1,4 +1,4 @@
-"""Bounds on what a request may ask of Lance: its SQL texts, the rows that it sends and those that it gets."""
+"""Bounds of a request to Lance: its SQL texts, the rows that it sends and the rows that it receives."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What one request may ask for. None stands for no bound.
+    """Maximum values for one request. None means no bound.
 
-    The defaults hold for callers in this process: they keep Lance's parser and planner from running for ever or
-    overflowing the stack, and bound nothing else. What a gateway adds is in `lance_ns_async.gateway.limits`.
+    The defaults apply to callers in this process: they only prevent endless work and stack overflows of Lance's parser
+    and planner. A gateway's further bounds are in `lance_ns_async.gateway.limits`.
     """
 
     sql_bytes: int = 4 << 20
@@ -24,21 +24,21 @@ class Bounds:
     sql_terms: int = 10_000
     """`AND` and `OR` in all SQL texts of a request together."""
     functions: frozenset[str] | None = None
-    """Names of functions that SQL texts may call, in lower case; also bounds what they may build."""
+    """Names of functions that SQL texts may call, in lower case; if set, the size of built values is bounded, too."""
     decoded_bytes: int | None = None
-    """Bytes of an Arrow stream after its buffers are decompressed."""
+    """Bytes of an Arrow stream after decompression."""
     answer_bytes: int | None = None
-    """Bytes of the rows of an answer."""
+    """Bytes of the rows of a response."""
     hold: Callable[[int], None] | None = None
-    """Called with bytes before they are allocated for rows; raises where there are too many."""
+    """Called with a number of bytes before they are allocated for rows; raises an error if there are too many."""
     searches: int | None = None
-    """Vectors that a query searches for, or parts of its structured query for texts."""
+    """Vectors of a vector search, or parts of a structured full-text query."""
     searched_rows: int | None = None
-    """Rows that a search finds for all its vectors, those that it skips included."""
+    """Rows that a search finds for all its vectors, including skipped rows."""
     words: int | None = None
-    """Words that a query searches texts for."""
+    """Words of a full-text query."""
     words_bytes: int | None = None
-    """UTF-8 bytes of them."""
+    """UTF-8 bytes of the words of a full-text query."""
 
 
 LOCAL: Final = Bounds()
@@ -47,13 +47,13 @@ _bounds: ContextVar[Bounds] = ContextVar("lance_ns_async_bounds", default=LOCAL)
 
 
 def current() -> Bounds:
-    """Returns the bounds that hold for the request under way, in its worker threads, too."""
+    """Returns the bounds of the current request, also in its worker threads."""
     return _bounds.get()
 
 
 @contextmanager
 def applied(bounds: Bounds) -> Iterator[None]:
-    """Has other bounds hold within the block."""
+    """Applies other bounds within the block."""
     token = _bounds.set(bounds)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The namespace that Lance calls back, from threads of its own, while it reads and writes."""
+"""The namespace that Lance calls back from its own threads during reads and writes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lance_ns_async.policy import Policy
+from lance_ns_async.calls.policy import Policy
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
 
 def connecting(impl: str, properties: Mapping[str, str], policy: Policy | None) -> Callable[[], LanceNamespace]:
-    """Makes the sync namespace of these properties, which has connections and a loop of its own.
+    """Returns a function that creates a sync namespace with its own connections and event loop.
 
-    Another than the one in use, for a dataset may outlive that, and be read in the very thread of its loop.
+    It is separate from the caller's namespace, because a dataset may outlive that namespace, and may be read in the
+    thread of its event loop.
     """
 
     def connect() -> LanceNamespace:
-        # By name, as it stands above this: it is made of the namespace that uses this.
-        made: LanceNamespace = import_module("lance_ns_async.sync").Namespace(impl, properties, policy)
+        # Imported by name, because this module is below `namespace` and is used by it.
+        made: LanceNamespace = import_module("lance_ns_async.namespace.sync").Namespace(impl, properties, policy)
         return made
 
     return connect

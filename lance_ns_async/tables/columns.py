@@ -1,4 +1,4 @@
-"""Columns of datasets and what is kept about them: added, altered, dropped, annotated."""
+"""Columns of datasets and their metadata: additions, alterations, removals and metadata updates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 from pydantic import ValidationError
 
-from lance_ns_async.arrow_json import arrow_type
 from lance_ns_async.tables import names, paths
+from lance_ns_async.tables.arrow_json import arrow_type
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -24,7 +24,7 @@ _BY_EXPRESSION = "give the column an expression"
 
 
 def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
-    """The new columns and the SQL that fills them."""
+    """Returns the SQL expressions of the new columns, keyed by name."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry.computed is not None or entry.virtual_column is not None:
@@ -45,7 +45,7 @@ def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
 
 
 def alterations(entries: Sequence[AlterColumnsEntry]) -> Sequence[Any]:
-    """The changes of columns as pylance takes them."""
+    """Returns the column changes as arguments for pylance."""
     found: list[Mapping[str, Any]] = []
     altered: set[tuple[str, ...]] = set()
     renamed: set[tuple[str, ...]] = set()
@@ -78,11 +78,11 @@ def alterations(entries: Sequence[AlterColumnsEntry]) -> Sequence[Any]:
 
 
 def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[str, Mapping[str, str | None]], bool]:
-    """The metadata by field, and whether it replaces what is there."""
+    """Returns the metadata keyed by field path, and whether they replace the existing metadata."""
     if not entries:
         raise InvalidInputError("updates: none was given")
     if len({bool(entry.replace) for entry in entries}) > 1:
-        # Lance commits one kind at a time, and half of a request must not be done.
+        # Lance commits each kind separately, and a request must not be applied partially.
         raise InvalidInputError("updates: either all replace what is there or none does; make two requests")
     found: dict[str, Mapping[str, str | None]] = {}
     for entry in entries:
@@ -94,26 +94,26 @@ def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[
 
 
 def add(dataset: LanceDataset, new: Mapping[str, str]) -> int:
-    """Fills new columns; gives the version."""
+    """Adds and fills new columns; returns the new version."""
     dataset.add_columns(dict(new))
     return _version(dataset)
 
 
 def alter(dataset: LanceDataset, changes: Sequence[Any]) -> int:
-    """Renames columns, and changes their types and whether they may be null; gives the version."""
+    """Renames columns, and changes their types and nullability; returns the new version."""
     _check_siblings(dataset, changes)
     dataset.alter_columns(*changes)
     return _version(dataset)
 
 
 def drop(dataset: LanceDataset, names: Sequence[str]) -> int:
-    """Removes columns; gives the version."""
+    """Removes columns; returns the new version."""
     dataset.drop_columns(list(names))
     return _version(dataset)
 
 
 def update_schema_metadata(dataset: LanceDataset, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Sets entries of the schema's metadata and leaves the others; gives all."""
+    """Sets entries of the schema's metadata and leaves the others unchanged; returns all entries."""
     found: Mapping[str, str] = dataset.update_schema_metadata(dict(given))
     return found
 
@@ -121,13 +121,13 @@ def update_schema_metadata(dataset: LanceDataset, given: Mapping[str, str]) -> M
 def update_field_metadata(
     dataset: LanceDataset, given: Mapping[str, Mapping[str, str | None]], *, replace: bool
 ) -> tuple[int, Mapping[str, Mapping[str, str]]]:
-    """Sets entries of fields' metadata, None removing one; gives the version and what the fields have now."""
+    """Sets entries of fields' metadata; None removes an entry. Returns the new version and the fields' metadata."""
     dataset.update_field_metadata({path: dict(entries) for path, entries in given.items()}, replace=replace)
     return _version(dataset), {path: _metadata(dataset, path) for path in given}
 
 
 def _renamed(path: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """The path with its last name changed; raises InvalidInputError for a name that no field can have there."""
+    """Returns the path with its last name changed. Raises InvalidInputError for an invalid name at that depth."""
     *above, _ = path
     if above:
         names.check_any(name, "alterations")
@@ -137,7 +137,7 @@ def _renamed(path: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _check_siblings(dataset: LanceDataset, changes: Sequence[Any]) -> None:
-    """Raises InvalidInputError where a field beside keeps the new name of one; deeper down, Lance would let it pass."""
+    """Raises InvalidInputError if a sibling field has the new name; Lance does not check this for nested fields."""
     renamed = {paths.split(change["path"]): change["name"] for change in changes if "name" in change}
     for (*above, old), name in renamed.items():
         keeping = {it for it in _children(dataset, above) if (*above, it) not in renamed}

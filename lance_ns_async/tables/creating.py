@@ -1,7 +1,7 @@
-"""Creating tables: declared in the catalog, then written; what fails is undone in both.
+"""Creation of tables: declaration in the catalog, then the first write; a failure is rolled back in both.
 
-Of several that create one table, the catalog lets one declare it. So whoever declared it may undo that, unless
-another has written to it meanwhile, and one that is registered is there, even if nothing was written to it yet.
+If several clients create one table, the catalog accepts one declaration. Its client may therefore undo it, unless
+another client has written to the table meanwhile. A registered table exists, even if nothing was written to it yet.
 """
 
 from __future__ import annotations
@@ -21,67 +21,67 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import marks, replacing, storage
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.policy import rollback
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId, is_same
-from lance_ns_async.policy import rollback
-from lance_ns_async.tables import dropping, first, meanwhile, names, writing
+from lance_ns_async.storage import datasets, dir_markers
+from lance_ns_async.storage.threads import in_thread, under_way
+from lance_ns_async.tables import dropping, first, meanwhile, names, replacing, writing
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread, under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 
 _TIMES = 3
-"""How often an overwrite that others were quicker than is tried again."""
+"""Maximum number of attempts of an overwrite that conflict with concurrent first writes, before a final attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is to be written, and what the catalog is told of it."""
+    """The rows to write, and the properties to register in the catalog."""
 
     data: Any
     """Arrow data with a schema: a table, a batch, a reader, a dataset."""
     properties: Mapping[str, str] | None = None
-    """None to leave those of a table that is there as they are."""
+    """The table's properties; None leaves the properties of an existing table unchanged."""
     options: Mapping[str, str] | None = None
-    """Storage options that go before those of the catalog, for this write."""
+    """Storage options for this write, which override those of the catalog."""
 
     def __post_init__(self) -> None:
         names.check(self.schema.names, "columns")
 
     def place(self, table: Table) -> Table:
-        """The table as it is written to."""
+        """Returns the table with the storage options for this write."""
         return (
             replace(table, storage_options={**(table.storage_options or {}), **self.options}) if self.options else table
         )
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the data."""
         return self.data.schema
 
     @property
     def lasts(self) -> bool:
-        """Whether its rows can be read more than once."""
+        """Whether the rows can be read more than once."""
         return not isinstance(self.data, pa.RecordBatchReader)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A table and its dataset; None where nothing was written to it yet."""
+    """A table and its dataset; the dataset is None if nothing was written to the table yet."""
 
     table: Table
     dataset: LanceDataset | None
 
 
 async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
-    """Declares a table that must not exist yet, and writes its first version; if that fails neither stays.
+    """Declares a table that must not exist yet, and writes its first version; a failure removes both.
 
-    Cost: the default place's call where there is one, an open, a declaration, and a describe before and after.
+    Cost: the call for the default location if there is one, an open, a declaration, and a describe before and after.
     """
     table = await declare(backend, id, content)
     place = content.place(table)
@@ -91,8 +91,8 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
             return first.create(opener, place, content.data)
         finally:
             if under_way().given_up.is_set():
-                # The declaration was taken back before the last file was gone.
-                marks.remove(place.location, place.storage_options)
+                # The declaration may have been removed before the last file was deleted.
+                dir_markers.remove(place.location, place.storage_options)
 
     async with rollback(partial(take_back, backend, place)):
         async with meanwhile.explained(backend, place, makes=True):
@@ -102,11 +102,11 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
-    """Returns a table that is registered just now, at a place where nothing is, with what it takes to write there.
+    """Registers a table at an empty location, and returns it with the credentials for writes.
 
     Raises:
-        DataThereError: There is data at its default place; nothing was declared.
-        TableAlreadyExistsError: It is registered, or somebody has written to it since it was declared here.
+        DataThereError: There is data at its default location; no declaration remains.
+        TableAlreadyExistsError: The table is registered, or another client has written to it since its declaration.
     """
     backend.check_declaration(id, None, content.properties or {})
     location, looked = await look_before(backend, id, content.options)
@@ -116,7 +116,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         raise TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
     place = content.place(mine)
     async with rollback(partial(take_back, backend, place)):
-        # Described, it comes with credentials.
+        # The describe returns credentials.
         table = await located(backend, id)
         if not is_same(mine, table):
             raise TableAlreadyExistsError(
@@ -125,9 +125,9 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
             )
         place = content.place(table)
         async with meanwhile.explained(backend, place, makes=True):
-            free = looked or await storage.is_only_declared(place) or await dropping.finish(backend, place)
+            free = looked or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
         if not free:
-            # At a place that nobody could know before the declaration, nothing was there before.
+            # If the location was unknown before the declaration, the data was written after it.
             kind = TableAlreadyExistsError if location is None else DataThereError
             raise kind(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which somebody else has "
@@ -140,27 +140,27 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
 async def look_before(
     backend: Backend, id: TableId, options: Mapping[str, str] | None = None
 ) -> tuple[str | None, bool]:
-    """Looks at the default place of a table that is to be declared.
+    """Checks the default location of a table before its declaration.
 
     Args:
-        options: Storage options that go before those of the catalog.
+        options: Storage options that override those of the catalog.
 
     Returns:
-        The place, None where only declaring tells it; and whether no table is there. That is False, too, where it was
-        not looked at: where the storage is not at hand, as where only a declared table has credentials.
+        The location, or None if it is known only after the declaration; and whether it is free. The second value is
+        also False if the location was not checked, for example because only a declared table has credentials.
 
     Raises:
-        DataThereError: There is data of no table of that name.
+        DataThereError: The location has data, and no table of that name is registered.
 
-    Cost: an open, and the call of `Backend.default_location`; where there is data a describe, too.
+    Cost: an open, and the call of `Backend.default_location`; if there is data, also a describe.
     """
     location = await backend.default_location(id)
     if location is None:
         return None, False
     table = Table(id, location, storage_options={**(backend.configured_options or {}), **(options or {})} or None)
-    if not storage.is_at_hand(table):
+    if not datasets.is_at_hand(table):
         return location, False
-    if not await storage.is_only_declared(table):
+    if not await datasets.is_only_declared(table):
         try:
             await backend.describe_table(id)
         except TableNotFoundError:
@@ -171,17 +171,17 @@ async def look_before(
                 "register it there, give another location, or remove it; where a drop of it is under way, try again "
                 "later, and where one was cut off, drop_table goes on with it)"
             ) from None
-        # It is that of the table itself. Declaring tells so, unless the table is deregistered before.
+        # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
         return location, False
     return location, True
 
 
 class DataThereError(TableAlreadyExistsError):
-    """There is data where a table would go, of which the catalog knows nothing."""
+    """The location of a new table has data of which the catalog has no record."""
 
 
 async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
-    """The table that is there, or else one created."""
+    """Returns the existing table, or creates it."""
     try:
         return await create(backend, opener, id, content)
     except TableAlreadyExistsError as e:
@@ -197,9 +197,9 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
 
 
 async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
-    """Writes a version that replaces all rows and columns of a table, or creates it.
+    """Writes a version that replaces all rows and columns of a table, or creates the table.
 
-    It is registered anew where its catalog is told other properties or columns than it keeps. Old versions stay.
+    The registration is replaced if the catalog stores other properties or columns. Old versions stay.
     """
     for _ in range(_TIMES if content.lasts else 0):
         try:
@@ -207,7 +207,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
         except DataThereError:
             raise
         except TableAlreadyExistsError:
-            # Somebody else may be about to write its first version.
+            # Another client may be writing the first version.
             continue
     return await _overwritten(backend, opener, id, content)
 
@@ -236,22 +236,23 @@ async def _written_over(backend: Backend, opener: Opener, table: Table, content:
 
 
 async def confirm(backend: Backend, table: Table, transaction: str) -> None:
-    """Makes sure that a first version, which was just committed, can be found by the table's name.
+    """Checks that a first version, which was just committed, can be found by the table's name.
 
-    Where the table was dropped or deregistered meanwhile, the version is removed again, unless others use it by now:
-    else nobody would find its rows, and they would be in the way of the next table of that name. The catalog does not
-    tell a drop from a deregister afterwards.
+    If the table was dropped or deregistered meanwhile, the version is removed again, unless others already use it.
+    Otherwise its rows could not be found by name, and would block the next table of that name. Afterwards the catalog
+    does not show whether the table was dropped or deregistered.
 
     Args:
-        transaction: The id of the transaction that made the version.
+        transaction: The id of the transaction that committed the version.
 
     Raises:
-        ConcurrentModificationError: The name was taken from the place meanwhile; it says what became of the rows.
+        ConcurrentModificationError: The name does not refer to the location any more; the message says what happened
+            to the rows.
 
     Cost: a describe.
     """
     if table.managed_versioning:
-        # The catalog itself has committed the version.
+        # The catalog itself committed the version.
         return
     why, delete = "it was dropped or deregistered while its first rows were written", True
     try:
@@ -259,7 +260,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
         if is_same(table, there):
             return
         why = "it was dropped or deregistered, and registered again, while its first rows were written"
-        # What is registered there by now is somebody else's, with these rows.
+        # If another client has registered the same location meanwhile, the rows belong to that registration.
         delete = _path(there.location) != _path(table.location)
     except TableNotFoundError:
         pass
@@ -283,7 +284,7 @@ _BECAME: Mapping[first.Fate, str] = {
     "there": "they stay at {location}, in data that others use by now: look there, do not write them again",
     "unknown": _UNKNOWN,
 }
-"""What an error says of the rows of a first version that was to be taken back."""
+"""The part of the error message about the rows of a first version that was withdrawn, by outcome."""
 
 
 def _withdrawn(table: Table, why: str, became: str) -> ConcurrentModificationError:
@@ -291,20 +292,20 @@ def _withdrawn(table: Table, why: str, became: str) -> ConcurrentModificationErr
 
 
 def _path(location: str) -> str:
-    """The location as it can be compared: who registers a local one may spell it with or without its scheme."""
+    """Returns the location in a comparable form: local locations may be registered with or without a scheme."""
     return unquote(location.removeprefix("file://")).rstrip("/")
 
 
 async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
-    """Takes back a declaration that is still this one and that nobody has written to.
+    """Removes a declaration if it is unchanged and nothing was written to the table.
 
-    Where that cannot be known the registration stays, and the error says so.
+    If that cannot be determined, the registration stays, and a note on the error says so.
 
     Args:
-        table: As it was declared here, with the storage options that are known.
-        error: What was in the way of going on.
-        clear: Whether the data files at the place go, too, which are of writers that were cut off. Others' may be
-            among them that no version holds yet: they find the table gone when they have committed it.
+        table: The table as it was declared, with the known storage options.
+        error: The error that is the reason for the removal.
+        clear: Whether the data files of interrupted writers at the location are deleted, too. These may include files
+            of other writers that have not committed yet; their commit then reports that the table is gone.
     """
     files: Sequence[str] = ()
     left = (
@@ -318,16 +319,16 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if backend.capabilities.vends and not table.storage_options:
             there = await located(backend, table.id)
         place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
-        if not storage.is_at_hand(place):
+        if not datasets.is_at_hand(place):
             error.add_note(left.format(why="its storage cannot be looked at from here"))
             return
-        if not await storage.is_only_declared(place):
+        if not await datasets.is_only_declared(place):
             error.add_note(f"and table {table.id} stays registered, for a version of it is at {table.location}")
             return
         if clear:
-            # While the name is taken: later ones may be of the next table of that name.
-            files = await storage.data_files(place)
-        # Catalogs remove by name alone, so what the name stands for is looked at just before.
+            # Listed while the name is registered: later files may belong to the next table of that name.
+            files = await datasets.data_files(place)
+        # Catalogs remove by name only, so the registration is checked again just before.
         if not is_same(table, await backend.describe_table(table.id)):
             return
     except TableNotFoundError:
@@ -346,13 +347,13 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
 
 
 async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], error: BaseException) -> None:
-    """Declares a table again that somebody has written to while it was deregistered; else removes what is left of it.
+    """Declares a table again if another client wrote to it during the deregistration; else removes its leftovers.
 
     Args:
         files: Data files to remove.
     """
     try:
-        free = await storage.is_only_declared(table)
+        free = await datasets.is_only_declared(table)
     except LanceNamespaceError as e:
         error.add_note(
             f"and whether somebody has written to table {table.id} at {table.location} is unknown ({e}); it is not "
@@ -361,8 +362,8 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         return
     if free:
         try:
-            await storage.remove_files(table, files)
-            await storage.tidy(table)
+            await datasets.remove_files(table, files)
+            await datasets.tidy(table)
         except LanceNamespaceError as e:
             error.add_note(f"and files that are of no use are left at {table.location} ({e})")
         return
@@ -379,7 +380,7 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
 
 
 def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[str, Mapping[str, str]] | None:
-    """Returns location and properties of the registration that an overwrite wants; None where it is there already."""
+    """Returns location and properties of the registration for an overwrite; None if it needs no change."""
     kept, wanted = old.properties or {}, content.properties or {}
     same = all(kept.get(key) == value for key, value in wanted.items())
     if same and (old.schema is None or old.schema.equals(content.schema)):
@@ -391,7 +392,7 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
         )
     properties = dict(wanted if content.properties is not None else kept)
     if old.managed_versioning:
-        # Who commits the versions does not change with the other properties.
+        # A change of the other properties does not change which side commits the versions.
         properties.setdefault("managed_by", kept.get("managed_by", "impl"))
     backend.check_declaration(old.id, old.location, properties)
     return old.location, properties
@@ -400,6 +401,6 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
 async def register_anew(
     backend: Backend, old: Table, wanted: tuple[str, Mapping[str, str]], schema: pa.Schema
 ) -> Table:
-    """Returns the table with the registration that is wanted, and with what it takes to write there."""
+    """Replaces the registration; returns the table with the credentials for writes."""
     await replacing.replace(backend, old, *wanted, schema)
     return await located(backend, old.id)

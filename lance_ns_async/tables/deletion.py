@@ -1,4 +1,4 @@
-"""Deleting the data of a table whose registration is gone."""
+"""Deletion of the data of a table whose registration is gone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 from lance_namespace.errors import TableNotFoundError
 
-from lance_ns_async import storage
-from lance_ns_async.backends import locations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import UnreadableRegistrationError
-from lance_ns_async.files import delete
-from lance_ns_async.marks import local_path, same_place
 from lance_ns_async.model import Table
-from lance_ns_async.storage import Snapshot
+from lance_ns_async.storage import datasets, locations
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.dir_markers import local_path, same_place
+from lance_ns_async.storage.files import delete
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables.drop_marks import (
     CATALOGS,
     MANIFEST,
@@ -31,16 +31,15 @@ from lance_ns_async.tables.drop_marks import (
     version_of,
     write_mark,
 )
-from lance_ns_async.threads import in_thread
 
 DELETES_AT_ONCE = 16
-"""How many files are deleted, or read, at once."""
+"""Maximum number of files that are deleted or read concurrently."""
 
 _LATE_TIMES = 3
-"""How often versions are looked for that others committed while the data was deleted."""
+"""Maximum number of rounds that delete versions which others committed during the deletion."""
 
 _NEVER_TWICE = ("data/", "_transactions/", "_deletions/", "_indices/", ".lance-reserved", ".lance-deregistered")
-"""Files whose names are made up for each write, and those by which directory catalogs hide a table."""
+"""Prefixes of files with a unique name for each write, and the files by which directory catalogs hide a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +48,24 @@ class Deletion:
 
     table: Table
     before: Files
-    """What was there before the registration was removed; of files whose names say nothing, only these are meant."""
+    """The files from before the registration was removed; later files with unique names may be another table's."""
     mark: Mark | None
     until: float
-    """When to give up, in seconds since the epoch."""
+    """Time limit, in seconds since the Unix epoch."""
 
     async def run(self, backend: Backend) -> bool:
-        """Returns whether no version is left.
+        """Deletes the data; returns whether no version is left.
 
-        Versions that others committed meanwhile go, too, with the files that they name, as long as nobody has
-        registered the name at this place again or left the data to somebody.
+        Versions that others committed meanwhile are deleted, too, with the files that they refer to, unless the name is
+        registered at this location again or the data was left to another name.
 
-        Cost: a listing before and one after; a describe more where others have committed meanwhile.
+        Cost: a listing before and one after; also a describe if others have committed meanwhile.
         """
         marks, late = await in_thread(self.table, self._delete_listed, changes=True)
         for _ in range(_LATE_TIMES):
             if not late:
                 break
-            # Whoever registers the name from now on finds these versions, and whoever did before is found here.
+            # A client that registers the name after this check finds these versions; an earlier one is found here.
             if not await self._is_nobodys(backend):
                 break
             late = await in_thread(self.table, partial(self._delete_late, late), changes=True)
@@ -75,7 +74,7 @@ class Deletion:
         return not late
 
     async def _is_nobodys(self, backend: Backend) -> bool:
-        """Returns whether the name is certainly not registered at this place again."""
+        """Returns whether the name is certainly not registered at this location again."""
         try:
             return not same_place((await backend.describe_table(self.table.id)).location, self.table.location)
         except UnreadableRegistrationError:
@@ -84,21 +83,21 @@ class Deletion:
             return True
 
     def _delete_listed(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Deletes what was there before, and versions that were committed since.
+        """Deletes the earlier files, and versions that were committed since. Blocks.
 
         Returns:
-            Marks to remove at the end, and versions that need another look. Blocks.
+            The marks to remove at the end, and the versions that need another check.
         """
-        # Given up, it goes on in its thread.
+        # Abandoned work continues in its thread, so the drop is registered as running here.
         with self._at_work():
             session = session_of(self.table)
             files = Files(session.list())
             late: Sequence[str] = files.manifests
             if self.mark is not None and late:
                 if self.mark.path not in files.paths:
-                    # Somebody has left the data to another name.
+                    # Another client has left the data to another name.
                     return (), late
-                # On a full disk the data goes all the same.
+                # A full disk must not prevent the deletion.
                 with suppress(OSError):
                     write_mark(session, replace(self.mark, deregistered=True))
             if self.before.manifests and late:
@@ -112,28 +111,28 @@ class Deletion:
             return files.marks, late
 
     def _delete_late(self, manifests: Sequence[str]) -> Sequence[str]:
-        """Deletes versions that others have committed; gives those that came since. Blocks."""
+        """Deletes versions that others committed; returns those committed since then. Blocks."""
         with self._at_work():
             session = session_of(self.table)
             if self.mark is not None and not session.contains(self.mark.path):
-                # Somebody has left the data to another name.
+                # Another client has left the data to another name.
                 return manifests
             hints = [path for path in session.list("_versions") if not path.endswith(MANIFEST)]
             return self._clear(session, [*manifests, *hints, *self._named(session, manifests)], manifests[-1])
 
     def _named(self, session: Any, manifests: Sequence[str]) -> set[str]:
-        """The files that these versions name, and that were not there before. Blocks."""
+        """Returns the files that these versions refer to and that did not exist before. Blocks."""
         named: set[str] = set()
         for path in manifests:
             if path in self.before.paths:
                 continue
             try:
-                dataset = storage.opened(self.table, Snapshot(version_of(path)))
+                dataset = datasets.opened(self.table, Snapshot(version_of(path)))
                 committed = dataset.read_transaction(dataset.version)
             except (OSError, ValueError):
                 if session.contains(path):
                     raise
-                # Its writer has found the table gone.
+                # Its writer has removed the version, because the table was gone.
                 continue
             named |= {f"data/{it.path}" for one in dataset.get_fragments() for it in one.data_files()}
             named |= {it for one in dataset.get_fragments() if (it := one.deletion_file()) is not None}
@@ -144,10 +143,10 @@ class Deletion:
         return named.difference(self.before.paths)
 
     def _clear(self, session: Any, paths: Sequence[str], latest: str) -> Sequence[str]:
-        """Deletes the files; gives the versions that others have committed meanwhile. Blocks.
+        """Deletes the files; returns the versions that others have committed meanwhile. Blocks.
 
-        Names that a new table at the same place would use go while the latest manifest still keeps it from being
-        made, and none of them after the time is over.
+        Files with names that a new table at the same location would use are deleted while the latest manifest still
+        prevents its creation, and never after the time limit.
         """
         locations.check_deletable(self.table)
         unique = [path for path in paths if path.startswith(_NEVER_TWICE)]
@@ -166,7 +165,7 @@ class Deletion:
         return Files(session.list("_versions")).manifests_after(latest)
 
     def _end(self, marks: Sequence[str]) -> None:
-        """Removes marks, and folders with nothing in them. Blocks."""
+        """Removes the marks and empty folders. Blocks."""
         session = session_of(self.table)
         for path in marks:
             delete(session, path)
@@ -183,8 +182,8 @@ def _check_time(until: float) -> None:
 
 
 def _remove_empty(folder: str) -> None:
-    """Removes a folder and those in it, as far as they are empty."""
+    """Removes the empty folders in a folder, and the folder itself if it is empty."""
     for path, _, _ in os.walk(folder, topdown=False):
-        # Others may be about to write there.
+        # Other clients may be writing there.
         with suppress(OSError):
             os.rmdir(path)

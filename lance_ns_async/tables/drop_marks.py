@@ -1,4 +1,4 @@
-"""Marks of drops, which lie under a table's location, and the files that they mean. All but the values blocks."""
+"""Marks of drops under a table's location, and the files that they refer to. Functions that use the storage block."""
 
 from __future__ import annotations
 
@@ -19,59 +19,59 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from lance_ns_async.files import download, open_session
+from lance_ns_async.calls.policy import remaining
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import remaining
-from lance_ns_async.threads import PATIENCE
+from lance_ns_async.storage.files import download, open_session
+from lance_ns_async.storage.threads import PATIENCE
 
 PREFIX = ".lance-dropping-"
-"""How the names of marks begin; they lie directly under a table's location."""
+"""Prefix of the names of marks, which are directly under a table's location."""
 
 _GRACE_SECONDS = 30.0
-"""For clocks that differ, and for requests on their way, before a mark of another machine counts as left behind."""
+"""Extra seconds before a mark of another machine counts as abandoned: for clock differences and pending requests."""
 
 MANIFEST = ".manifest"
 
 CATALOGS = "metadata/"
-"""Where catalogs keep files of their own: for all that can be seen, a later one is the next table's."""
+"""Folder of the catalog's own files; files written later may belong to the next table at the location."""
 
 _ZIPPED = b"\x1f\x8b"
 
 CATALOGS_MOST = 16
-"""How many of these a mark tells. Those beyond are left where another process finishes the drop."""
+"""Maximum number of these files in a mark. If another process completes the drop, further ones stay."""
 
 _running: Counter[str] = Counter()
-"""Tokens of the drops of this process that are under way."""
+"""Tokens of this process's drops in progress."""
 
 _lock = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Says that a process drops a table."""
+    """The record of a process that drops a table."""
 
     token: str
     subject: str
     """Digest of the table's id."""
     content: str
-    """Digest of the names of the data files: whatever is written later, or by another table, changes it."""
+    """Digest of the names of the data files; any later write, also one by another table, changes it."""
     host: str
     process: int
     started: str
-    """Tells processes apart that had the same number."""
+    """Start time of the process, to distinguish processes with the same number."""
     until: float
-    """When the process gives up, in seconds since the epoch."""
+    """Time limit of the process, in seconds since the Unix epoch."""
     deregistered: bool = False
     catalogs: Sequence[str] = ()
-    """Digests of the names of the catalog's own files that were there before the registration was removed."""
+    """Digests of the names of the catalog's own files from before the registration was removed."""
 
     @property
     def path(self) -> str:
-        """Where the mark lies, relative to the table."""
+        """The path of the mark, relative to the table's location."""
         return f"{PREFIX}{self.token}.json"
 
     def is_at_work(self) -> bool:
-        """Returns whether its process may still delete what it has marked."""
+        """Returns whether the mark's process may still delete the marked data."""
         if self.host != _host():
             return time.time() < self.until + _GRACE_SECONDS
         if self.process == os.getpid():
@@ -81,36 +81,36 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What lies under a table's location."""
+    """The files under a table's location."""
 
     paths: Sequence[str]
 
     @property
     def manifests(self) -> Sequence[str]:
-        """Those of the main branch, oldest first."""
+        """The manifests of the main branch, oldest first."""
         found = [path for path in self.paths if path.startswith("_versions/") and path.endswith(MANIFEST)]
         return sorted(found, key=version_of)
 
     def manifests_after(self, latest: str) -> Sequence[str]:
-        """Those of versions after `latest`, where it and all before it are gone."""
+        """Returns the manifests of versions after `latest`; none if `latest` or an earlier one still exists."""
         found = self.manifests
         return found if all(version_of(path) > version_of(latest) for path in found) else []
 
     @property
     def content(self) -> str:
-        """Digest of the names that are made up for each write."""
+        """Digest of the names that are unique for each write."""
         lines = sorted(path for path in self.paths if path.startswith(("data/", "_transactions/")))
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def catalogs(self) -> Sequence[str]:
-        """Digests of the names of the catalog's own files, the latest first."""
+        """Digests of the names of the catalog's own files, latest first."""
         found = sorted((path for path in self.paths if path.startswith(CATALOGS)), reverse=True)
         return [digest(path) for path in found]
 
     @property
     def marks(self) -> Sequence[str]:
-        """The marks of drops."""
+        """The paths of the marks of drops."""
         return [path for path in self.paths if path.startswith(PREFIX)]
 
 
@@ -161,7 +161,7 @@ def read_marks(session: Any, files: Files) -> Sequence[Mark]:
 
 
 def _read(session: Any, path: str) -> Mark | None:
-    """The mark in a file; None where it is none, or is gone. OSError where it cannot be read."""
+    """Returns the mark in a file; None if the file is gone or not a mark. Raises OSError if it cannot be read."""
     try:
         return Mark(**json.loads(content_of(session, path)))
     except (ValueError, TypeError):
@@ -169,7 +169,7 @@ def _read(session: Any, path: str) -> Mark | None:
 
 
 def content_of(session: Any, path: str) -> bytes:
-    """What is in a file; nothing where it is gone."""
+    """Returns the decompressed content of a file; empty if the file is gone."""
     with tempfile.TemporaryDirectory(prefix="lance-dropping-") as folder:
         local = os.path.join(folder, "file")
         if not download(session, path, local):
@@ -181,7 +181,7 @@ def content_of(session: Any, path: str) -> bytes:
     try:
         return gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        # It is damaged, and so is of no registration.
+        # The file is damaged, and therefore belongs to no registration.
         return content
 
 
@@ -189,7 +189,7 @@ def version_of(path: str) -> int:
     name = path.rpartition("/")[2].removesuffix(MANIFEST)
     if not name.isdecimal():
         return -1
-    # Newer tables count down, so that the latest version is listed first.
+    # Newer tables count down in file names, so that the latest version is listed first.
     return 2**64 - 1 - int(name) if len(name) == 20 else int(name)
 
 
@@ -199,7 +199,7 @@ def session_of(table: Table) -> Any:
 
 @cache
 def _host() -> str:
-    """The machine, and on it the numbering of processes."""
+    """Returns an identifier of the machine, its boot and its namespace of process ids."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -210,7 +210,7 @@ def _host() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process of this machine began; the empty string where there is none of that number."""
+    """Returns the start time of a process on this machine; an empty string if there is no such process."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             state, *fields = file.read().rpartition(")")[2].split()

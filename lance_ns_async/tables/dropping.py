@@ -1,31 +1,31 @@
-"""Dropping tables so that a process that dies on the way leaves the table, or a name that can be used again.
+"""Drops of tables. A process killed during a drop leaves either the table or a name that can be used again.
 
-A drop has four steps. Each is done only after the one before it took effect:
+A drop has four steps. Each one starts only after the previous one took effect:
 
-1. A mark is written under the table's location: who drops, until when, and what data is meant.
-2. The registration is removed. Up to here nothing is lost: where the catalog refuses, or where somebody else has
-   removed it, the mark is removed again.
-3. The mark says that the registration is gone.
-4. The data is deleted, the latest manifest after all others: whoever reads by path finds the latest version or nothing,
-   never an older one. Files whose names another table could use, too, go before it, so that the name can be used as
-   soon as nothing can be read there.
+1. A mark is written under the table's location. It contains the process, its time limit and a digest of the data files.
+2. The registration is removed. Until then nothing is lost: if the catalog rejects the removal, or another client has
+   removed the registration, the mark is removed again.
+3. The mark is updated: the registration is gone.
+4. The data is deleted, with the latest manifest after all others. A reader by path finds the latest version or nothing,
+   never an older version. Files with names that another table could also use are deleted before the latest manifest,
+   so that the name can be used as soon as nothing can be read at the location.
 
-Of the catalog's own files, and of data files, step 4 deletes those that were there at step 1: later ones may be of a
-table that has the name since. Iceberg's metadata files have to name the registration, too: a server writes them before
-it registers a table. A version that somebody commits in between goes, with the files that it names. So does
-one that is committed while the data is deleted, if the name is still free and the mark is still there. What comes even
-later is the affair of whoever commits it.
+Of data files and the catalog's own files, step 4 deletes only those that existed at step 1, because later ones may
+belong to a new table of that name. Iceberg metadata files must also contain the registration's id, because a server
+writes them before it registers a table. A version committed between these steps is deleted, with the files that it
+refers to. So is a version committed during the deletion, if the name is still free and the mark still exists. Versions
+committed even later are left to their writers.
 
-Where a drop died after step 3, `finish` does the rest for whoever declares the name again, unless another table of
-the namespace is registered at the place by then. Where it died between steps 2 and 3, nobody has noted what the
-catalog did. The mark says that a user wanted this very data dropped: it names the table and holds a digest of the
-data files. So `finish` goes on for ten minutes after the mark's time, if no table of the namespace is registered at
-the place. The only risk is another client that, within this time and after the process died before step 2, removes
-the registration to keep the data, or renames the table to another namespace. A later declaration is refused, because
-a mark can lie for years at a table that is in use: then only another `drop_table` of the same name goes on. Nobody
-touches the data while the process that marked it may still be at work, nor data that is not what was marked. What
-leaves the data to another name, or to none, removes the marks, and a drop that finds its own mark removed deletes no
-more.
+If a drop was killed after step 3, `finish` completes it when the name is declared again, unless another table of the
+namespace is registered at the location by then. If a drop was killed between steps 2 and 3, the result of the removal
+was not recorded. The mark shows that a user requested the drop of this data: it identifies the table, and has a digest
+of the data files. Therefore `finish` completes the drop until ten minutes after the mark's time limit, if no table of
+the namespace is registered at the location. The only risk is another client that, in this time and after the process
+was killed before step 2, removes the registration to keep the data, or renames the table to another namespace. A later
+declaration is rejected, because a mark can exist for years at a table in use; then only another `drop_table` of the
+same name completes the drop. No data is deleted while the process that marked it may still be running, or if it differs
+from the marked data. An operation that leaves the data to another name, or to none, removes the marks, and a drop whose
+own mark was removed stops deleting.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import storage
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.bulk import describe_tables
+from lance_ns_async.calls.policy import deadline, rollback
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.engine.list import Lister
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
-from lance_ns_async.files import delete
-from lance_ns_async.listing import Lister
-from lance_ns_async.locating import located
-from lance_ns_async.marks import same_place
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import deadline, rollback
+from lance_ns_async.storage import datasets
+from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.storage.files import delete
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables.deletion import DELETES_AT_ONCE, Deletion
 from lance_ns_async.tables.drop_marks import (
     CATALOGS,
@@ -76,34 +77,33 @@ from lance_ns_async.tables.drop_marks import (
     session_of,
     write_mark,
 )
-from lance_ns_async.threads import in_thread
 
 _DESCRIBES_AT_ONCE = 16
 
 _RECENT_SECONDS = 600.0
-"""For how long after a drop it is taken for certain that it was the drop which removed the registration."""
+"""Seconds after a drop's time limit in which a missing registration counts as removed by the drop."""
 
 _LOOK_SECONDS = 5.0
-"""How long looking for marks may keep what does not need the storage."""
+"""Maximum seconds that the search for marks delays operations that do not need the storage."""
 
 _METADATA = ".metadata.json"
-"""How names of these end that hold the id of the registration which they are of."""
+"""Suffix of the catalog's files that contain the id of their registration."""
 
 
 async def drop(backend: Backend, id: TableId) -> Table:
     """Removes a table from the catalog, and then its data with everything under its location.
 
     Returns:
-        The table as it was registered. Its location is empty where the catalog had lost it.
+        The table as it was registered. Its location is empty if the catalog had lost it.
 
     Raises:
-        TableNotFoundError: There is no such table, nor a drop of it that died half way.
-        InvalidTableStateError: Other tables lie under its location, or another one is registered at it: nothing was
+        TableNotFoundError: The table does not exist, and there is no interrupted drop of it.
+        InvalidTableStateError: Other tables are under its location, or another one is registered at it; nothing was
             removed.
-        PermissionDeniedError: The catalog refuses to remove it, or the storage refuses to be written to: nothing was
-            removed.
+        PermissionDeniedError: The catalog does not permit the removal, or the storage does not permit writes; nothing
+            was removed.
 
-    Cost: two calls, those for credentials, and listing and deleting what is stored. One or two calls more where the
+    Cost: two calls, those for credentials, a listing and the deletes in the storage. One or two more calls if the
     last part of the location is not the table's own name.
     """
     try:
@@ -114,7 +114,7 @@ async def drop(backend: Backend, id: TableId) -> Table:
         if backend.capabilities.drops or (left := await _left_behind(backend, id, e)) is None:
             raise
         return left
-    await storage.check_alone(table)
+    await datasets.check_alone(table)
     if backend.capabilities.drops:
         await backend.drop_table(table)
         return table
@@ -129,40 +129,40 @@ async def drop(backend: Backend, id: TableId) -> Table:
 
 
 async def finish(backend: Backend, table: Table) -> bool:
-    """Deletes the data that a drop has left at the place of a table that is not registered, if it is certainly that.
+    """Deletes the data that an interrupted drop left at the location of an unregistered table.
 
-    It is where the drop noted that the registration is gone, or was killed just before it could a few minutes ago at
-    most, and no other table of the namespace is registered at the place. Tables of other namespaces that are registered
-    there are not looked for: `disown` removes the mark for them.
+    The drop must have recorded that the registration is gone, or must have been killed just before that, at most a few
+    minutes ago. In addition, no other table of the namespace may be registered at the location. Tables of other
+    namespaces are not checked: `disown` removes the marks for them.
 
     Returns:
-        Whether nothing is left there that could be read.
+        Whether the data was deleted, and no readable version is left.
 
-    Cost: a listing of the place; where there is a mark of a drop, a describe of all tables of the namespace.
+    Cost: a listing of the location; if there is a mark of a drop, a describe of all tables of the namespace.
     """
     return await _finished(backend, table, within=_RECENT_SECONDS)
 
 
 async def disown(backend: Backend, table: Table) -> None:
-    """Removes the marks of drops from a registered table's place.
+    """Removes the marks of drops from a registered table's location.
 
-    Before its data is left to another name or to none, and after it was registered: not before, because the catalog
-    decides who may register what is there, and until then `finish` looks whether a table of the namespace is. Where
-    the storage is not at hand, or cannot be listed, they stay.
+    It is called before the data is left to another name or to none, and after a registration. It is not called before
+    a registration, because the catalog decides whether that is permitted; until then, `finish` checks for registered
+    tables of the namespace. The marks stay if the storage cannot be accessed or listed.
 
-    Cost: a listing; a describe more where only the catalog has credentials.
+    Cost: a listing; also a describe if only the catalog has credentials.
     """
     if backend.capabilities.drops:
         return
     with deadline(_LOOK_SECONDS):
         try:
-            if backend.capabilities.vends and not storage.is_at_hand(table):
+            if backend.capabilities.vends and not datasets.is_at_hand(table):
                 table = await located(backend, table.id)
-            if storage.is_at_hand(table):
+            if datasets.is_at_hand(table):
                 await in_thread(table, partial(_remove_marks, table), changes=True)
         except LanceNamespaceError:
-            # A table whose storage is gone can be renamed and deregistered all the same, and registered by those who
-            # may not read it.
+            # Renames and deregistrations must work even if the storage is gone, and registrations even without read
+            # access to it.
             return
 
 
@@ -173,21 +173,21 @@ def _remove_marks(table: Table) -> None:
 
 
 async def check_not_shared(backend: Backend, table: Table) -> None:
-    """Raises InvalidTableStateError where the data is also that of the table whose default place it is.
+    """Raises InvalidTableStateError if the location is the default one of another table that is registered there.
 
-    Known are the tables whose default place, as the catalog tells it, is that location, if they are in the namespace of
-    the table, in one beside it that has the name of the folder above the location, or in one whose names are those of
-    the last folders above it; each with or without Hive's `.db`. Not known are tables of other namespaces, such as of
-    Glue databases whose `LocationUri` does not end with their name, and tables that were registered there by a
-    location: a catalog would have to be read whole for them.
+    Only tables whose default location in the catalog is this location are found, and only in these namespaces: the
+    table's own, a sibling with the name of the folder above the location, and one with the names of the last folders
+    above the location; each with or without Hive's `.db`. Tables of other namespaces are not found, for example of
+    Glue databases whose `LocationUri` does not end with their name, nor tables registered with an explicit location:
+    finding those would need a scan of the whole catalog.
 
-    Cost: none where the location has the names of the table itself, and else up to two calls for each of four names.
+    Cost: no call if the location has the names of the table itself, else up to two calls for each of four names.
     """
     for other in _owners(backend, table):
         try:
             place = await backend.layout_location(other)
         except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
-            # There is no such place, or nobody may know it.
+            # The location does not exist, or the client may not read it.
             continue
         if place is None or not same_place(place, table.location):
             continue
@@ -206,13 +206,13 @@ def _is_same_name(backend: Backend, one: TableId, other: TableId) -> bool:
 
 
 async def _free(backend: Backend, id: TableId) -> Table:
-    """Removes a registration whose location nobody knows any more."""
+    """Removes a registration whose location the catalog has lost."""
     await backend.deregister_table(id)
     place = await backend.default_location(id)
     if place is None:
         return Table(id, "")
     table = Table(id, place, storage_options=backend.configured_options)
-    if not storage.is_at_hand(table) or await storage.is_only_declared(table):
+    if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
         return Table(id, "")
     raise InvalidTableStateError(
         f"Invalid table state: {id} (it is no longer registered, but the catalog had lost where its data was, so none "
@@ -221,9 +221,9 @@ async def _free(backend: Backend, id: TableId) -> Table:
 
 
 async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError) -> Table | None:
-    """Finishes a drop that died after the registration was gone; None where there is none.
+    """Completes a drop that was interrupted after the registration was gone; None if there is no such drop.
 
-    Where that cannot be done or known, the error that the name is not registered is told what may be left.
+    If that fails or cannot be determined, a note on `error` says what may be left.
     """
     place: str | None = None
     try:
@@ -231,7 +231,7 @@ async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError)
         if place is None:
             return None
         table = Table(id, place, storage_options=backend.configured_options)
-        if not storage.is_at_hand(table) or await storage.is_only_declared(table):
+        if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
             return None
         return table if await _finished(backend, table, within=inf) else None
     except LanceNamespaceError as e:
@@ -241,15 +241,15 @@ async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError)
 
 
 async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
-    """Finishes a drop.
+    """Completes an interrupted drop; returns whether the data was deleted.
 
     Args:
-        within: How many seconds ago a drop may have ended that did not note that the registration is gone.
+        within: Maximum seconds since the time limit of a drop that did not record that the registration is gone.
     """
     mark = new_mark(table.id)
 
     def look() -> tuple[Files, bool]:
-        """The files, and whether it is certain that the registration was removed by the drop."""
+        """Returns the files, and whether the drop has certainly removed the registration."""
         session = session_of(table)
         files = Files(session.list())
         meant = [it for it in read_marks(session, files) if it.content == files.content]
@@ -262,7 +262,7 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
         before = read_marks(session, files)
         if any(it.is_at_work() for it in before):
             return None
-        catalogs = {digest for it in before if it.content == files.content for digest in it.catalogs}
+        catalogs = {name for it in before if it.content == files.content for name in it.catalogs}
         mine = replace(mark, content=files.content, catalogs=sorted(catalogs)[:CATALOGS_MOST])
         with at_work(mine.token):
             write_mark(session, mine)
@@ -271,8 +271,8 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
             meant = [it for it in others if it.content == files.content]
             known = any(it.deregistered or it.subject == mine.subject for it in meant)
             if now.content != files.content or not known or any(it.is_at_work() for it in others):
-                # Another process finishes it, or has, and the place is another table's by now. Or the drop was refused,
-                # or the data left to somebody, and so the mark is gone.
+                # Another process completes the drop, or has completed it, and another table uses the location now. Or
+                # the mark is gone, because the drop was rejected or the data was left to another name.
                 delete(session, mine.path)
                 return None
         paths = [path for path in now.paths if not path.startswith(CATALOGS) or digest(path) in catalogs]
@@ -287,11 +287,11 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
 
 
 async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
-    """Returns whether no table of the namespace is registered at the place.
+    """Returns whether no table of the namespace is registered at the location.
 
     Args:
-        certain: Whether it was the drop that removed the registration. Then only another name that is found there
-            counts. Else the table may have been renamed, to a name that cannot be described.
+        certain: Whether the drop has removed the registration. If so, only another name that is found at the location
+            counts. If not, the table may have been renamed to a name that cannot be described.
     """
     lister = Lister(backend, max_in_flight=_DESCRIBES_AT_ONCE)
     try:
@@ -301,7 +301,7 @@ async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
             return True
         raise
     if certain:
-        # Whoever wants the name may have declared it just now.
+        # The client that now uses the name may just have declared it.
         ids = [id for id in ids if not _is_same_name(backend, id, table.id)]
     described = await describe_tables(backend, ids, max_in_flight=_DESCRIBES_AT_ONCE)
     unknown = [error for error in described.errors.values() if not isinstance(error, TableNotFoundError)]
@@ -311,9 +311,9 @@ async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
 
 
 async def _marked(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
-    """The files at the place, and the mark as it was written.
+    """Returns the files at the location, and the mark that was written.
 
-    There is no mark where there is nothing to delete, or where nothing can be written.
+    The mark is None if there is nothing to delete, or if the storage cannot be written.
     """
     files = await in_thread(table, partial(_own, table))
     if not files.manifests:
@@ -322,15 +322,15 @@ async def _marked(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
     try:
         await in_thread(table, lambda: write_mark(session_of(table), written), changes=True)
     except InternalError:
-        # A full disk must not keep tables from being dropped.
+        # A full disk must not prevent drops.
         return files, None
     return files, written
 
 
 def _own(table: Table) -> Files:
-    """The files at the place, without metadata that a catalog has written for another registration. Blocks.
+    """Returns the files at the location, without metadata that a catalog wrote for another registration. Blocks.
 
-    Catalogs write it before they register a table, and then may refuse to register it, or do so later.
+    Catalogs write metadata before they register a table; the registration may fail or follow later.
     """
     session = session_of(table)
     paths: Sequence[str] = session.list()
@@ -345,13 +345,13 @@ def _own(table: Table) -> Files:
 
 
 async def _unmark(backend: Backend, table: Table, mark: Mark | None, error: BaseException) -> None:
-    """Removes a mark, unless the registration may be gone: then it is what the next drop goes on by."""
+    """Removes a mark, unless the registration may be gone: then the next drop needs the mark to continue."""
     if mark is None:
         return
     try:
         if not isinstance(error, TableNotFoundError):
             await backend.describe_table(table.id)
-        # Else somebody else has removed the registration, and may want to keep the data.
+        # Otherwise another client has removed the registration, and may need the data.
         await in_thread(table, lambda: delete(session_of(table), mark.path), changes=True)
     except TableNotFoundError:
         return
@@ -360,7 +360,7 @@ async def _unmark(backend: Backend, table: Table, mark: Mark | None, error: Base
 
 
 async def _delete_dropped(backend: Backend, table: Table, before: Files, mark: Mark | None) -> None:
-    """Deletes the data of a table that is no longer registered; a place without a dataset counts as deleted."""
+    """Deletes the data of a table that is no longer registered; a location without a dataset counts as deleted."""
     left = f"the table is no longer registered; what is left of its data is at {table.location}"
     deletion = Deletion(table, before, mark, mark.until if mark is not None else give_up_time())
     try:
@@ -377,7 +377,7 @@ async def _delete_dropped(backend: Backend, table: Table, before: Files, mark: M
 
 
 async def _is_registered_at(backend: Backend, table: Table) -> bool:
-    """Returns whether the name is registered again, at the same place: what is there is that table's."""
+    """Returns whether the name is registered again at the same location; the data then belongs to that table."""
     try:
         return same_place((await backend.describe_table(table.id)).location, table.location)
     except TableNotFoundError:
@@ -385,11 +385,11 @@ async def _is_registered_at(backend: Backend, table: Table) -> bool:
 
 
 def _owners(backend: Backend, table: Table) -> Sequence[TableId]:
-    """Ids whose default place the location may be, without the table's own."""
+    """Returns the ids whose default location may be the table's location, without the table's own id."""
     parts = [unquote(part.replace("~", "%")) for part in table.location.rstrip("/").split("/")]
     name = parts[-1].removesuffix(".lance")
     levels = parts[-len(table.id) : -1]
-    # Hive has databases in folders named `{database}.db`, below one of the catalog's name or none.
+    # Hive stores databases in folders named `{database}.db`, optionally below a folder with the catalog's name.
     last = [part.removesuffix(".db") for part in levels[-1:]]
     parents = ([*table.id.parent], levels, [*levels[:-1], *last], [*table.id.parent[:-1], *last])
     candidates = [[*parent, name] for parent in parents]

@@ -1,9 +1,9 @@
 """Bounds of SQL texts, checked before Lance parses them.
 
-Lance's parser goes back and forth where words stand before brackets: `NOT (NOT (...` takes twice as long with each
-pair, for ever at 40 of them. Its planner does so for nested BETWEEN and COALESCE, and overflows the stack, which ends
-the process, for some thousand operators in a row. Neither can be stopped from outside. The check here knows tokens
-alone and no grammar: strings, quoted names, numbers, words, operators, brackets and commas.
+Lance's parser backtracks at words before brackets: `NOT (NOT (...` takes twice as long with each pair, and does not end
+in practice at 40 pairs. Its planner takes exponential time for nested BETWEEN and COALESCE. For some thousand operators
+in a row it overflows the stack, which ends the process. Neither can be stopped from outside. The check works on tokens
+without a grammar: strings, quoted names, numbers, words, operators, brackets and commas.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.tables.bounds import Bounds, current
 
 MAX_DEPTH: Final = 40
-"""Brackets within brackets; Lance's own parser refuses some more."""
+"""Maximum nesting of brackets; Lance's own limit is slightly higher."""
 
 MAX_NESTED: Final = 46
-"""Brackets and NOT within each other. Lance's parser ends at so many, and then takes NOT for a column."""
+"""Maximum nesting of brackets and NOT. Lance's parser stops at this depth, and then reads NOT as a column."""
 
 MAX_CALLS: Final = 10
-"""Words before brackets, such as functions and NOT, within each other. Each doubles the time that errors take."""
+"""Maximum nesting of words before brackets, such as functions and NOT. Each level doubles the time until an error."""
 
 MAX_BETWEEN: Final = 2
-"""BETWEEN within each other; the planner doubles what each is about."""
+"""Maximum nesting of BETWEEN; the planner duplicates the operand of each one."""
 
 MAX_OPERATORS: Final = 100
-"""Operators but AND and OR in one term, brackets included. The planner takes cubic time, and calls itself for each."""
+"""Maximum operators, except AND and OR, in one term with its brackets. The planner is cubic and recurses for each."""
 
 MAX_PARSING: Final = 1_000_000
-"""Tokens, each counted as often as the parser may come by: twice for each word before a bracket around it."""
+"""Maximum tokens as the parser reads them: a token's count doubles for each enclosing bracket after a word."""
 
 MAX_PLANNING: Final = 20_000
-"""Tokens in COALESCE and the like, each counted as often as the planner may copy it. It takes 50 µs for each."""
+"""Maximum copies that the planner makes of tokens in COALESCE and similar functions. Each takes 50 µs."""
 
 MAX_PATTERN: Final = 16_384
-"""Bytes of one literal beside LIKE or a regular expression where functions are bounded; it takes 700 times as many."""
+"""Maximum bytes of one literal in a text with patterns, if functions are bounded; a pattern takes 700 times as many."""
 
 MAX_BUILT: Final = 4096
-"""Bytes of literals in texts that build new values of rows: each is written out for each row."""
+"""Maximum bytes of literals in texts that build new values; each literal is repeated for each row."""
 
 MAX_BUILDING: Final = 256
-"""Tokens in texts that build new values: as often may each row be repeated."""
+"""Maximum tokens in texts that build new values; each row may be repeated that many times."""
 
 MAX_MULTIPLIED: Final = 256
-"""Bytes of literals beside a function that may put them in for each character of each row."""
+"""Maximum bytes of literals next to a function that may insert them for each character of each row."""
 
 MAX_FUNCTIONS: Final = 256
-"""Calls of functions where those are bounded."""
+"""Maximum calls of functions, if functions are bounded."""
 
 MAX_PATTERNS: Final = 16
-"""Regular expressions where functions are bounded; each may take 10 MB once it is compiled."""
+"""Maximum regular expressions, if functions are bounded; each may take 10 MB when compiled."""
 
 SMALL: Final = 16_384
-"""Characters that are checked in about 5 ms: what is longer is better checked in a thread."""
+"""Characters that are checked in about 5 ms; longer texts should be checked in a thread."""
 
 _TOKEN = re.compile(
     r"""
@@ -78,12 +78,12 @@ _TOKEN = re.compile(
 )
 
 _BEFORE_BRACKETS = frozenset({"and", "or", "in"})
-"""Words that may stand before a bracket and are never taken for something else, so that nothing is parsed twice."""
+"""Words before a bracket that the parser reads in only one way, so that nothing is parsed twice."""
 
 _OPERATORS = frozenset({"is", "in", "like", "ilike", "similar", "between", "not", "collate", "at", "escape", "div"})
 _ESCAPING = frozenset({"e", "n", "b", "r", "u", "q", "nq", "br", "rb"})
 _SYNTAX = frozenset({"and", "or", "in", "not", "like", "ilike", "between", "is", "any", "all", "interval"})
-"""Words before brackets that are no functions."""
+"""Words before brackets that are not functions."""
 
 READING: Final = frozenset(
     """
@@ -109,7 +109,7 @@ READING: Final = frozenset(
     decimal numeric varchar char float double
     """.split()
 )
-"""Functions (and types with a length) whose values are no longer than what they are given, and soon found."""
+"""Functions, and types with a length, that are fast and whose values are not longer than their arguments."""
 
 BUILDING: Final = frozenset(
     """
@@ -118,17 +118,17 @@ BUILDING: Final = frozenset(
     list_push_front list_union make_array make_list named_struct nvl nvl2 row string_to_array string_to_list struct
     """.split()
 )
-"""Functions whose values are as long as all that they are given."""
+"""Functions whose values are as long as all their arguments together."""
 
 MULTIPLYING: Final = frozenset(
     """
     array_join array_to_string date_format encode decode list_join list_to_string overlay regexp_replace replace to_char
     """.split()
 )
-"""Functions whose values may be longer than what they are given by as much as their literals are long."""
+"""Functions whose values may be longer than their arguments, by a factor up to the length of their literals."""
 
 FUNCTIONS: Final = READING | BUILDING | MULTIPLYING
-"""Functions that a remote caller may use. Others make much of little (`repeat`, `lpad`, `range`) or take long."""
+"""Functions that a remote caller may use. Others build large values (`repeat`, `lpad`, `range`) or are slow."""
 
 _REWRITTEN = frozenset({"coalesce", "ifnull", "nvl", "nvl2"})
 _PATTERNS = frozenset({"regexp_count", "regexp_instr", "regexp_like", "regexp_match", "regexp_replace"})
@@ -136,33 +136,33 @@ _PATTERNS = frozenset({"regexp_count", "regexp_instr", "regexp_like", "regexp_ma
 
 @dataclass(slots=True)
 class _Group:
-    """A bracket that is open."""
+    """An open bracket."""
 
     base: int
-    """Operators around it."""
+    """Number of operators around the bracket."""
     calls: int
-    """Words before brackets, its own included."""
+    """Number of enclosing words before brackets, including its own."""
     nested: int = 0
-    """Brackets and NOT within each other, its own bracket included."""
+    """Nesting depth of brackets and NOT, including this bracket."""
     rewritten: int = 0
-    """COALESCE and the like, its own included."""
+    """Number of enclosing COALESCE and similar functions, including its own."""
     name: str = ""
-    """The function that it holds the arguments of."""
+    """The function whose arguments are in the bracket."""
     operators: int = 0
-    """Operators of the term that it is in."""
+    """Number of operators in the current term."""
     between: int = 0
-    """BETWEEN of the term within each other."""
+    """Nesting depth of BETWEEN in the current term."""
     ands: int = 0
-    """AND that belong to a BETWEEN."""
+    """Number of AND that belong to a BETWEEN."""
     deepest: int = 0
-    """BETWEEN within each other at most, in any term."""
+    """Maximum nesting depth of BETWEEN in any term."""
     commas: int = 0
     columns: int = 0
 
 
 @dataclass(slots=True)
 class _Count:
-    """What a request has asked for so far."""
+    """The totals of all SQL texts of a request so far."""
 
     bounds: Bounds
     bytes: int = 0
@@ -179,7 +179,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Text:
-    """One SQL text under examination."""
+    """One SQL text during the check."""
 
     what: str
     sql: str
@@ -188,9 +188,9 @@ class _Text:
     tokens: int = 0
     literals: int = 0
     longest: int = 0
-    """Bytes of its longest literal."""
+    """Bytes of the longest literal."""
     matches: bool = False
-    """Whether it has LIKE or a regular expression."""
+    """Whether the text contains LIKE or a regular expression."""
     builds: bool = False
     multiplies: str = ""
     groups: list[_Group] = field(default_factory=list)
@@ -201,14 +201,14 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The SQL texts of one request, by what they are called in messages; None for one that was left out."""
+    """The SQL texts of one request, keyed by their names in messages; None for an omitted text."""
 
     conditions: Mapping[str, str | None] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
-    """Those that give the values of columns."""
+    """Texts that compute the values of columns."""
 
     def check(self) -> None:
-        """Raises InvalidInputError for what Lance would take too long or too much memory for."""
+        """Raises InvalidInputError for texts that would take Lance too much time or memory."""
         total = _Count(current())
         for texts, values in ((self.conditions, False), (self.values, True)):
             for what, sql in texts.items():
@@ -217,7 +217,7 @@ class Texts:
 
     @property
     def is_small(self) -> bool:
-        """Whether they are checked in some milliseconds."""
+        """Whether the check takes only a few milliseconds."""
         return sum(len(sql or "") for texts in (self.conditions, self.values) for sql in texts.values()) <= SMALL
 
 
@@ -233,7 +233,7 @@ def _check(text: _Text) -> None:
 
 
 def _scan(text: _Text) -> None:
-    """Goes over the tokens and counts."""
+    """Counts the tokens and checks their nesting."""
     total, bounds, groups = text.total, text.total.bounds, text.groups
     strict = bounds.functions is not None
     budget = bounds.sql_tokens - total.tokens
@@ -241,11 +241,11 @@ def _scan(text: _Text) -> None:
     groups.append(group)
     nots = 0
     word = ""
-    """The word or quoted name that ended just before this token, blanks aside."""
+    """The word or quoted name before the current token, ignoring white space."""
     for found in _TOKEN.finditer(text.sql):
         kind, token = found.lastgroup, found.group()
         if kind in ("space", "comment"):
-            # The parser goes over each blank, and more than once.
+            # The parser reads each blank several times.
             text.tokens += len(token) // 2
             _check_tokens(text, budget)
             if kind == "comment" and strict:
@@ -301,7 +301,7 @@ def _scan(text: _Text) -> None:
                 group.deepest = max(group.deepest, inner.deepest)
                 group.between = max(group.between, inner.deepest)
                 group.columns += inner.columns
-                # What is in brackets may be indexed.
+                # A bracketed expression can be indexed.
                 word = ")"
             case "comma":
                 group.operators = group.between = group.ands = 0
@@ -331,7 +331,7 @@ def _check_tokens(text: _Text, budget: int) -> None:
 
 
 def _is_prefix(sql: str, start: int) -> bool:
-    """Whether a string that starts there has a prefix that changes what is in it."""
+    """Returns whether a string at this position has a prefix that changes its content."""
     before = re.search(r"[^\W\d]\w*&?$", sql[max(0, start - 4) : start])
     return before is not None and before.group().lower().rstrip("&") in _ESCAPING
 
@@ -400,7 +400,7 @@ def _open(text: _Text, outer: _Group, bracket: str, word: str) -> _Group:
 
 
 def _function(text: _Text, outer: _Group, name: str) -> None:
-    """Checks a call of a function where those are bounded."""
+    """Checks a function call, if functions are bounded."""
     total = text.total
     assert total.bounds.functions is not None
     if name not in total.bounds.functions:
@@ -425,13 +425,13 @@ def _function(text: _Text, outer: _Group, name: str) -> None:
 
 
 def _check_argument(text: _Text, group: _Group, word: str) -> None:
-    """Refuses what would make the value of a function as long as the product of two columns."""
+    """Rejects arguments that could make a value as long as the product of the lengths of two columns."""
     if text.total.bounds.functions is not None and word not in ("true", "false", "null", "from", "for", "placing"):
         text.refuse(f"{group.name} has {word} as a further argument", "give it literals but for the first one")
 
 
 def _check_built(text: _Text) -> None:
-    """Raises InvalidInputError where the text could make far more of the rows than there is."""
+    """Raises InvalidInputError if the text could build values far larger than the rows."""
     total = text.total
     if text.matches and text.longest > MAX_PATTERN:
         text.refuse(f"beside a pattern it has a literal of more than {MAX_PATTERN} bytes", "use shorter ones")
@@ -443,7 +443,7 @@ def _check_built(text: _Text) -> None:
             text.refuse(
                 f"beside {text.multiplies} it has literals of more than {MAX_MULTIPLIED} bytes", "use shorter ones"
             )
-    # A column alone is no new value.
+    # A single column is not a new value.
     if not text.builds and not (text.is_value and (text.literals or text.tokens > 1)):
         return
     total.built += text.literals

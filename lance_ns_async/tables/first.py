@@ -1,4 +1,4 @@
-"""The first version of a dataset, which nobody else may write at the same time."""
+"""Creation of the first version of a dataset, which only one of several concurrent writers may commit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async import files, storage
-from lance_ns_async.ending import GivenUp
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
-from lance_ns_async.storage import Snapshot
+from lance_ns_async.storage import datasets, files
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.process_end import GivenUp
+from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import arrow
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import under_way
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -29,18 +29,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first version of a dataset, which was just written."""
+    """The first version of a dataset that was just written."""
 
     dataset: LanceDataset
     transaction: str
-    """The id of the transaction that made it: another table at the same place may have a first version, too."""
+    """The id of the transaction that committed it; another table at the location may also have a first version."""
 
 
 def create(opener: Opener, table: Table, data: Any) -> First:
-    """The dataset with its first version; TableAlreadyExistsError where it has one. Blocks: for worker threads.
+    """Writes the first version of a dataset. Blocks: for `in_thread`.
 
-    `lance.write_dataset` lets each of several that create a dataset at once write a version over the others', and
-    tells none of them. So the rows are written first, and then committed if they make the first version.
+    `lance.write_dataset` does not detect concurrent creations: each one writes a version over the others without an
+    error. Therefore the rows are written first, and then committed only as the first version.
+
+    Raises:
+        TableAlreadyExistsError: The dataset already has a first version.
     """
     rows = _staged(opener, table, data)
     try:
@@ -55,7 +58,7 @@ def create(opener: Opener, table: Table, data: Any) -> First:
         if first is not None and committed is not None and committed.uuid == rows.uuid:
             if not isinstance(e, LanceNamespaceError):
                 raise
-            # Only the answer was lost.
+            # The commit succeeded; only its response was lost.
             return First(first, rows.uuid)
         discard(opener, table, rows, e)
         if first is None or not isinstance(e, LanceNamespaceError):
@@ -66,7 +69,7 @@ def create(opener: Opener, table: Table, data: Any) -> First:
 
 
 def _staged(opener: Opener, table: Table, data: Any) -> Any:
-    """The transaction that would make a dataset of the data, whose files are written."""
+    """Writes the data files; returns the transaction that creates a dataset from them."""
     from lance.fragment import write_fragments
 
     with translated(table):
@@ -75,7 +78,7 @@ def _staged(opener: Opener, table: Table, data: Any) -> Any:
             table.location,
             mode="create",
             return_transaction=True,
-            storage_options=storage.options(table),
+            storage_options=datasets.options(table),
             session=opener.caches(),
             **opener.asking(table),
         )
@@ -83,16 +86,16 @@ def _staged(opener: Opener, table: Table, data: Any) -> Any:
 
 
 def commit(opener: Opener, table: Table, rows: Any) -> None:
-    """Commits a transaction as the first version of a dataset, or not at all."""
+    """Commits a transaction as the first version of a dataset; fails if there is one."""
     from lance import LanceDataset
 
     with translated(table):
         LanceDataset.commit(
             table.location,
             rows,
-            storage_options=storage.options(table),
+            storage_options=datasets.options(table),
             enable_v2_manifest_paths=True,
-            # Another try would make a second version.
+            # A retry would create a second version.
             max_retries=0,
             namespace_client_managed_versioning=table.managed_versioning,
             **opener.asking(table),
@@ -100,7 +103,7 @@ def commit(opener: Opener, table: Table, rows: Any) -> None:
 
 
 def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset | None:
-    """The first version; None where there is none. Raises the error it is asked for where nobody can tell."""
+    """Returns the first version; None if there is none. Raises `error` if this cannot be determined."""
     try:
         return opener.open(table, Snapshot(1))
     except (TableNotFoundError, TableVersionNotFoundError):
@@ -110,22 +113,22 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
 
 
 Fate = Literal["gone", "there", "unknown"]
-"""What became of rows that were to be taken back."""
+"""The state of rows after their withdrawal."""
 
 
 def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
-    """Takes back the first version of a dataset, unless somebody uses it by now. Blocks: for worker threads.
+    """Removes the first version of a dataset, unless others already use it. Blocks: for `in_thread`.
 
-    Only its manifest is deleted. Its data files stay: a version that others are committing just now may refer to
-    them, and without any manifest they are in nobody's way. A drop of a table at that place deletes them.
+    Only its manifest is deleted. Its data files stay, because a version that is being committed may refer to them;
+    without a manifest they do not prevent a new table. A drop of a table at that location deletes them.
 
     Args:
-        transaction: The id of the transaction that made the version.
-        delete: Whether it may be deleted; else it is only looked at.
+        transaction: The id of the transaction that committed the version.
+        delete: Whether the version may be deleted; if not, it is only inspected.
 
     Returns:
-        Whether its rows are at the place now. That is unknown where their version is gone and others are there, or
-        branches or tags; and where the version does not tell by which transaction it was made.
+        Whether the rows are at the location now. This is unknown if their version is gone and other versions, branches
+        or tags exist, and if the version has no record of its transaction.
     """
     session = files.open_session(table.location, table.storage_options)
     before, used = _manifests(session.list())
@@ -133,8 +136,8 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
         return "gone"
     try:
         with translated(table):
-            # Without the caches, which may hold the version of a table that was at this place before.
-            made = storage.opened(table, Snapshot(1)).read_transaction(1)
+            # The caches are not used: they may contain the version of a previous table at this location.
+            made = datasets.opened(table, Snapshot(1)).read_transaction(1)
     except (TableNotFoundError, TableVersionNotFoundError):
         return "unknown" if _manifests(session.list())[0] else "gone"
     if made is None:
@@ -146,20 +149,20 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
     files.delete(session, before[0])
     after, used = _manifests(session.list())
     if before[0] in after:
-        # It is that of another table.
+        # The manifest belongs to another table.
         return "gone"
-    # A later version may hold the rows or not, and a branch, too; a tag has lost them.
+    # A later version or a branch may contain the rows; a tag has lost them.
     return "unknown" if after or used else "gone"
 
 
 def _manifests(paths: Sequence[str]) -> tuple[Sequence[str], bool]:
-    """The manifests of the main branch, and whether other branches or tags may refer to one of them."""
+    """Returns the manifests of the main branch, and whether other branches or tags may refer to them."""
     manifests = [path for path in paths if path.startswith("_versions/") and path.endswith(".manifest")]
     return manifests, any(path.startswith(("tree/", "_refs/")) for path in paths)
 
 
 def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> None:
-    """Deletes the files of rows that are in no version; the error tells of those that are left."""
+    """Deletes the files of rows that are in no version; a note on the error says if files are left."""
     paths = [f"data/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
     try:
         session = files.open_session(table.location, table.storage_options)

@@ -1,4 +1,4 @@
-"""What a request says, apart from what it leaves out."""
+"""Selection of the fields that a request sets."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the fields that are not None."""
+    """Returns the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Indexes of datasets: made, listed, told of, dropped."""
+"""Indexes of datasets: creation, listing, statistics and removal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VECTOR_TYPES: Mapping[str, tuple[str, ...]] = {
     "IVF_HNSW_PQ": (*_PARTITIONS, *_PRODUCT, *_GRAPH),
     "IVF_HNSW_SQ": (*_PARTITIONS, *_GRAPH),
 }
-"""Indexes of vectors, and the fields of a request that each heeds; pylance drops the others in silence."""
+"""Vector index types, and the request fields that each supports; pylance ignores other fields without an error."""
 
 SCALAR_TYPES: Mapping[str, tuple[str, ...]] = {
     "BTREE": (),
@@ -54,7 +54,7 @@ SCALAR_TYPES: Mapping[str, tuple[str, ...]] = {
     "FTS": _TEXT,
     "INVERTED": _TEXT,
 }
-"""Indexes of scalars and of text, and the fields of a request that each heeds."""
+"""Scalar and text index types, and the request fields that each supports."""
 
 _SETTINGS = (*_PARTITIONS, *_PRODUCT, *_GRAPH, *_TEXT)
 
@@ -67,39 +67,39 @@ _MOST: Mapping[str, int] = {
     "ef_construction": 10_000,
     "max_token_length": 1 << 20,
 }
-"""Far more than helps. Lance reserves memory for what it is told, and where it gets none the process ends."""
+"""Maximum values, far above useful ones. Lance reserves memory for the value; if that fails, the process ends."""
 
 _TOKENIZER = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)?")
-"""Names of tokenizers; what is after the slash is a folder of a language model, and must be no other."""
+"""Names of tokenizers; the part after the slash is a folder of a language model, and must not be another path."""
 
 _PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max_iters"}
-"""What pylance calls fields otherwise than the spec."""
+"""Names of fields in pylance that differ from the spec."""
 
 _MOST_SUB_VECTORS = 16
-"""As many as Lance's own namespaces take where nothing is said."""
+"""The default of Lance's own namespaces."""
 
 
 def check(request: CreateTableIndexRequest) -> None:
-    """Raises InvalidInputError for a request that no table could serve."""
+    """Raises InvalidInputError for a request that is invalid for every table."""
     _check(request, {**VECTOR_TYPES, **SCALAR_TYPES})
 
 
 def check_scalar(request: CreateTableIndexRequest) -> None:
-    """Raises InvalidInputError for a request that is not one for an index of scalars or of text."""
+    """Raises InvalidInputError for a request that is not a valid one for a scalar or text index."""
     if _kind(request) in VECTOR_TYPES:
         raise InvalidInputError(f"index_type {request.index_type!r}: create_table_index makes it")
     _check(request, SCALAR_TYPES)
 
 
 def check_name(name: str | None) -> str:
-    """The name of an index that is to be there already."""
+    """Returns the name of an existing index. Raises InvalidInputError if the name is missing or empty."""
     if not name:
         raise InvalidInputError("index_name: it is left out; list_table_indices tells those there are")
     return name
 
 
 def create(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
-    """Makes an index as asked by a checked request."""
+    """Creates the index of a checked request."""
     kind = cast(Any, _kind(request))
     settings = given({_PYLANCE.get(field, field): getattr(request, field) for field in _SETTINGS})
     settings["name"] = request.name or None
@@ -114,18 +114,18 @@ def create(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
 
 
 def drop(dataset: LanceDataset, name: str) -> None:
-    """Removes an index; versions that had it keep it."""
+    """Removes an index; earlier versions keep it."""
     dataset.drop_index(name)
 
 
 def described(dataset: LanceDataset) -> Mapping[str, IndexContent]:
-    """The indexes by their names."""
+    """Returns the indexes, keyed by name."""
     rows = dataset.count_rows()
     return {index.name: _content(index, rows) for index in dataset.describe_indices()}
 
 
 def stats(dataset: LanceDataset, name: str) -> DescribeTableIndexStatsResponse:
-    """What is told of an index that is there."""
+    """Returns the statistics of an existing index."""
     found = dataset.stats.index_stats(name)
     metric = next((part["metric_type"] for part in found["indices"] if "metric_type" in part), None)
     return DescribeTableIndexStatsResponse(
@@ -177,7 +177,7 @@ def _check(request: CreateTableIndexRequest, known: Mapping[str, tuple[str, ...]
 
 
 def _kind(request: CreateTableIndexRequest) -> str:
-    """The type that is asked for as pylance writes it, however it is spelled."""
+    """Returns the requested type in pylance's spelling; case, `_` and `-` are ignored in the request."""
     return _BY_FOLDED.get(_folded(request.index_type), request.index_type)
 
 
@@ -189,7 +189,7 @@ _BY_FOLDED = {_folded(kind): kind for kind in (*VECTOR_TYPES, *SCALAR_TYPES)}
 
 
 def _sub_vectors(dataset: LanceDataset, column: str) -> int | None:
-    """How many there may be; None where the column holds no vectors, which pylance will tell."""
+    """Returns the number of sub-vectors; None if the column has no vectors, which pylance reports as an error."""
     field: Any = dataset.lance_schema.field(column)
     size = None if field is None else dimension(field.to_arrow().type)
     return size and max(n for n in range(1, _MOST_SUB_VECTORS + 1) if size % n == 0)

@@ -1,7 +1,7 @@
-"""Sizes that the messages of an Arrow IPC stream declare, read before anything is decompressed.
+"""Checks of the sizes declared in an Arrow IPC stream, before any decompression.
 
-Each compressed buffer begins with its length before compression, and pyarrow allocates as much as that says. The
-layout is that of `format/Message.fbs` and `format/Schema.fbs` in Arrow's sources.
+Each compressed buffer begins with its uncompressed length, and pyarrow allocates that much memory. The layout is
+defined in `format/Message.fbs` and `format/Schema.fbs` of Arrow's sources.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError
 
 MAX_FIELDS: Final = 5_000
-"""Columns and fields within columns of a stream. Lance takes quadratic time for them."""
+"""Maximum number of columns and nested fields of a stream. Lance takes quadratic time for them."""
 
 _FREE_VALUES: Final = 1_000_000
-"""Values beyond eight for each byte that a stream may have: nulls alone, and empty structs, take no bytes."""
+"""Maximum number of values beyond eight per byte of a stream; null columns and empty structs take no bytes."""
 
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 
@@ -33,11 +33,11 @@ class _Sizes:
 
 
 def check(data: pa.Buffer, limit: int) -> int:
-    """Returns how many bytes a stream takes once it is decompressed, and decompresses nothing.
+    """Returns the size of a stream after decompression, in bytes, without decompressing it.
 
     Raises:
-        InvalidInputError: They are more than `limit`.
-        pyarrow.ArrowException: It is no stream.
+        InvalidInputError: The size is more than `limit`, or the stream has too many fields or values.
+        pyarrow.ArrowException: It is not an IPC stream.
     """
     sizes = _Sizes()
     with pa.ipc.open_stream(data) as stream:
@@ -54,7 +54,7 @@ def check(data: pa.Buffer, limit: int) -> int:
 
 
 def check_views(table: pa.Table, limit: int) -> None:
-    """Raises InvalidInputError where columns of views hold over `limit` bytes; many views may share theirs."""
+    """Raises InvalidInputError if string and binary views refer to over `limit` bytes; shared bytes count each time."""
     total = 0
     for column in table.columns:
         for chunk in column.chunks:
@@ -95,7 +95,7 @@ def _check_fields(schema: pa.Schema) -> None:
 
 
 def _add(sizes: _Sizes, metadata: memoryview, body: pa.Buffer | None) -> None:
-    """Adds what a message declares."""
+    """Adds the sizes that a message declares."""
     root = _u32(metadata, 0)
     kind = metadata[_place(metadata, root, 1)]
     batch = _table(metadata, root, 2)
@@ -107,7 +107,7 @@ def _add(sizes: _Sizes, metadata: memoryview, body: pa.Buffer | None) -> None:
         sizes.values += _i64(metadata, length)
     if nodes := _place(metadata, batch, 1):
         start, count = _vector(metadata, nodes)
-        # A field that is as long as the batch was counted with it.
+        # Nested fields can have more values than the batch has rows.
         sizes.values += sum(_i64(metadata, start + 16 * i) for i in range(count))
     if not (buffers := _place(metadata, batch, 2)):
         return
@@ -119,14 +119,14 @@ def _add(sizes: _Sizes, metadata: memoryview, body: pa.Buffer | None) -> None:
             if offset < 0 or offset + 8 > body.size:
                 raise IndexError
             (declared,) = struct.unpack_from("<q", body, offset)
-            # -1 says that this buffer was left as it is.
+            # -1 means that this buffer is not compressed.
             sizes.decoded += max(declared, 0) if declared != -1 else size
         else:
             sizes.decoded += max(size, 0)
 
 
 def _place(data: memoryview, table: int, field: int) -> int:
-    """Where a field of a table is; 0 where it was left out."""
+    """Returns the offset of a field of a flatbuffer table; 0 if the field is absent."""
     (back,) = struct.unpack_from("<i", data, table)
     vtable = table - back
     if vtable < 0:
@@ -164,7 +164,7 @@ def _i64(data: memoryview, place: int) -> int:
 
 
 def _viewed(array: pa.Array) -> Iterator[int]:
-    """How many bytes the views in an array hold, and those in what is within it."""
+    """Yields the bytes that the views in an array and in its child arrays refer to."""
     type = array.type
     if isinstance(array, pa.ExtensionArray):
         yield from _viewed(array.storage)

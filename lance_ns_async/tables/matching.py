@@ -1,6 +1,6 @@
-"""What a query of the spec looks for in texts, in the words of pylance.
+"""Full-text queries of the spec, converted for pylance.
 
-Where no column is named, all are searched that have an index of their text.
+A query without a column searches all columns that have a full-text index.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+")
 
 _DEEPEST = 32
-"""Queries within each other."""
+"""Maximum nesting of queries."""
 
 
 def check(asked: QueryTableRequestFullTextQuery) -> None:
-    """Raises InvalidInputError for a query that is nested too deeply, or for more than the request's bounds allow."""
+    """Raises InvalidInputError for a query that is nested too deeply, or exceeds the bounds of the request."""
     bounds = current()
     words = [] if asked.string_query is None else [asked.string_query.query]
     queries = 0 if asked.string_query is None else len(asked.string_query.columns or ())
@@ -62,7 +62,11 @@ def check(asked: QueryTableRequestFullTextQuery) -> None:
 
 
 def text_query(dataset: LanceDataset, asked: QueryTableRequestFullTextQuery) -> Any:
-    """The query, for pylance's scanner."""
+    """Returns the query for pylance's scanner.
+
+    Raises:
+        InvalidInputError: The query is invalid, or needs a full-text index that the dataset does not have.
+    """
     match asked.string_query, asked.structured_query:
         case (words, None) if words is not None:
             return {"query": words.query, "columns": words.columns or None}
@@ -99,9 +103,9 @@ def _structured(dataset: LanceDataset, query: Any) -> Any:
 
 
 def _matches(dataset: LanceDataset, asked: Sequence[Any]) -> Any:
-    """What finds rows that match any of the queries.
+    """Returns a query for rows that match any of the queries.
 
-    As many as pylance can take for one have the best score of them all, others the sum of their scores.
+    If pylance can combine all of them into one query, the score of a row is the best one, else the sum of the scores.
     """
     from lance import query as lance
 
@@ -152,7 +156,7 @@ def _way(match: Any) -> dict[str, Any]:
 
 
 def _indexed(dataset: LanceDataset, *, phrases: bool) -> Sequence[str]:
-    """The columns with an index of their text, for phrases those with positions if there are any."""
+    """Returns the columns with a full-text index; for phrases, those with positions if there are any."""
     texts: list[Any] = [it for it in dataset.describe_indices() if it.index_type == "Inverted"]
     if not texts:
         raise InvalidInputError("full_text_query: a column was left out; no column has a full text index")

@@ -1,4 +1,4 @@
-"""What others did to a table while its files were read or written."""
+"""Detection of concurrent changes to a table whose files were being read or written."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, is_same
 
 _FOLDER_GONE = re.compile("failed to persist temp file .*No such file or directory")
-"""A data file that Lance had no folder for; files are made before a version is committed that names them."""
+"""Lance's error for a missing folder of a data file; data files are written before the commit of their version."""
 
 
 @asynccontextmanager
 async def explained(backend: Backend, table: Table, *, makes: bool = False) -> AsyncIterator[None]:
-    """Tells a table that somebody has removed from one whose files are damaged.
+    """Distinguishes a table that another client removed from a table with damaged files.
 
-    Where the block, which works on the table's files, fails because a version or a file is missing, or for a reason
-    that nobody knows, the catalog is asked whether it still has that table.
+    If the block, which uses the table's files, fails because of a missing version or file, or with an internal error, a
+    describe checks whether the catalog still has the same table.
 
     Args:
-        table: As it was located for the block.
-        makes: Whether what failed would make the table where there is none.
+        backend: The catalog.
+        table: The table as it was located for the block.
+        makes: Whether the block creates the table if it does not exist.
 
     Raises:
         TableNotFoundError: The table was dropped, renamed or deregistered meanwhile.
-        ConcurrentModificationError: The same, where that `makes` the table; or its registration changed meanwhile; or
-            a file could not be written because another process had deleted an empty folder.
+        ConcurrentModificationError: The same, with `makes`; or the table's registration changed meanwhile; or a file
+            could not be written because another process had deleted an empty folder.
 
-    Cost: a describe, if the block fails so.
+    Cost: a describe after such a failure.
     """
     try:
         yield
@@ -64,6 +65,6 @@ async def _explanation(
         kind = ConcurrentModificationError if makes else TableNotFoundError
         what = "it was dropped, renamed or deregistered meanwhile" + ("; try again" if makes else "")
     except LanceNamespaceError:
-        # What is known is the error itself.
+        # The original error is the best explanation.
         return None
     return kind(f"{PHRASES[kind]}: {table.id} (work on its files at {table.location} failed, and {what})")

@@ -1,4 +1,4 @@
-"""Names of columns that make a table unreadable, which Lance refuses in some of its operations alone."""
+"""Checks of column names that make a table unreadable; Lance rejects them only in some operations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RESERVED = frozenset(
         "_score",
     )
 )
-"""What Lance calls columns of its own, which it gives beside a table's; the last two where it was searched."""
+"""Names of Lance's own columns, which it returns with those of a table; the last two in results of searches."""
 
 
 def check(names: Iterable[str], field: str) -> None:
-    """Raises InvalidInputError where one of them cannot be a column's; `field` is what of the request names them."""
+    """Raises InvalidInputError if a name cannot be a column's; `field` is the field of the request with the names."""
     for name in names:
         check_any(name, field)
         if name in RESERVED:
@@ -31,6 +31,6 @@ def check(names: Iterable[str], field: str) -> None:
 
 
 def check_any(name: str, field: str) -> None:
-    """Raises InvalidInputError where it cannot be a name at whatever depth."""
+    """Raises InvalidInputError if the name is invalid for a field at any depth."""
     if not name:
         raise InvalidInputError(f"{field}: a name is empty; give the column one")

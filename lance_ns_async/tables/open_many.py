@@ -1,4 +1,4 @@
-"""Many tables opened side by side."""
+"""Concurrent opening of many tables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.bulk import Progress, describe_tables
-from lance_ns_async.concurrency import each
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.describe import Progress, describe_tables
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import raise_first
-from lance_ns_async.locating import located
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import meanwhile
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The outcome of opening many tables: one bad table never spoils the others."""
+    """The result of opening many tables: datasets and errors by id. One failed table does not affect the others."""
 
     datasets: Mapping[TableId, LanceDataset] = field(default_factory=dict)
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
-    """What went wrong for each id that is not in `datasets`."""
+    """The error of each id that is not in `datasets`."""
 
     def raise_for_errors(self) -> Opened:
-        """Itself where all were opened; otherwise raises the first error, saying how many more there are."""
+        """Returns this result if all tables were opened.
+
+        Raises:
+            LanceNamespaceError: The first error; its message says how many others there are.
+        """
         raise_first(self.errors.values(), len(self))
         return self
 
@@ -42,13 +46,16 @@ class Opened:
 async def open_many(
     backend: Backend, opener: Opener, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None
 ) -> Opened:
-    """Describes and opens each table once; costs what describing many costs, or a call each where credentials come."""
+    """Describes and opens each table once.
+
+    Cost: as `describe_tables`, or one call per table if the catalog vends credentials.
+    """
     wanted = list(dict.fromkeys(ids))
     datasets: dict[TableId, LanceDataset] = {}
     errors: dict[TableId, LanceNamespaceError] = {}
     tables: dict[TableId, Table] = {}
     can = backend.capabilities
-    # No catalog gives out credentials for many tables at once.
+    # No catalog vends credentials for several tables in one call.
     if (can.describe_batch or can.listing_has_locations) and not can.vends:
         described = await describe_tables(backend, wanted, max_in_flight=max_in_flight)
         tables.update(described.tables)

@@ -1,4 +1,4 @@
-"""Opening and writing located tables: the one place that gives pylance locations, credentials and caches."""
+"""Access of pylance to located tables: locations, credentials, caches and the namespace for callbacks."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as spec
 from lance_namespace.errors import UnsupportedOperationError
 
-from lance_ns_async import storage
-from lance_ns_async.faults import translated
 from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.responses import DescribeTableResponse
-from lance_ns_async.storage import LATEST, Snapshot
+from lance_ns_async.storage import datasets
+from lance_ns_async.storage.datasets import LATEST, Snapshot
+from lance_ns_async.storage.pylance_errors import translated
 
 if TYPE_CHECKING:
     from lance import LanceDataset
     from lance_namespace import LanceNamespace
 
 INDEX_CACHE_BYTES = 256 * 2**20
-"""How much of indices is kept in memory from one operation to the next."""
+"""Maximum size of the index cache that operations share."""
 
 METADATA_CACHE_BYTES = 128 * 2**20
-"""How much of manifests and files' metadata is kept in memory from one operation to the next."""
+"""Maximum size of the cache of manifests and file metadata that operations share."""
 
 
 class Opener:
-    """Opens and writes tables for one namespace. Blocks: for worker threads.
+    """Opens tables for one namespace, and provides arguments for their writes. Blocks: for `in_thread`.
 
-    A table is opened anew each time, so it is never stale; what makes that cheap is kept in caches that all
-    tables share. Where a table's credentials expire, or its catalog commits its versions, Lance is given a
-    namespace to ask, which is that of `connect` and lives as long as somebody's dataset needs it.
+    A table is opened again each time, so that it is never stale; caches shared by all tables make this cheap. If a
+    table's credentials expire, or its catalog commits its versions, Lance gets a namespace for callbacks. It is created
+    by `connect`, and exists as long as a dataset needs it.
     """
 
     def __init__(self, connect: Callable[[], LanceNamespace] | None = None) -> None:
@@ -41,17 +41,22 @@ class Opener:
         self._callback: LanceNamespace | None = None
 
     def close(self) -> None:
-        """Lets go of the caches and of the namespace; datasets that were opened keep both."""
+        """Releases the caches and the namespace; open datasets keep both."""
         with self._lock:
             self._session = self._callback = None
 
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
-        """The dataset in that state; what is missing is told apart: version, tag, branch, or all data."""
+        """Opens a snapshot of the table. A missing version, tag, branch and dataset cause different errors."""
         with translated(table):
-            return storage.opened(table, snapshot, session=self.caches(), **self._where(table))
+            return datasets.opened(table, snapshot, session=self.caches(), **self._where(table))
 
     def asking(self, table: Table) -> dict[str, Any]:
-        """The namespace that Lance may ask about the table, as pylance takes it; empty where it needs none."""
+        """Returns pylance's arguments for callbacks about the table; empty if it needs none.
+
+        Raises:
+            UnsupportedOperationError: The catalog commits the table's versions, and there is no namespace for
+                callbacks.
+        """
         expires = EXPIRY in (table.storage_options or {})
         if not (table.managed_versioning or expires):
             return {}
@@ -65,18 +70,18 @@ class Opener:
         return {}
 
     def caches(self) -> Any:
-        """The session that all datasets share."""
+        """Returns the session with the caches that all datasets share."""
         import lance
 
         with self._lock:
             if self._session is None:
-                self._session = lance.Session(  # type: ignore[attr-defined]  # it is public, and not typed so
+                self._session = lance.Session(  # type: ignore[attr-defined]  # public, but missing in the types
                     index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES
                 )
             return self._session
 
     def _where(self, table: Table) -> dict[str, Any]:
-        options, asking = storage.options(table), self.asking(table)
+        options, asking = datasets.options(table), self.asking(table)
         if not asking:
             return {"uri": table.location, "storage_options": options}
         return {**asking, "namespace_client": FirstAnswerKnown(table, options, asking["namespace_client"])}
@@ -89,7 +94,7 @@ class Opener:
 
 
 class FirstAnswerKnown:
-    """The namespace that Lance asks about one table; where that is, which it asks first, is known already."""
+    """The namespace for Lance's callbacks about one table; its first describe returns values that are already known."""
 
     def __init__(self, table: Table, options: Mapping[str, str] | None, namespace: LanceNamespace) -> None:
         self._namespace = namespace
@@ -100,7 +105,7 @@ class FirstAnswerKnown:
         }
 
     def describe_table(self, request: Any) -> spec.DescribeTableResponse:
-        """What is known, once; then what the catalog says, fresh credentials above all."""
+        """Returns the known values in the first call, then the catalog's responses, with fresh credentials."""
         known, self._known = self._known, None
         return DescribeTableResponse(**known) if known else self._namespace.describe_table(request)
 

@@ -1,4 +1,4 @@
-"""Lance field paths: names with dots between them, in backticks where a name has a dot or a backtick itself."""
+"""Lance field paths: names separated by dots; names with a dot or a backtick are quoted in backticks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PATH = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The names on a path, from the outermost in."""
+    """Returns the names in a path, outermost first. Raises InvalidInputError if it is not a field path."""
     if not _PATH.fullmatch(path):
         raise InvalidInputError(f"field path {path!r}: it is none; write e.g. a, a.b or a.`b.c`")
     return tuple(map(_unquoted, re.findall(_NAME, path)))
 
 
 def joined(names: Iterable[str]) -> str:
-    """The one way to write a path."""
+    """Returns the path of these names in its canonical spelling."""
     return ".".join(_quoted(name) if set(name) & {".", "`"} else name for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Reading datasets: rows counted, searched and explained, and what is told of their storage."""
+"""Reads of datasets: row counts, queries, query plans and statistics."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 
 
 def count(dataset: LanceDataset, predicate: str | None) -> int:
-    """How many rows there are that fit."""
+    """Returns the number of rows that match; all rows if the predicate is None."""
     found: int = dataset.count_rows(filter=predicate)
     return found
 
 
 def query(dataset: LanceDataset, asked: searching.Query) -> bytes:
-    """The rows a query finds, as an Arrow IPC file."""
+    """Returns the rows of a query as an Arrow IPC file."""
     return arrow.file(searching.scan(dataset, asked).to_reader())
 
 
 def explain(dataset: LanceDataset, asked: searching.Query, *, verbose: bool) -> str:
-    """How a query would be run."""
+    """Returns the plan of a query."""
     plan: str = searching.scan(dataset, asked).explain_plan(verbose)
     return plan
 
 
 def analyze(dataset: LanceDataset, asked: searching.Query) -> str:
-    """How a query was run, and what each step took; runs it."""
+    """Runs a query; returns its plan with the metrics of each step."""
     plan: str = searching.scan(dataset, asked).analyze_plan()
     return plan
 
 
 def stats(dataset: LanceDataset) -> GetTableStatsResponse:
-    """What the table holds, and in what pieces."""
+    """Returns the statistics of the table and its fragments."""
     rows = sorted(fragment.count_rows() for fragment in dataset.get_fragments())
     told, stored = dataset.stats.dataset_stats(), cast(Any, dataset.stats.data_stats())
 
     def at(percent: int) -> int:
-        """Of so many percent of the fragments none is longer."""
+        """Returns the percentile of the fragments' lengths."""
         return rows[min(len(rows) * percent // 100, len(rows) - 1)] if rows else 0
 
     return GetTableStatsResponse(

@@ -1,4 +1,4 @@
-"""Tags and branches of datasets, and going back to a version."""
+"""Tags and branches of datasets, and the restore of a version."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.errors import PHRASES, shortened
 from lance_ns_async.model import Table
-from lance_ns_async.storage import MAIN, check_branch
+from lance_ns_async.storage.datasets import MAIN, check_branch
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 
 _LONGEST = 200
-"""How many characters a name may have in a file's name, which Lance makes somewhat longer while it writes it."""
+"""Maximum characters of a name in a file name, which Lance makes slightly longer during the write."""
 
-# Of several that make one branch at once, all but the first.
+# Errors of concurrent creations of one branch, except the first one.
 _OUTRUN = re.compile(r"Dataset already exists|Clone operation should not enter")
 
 
 def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
-    """The tags by their names."""
+    """Returns the tags, keyed by name."""
     return {
         name: TagContents(branch=it["branch"], version=it["version"], manifest_size=it["manifest_size"])
         for name, it in dataset.tags.list().items()
@@ -40,7 +40,11 @@ def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
 
 
 def tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
-    """What a tag names."""
+    """Returns the version and the branch of a tag.
+
+    Raises:
+        TableTagNotFoundError: There is no such tag.
+    """
     found = tags(dataset)
     if name not in found:
         raise TableTagNotFoundError(f"{PHRASES[TableTagNotFoundError]}: {table.id} (no tag {name!r})")
@@ -48,9 +52,9 @@ def tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
 
 
 def create_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
-    """Gives a version a name that no tag has."""
+    """Creates a tag for a version."""
     if not name.isascii():
-        # Lance would write it, and from then on list no tag of the table.
+        # Lance would write the tag, and could then not list any tags of the table.
         raise _refused(table, f"tag {name!r}: Lance cannot read it back; use ASCII letters, digits, '.', '-' and '_'")
     _check_length(table, "tag", name)
     check_branch(table, dataset, branch)
@@ -58,18 +62,18 @@ def create_tag(dataset: LanceDataset, table: Table, name: str, version: int, bra
 
 
 def update_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
-    """Has a tag that is there name another version."""
+    """Moves an existing tag to another version."""
     check_branch(table, dataset, branch)
     dataset.tags.update(name, (_named(branch), version))
 
 
 def delete_tag(dataset: LanceDataset, name: str) -> None:
-    """Removes a tag; the version it named stays."""
+    """Removes a tag; its version stays."""
     dataset.tags.delete(name)
 
 
 def branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
-    """The branches beside the main one, by their names."""
+    """Returns the branches except main, keyed by name."""
     return {
         name: BranchContents(
             parent_branch=it["parent_branch"],
@@ -83,14 +87,19 @@ def branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
 
 
 def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | None, version: int | None) -> None:
-    """Makes a branch that begins at a version, or without one at the latest."""
+    """Creates a branch from a version of the source branch, or from its latest version if `version` is None.
+
+    Raises:
+        TableBranchAlreadyExistsError: There is a branch of that name.
+        UnsupportedOperationError: The catalog commits the table's versions.
+    """
     if table.managed_versioning:
         raise UnsupportedOperationError(
             f"Not supported: branches of {table.id} (its catalog commits the main one alone)"
         )
     _check_length(table, "branch", name)
     if name in dataset.branches.list():
-        # Lance has an internal error for it.
+        # Lance would report an internal error.
         raise _branch_exists(table, name)
     check_branch(table, dataset, source)
     try:
@@ -102,7 +111,7 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
 
 
 def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
-    """Removes a branch and what only it holds."""
+    """Removes a branch and the data that only it refers to."""
     if name == MAIN:
         raise _refused(table, f"the branch {MAIN!r} is the table itself; drop that")
     check_branch(table, dataset, name)
@@ -110,8 +119,8 @@ def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
 
 
 def restore(dataset: LanceDataset) -> None:
-    """Makes the state that is open the latest version once more."""
-    # Its types say nothing.
+    """Commits the open version again as the latest one."""
+    # pylance's type of this method is incomplete.
     cast(Any, dataset).restore()
 
 

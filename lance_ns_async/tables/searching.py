@@ -1,4 +1,4 @@
-"""What a query of the spec asks for, in the words of pylance's scanner."""
+"""Queries of the spec, checked and converted to arguments of pylance's scanner."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 Query: TypeAlias = QueryTableRequest | AnalyzeTableQueryPlanRequest
 
 DISTANCES = ("l2", "cosine", "dot", "hamming")
-"""What may be between vectors."""
+"""The supported distance types of vectors."""
 
 _USUAL_COLUMN = "vector"
 
 _MOST_ROWS = 2**63 - 1
-"""The largest number of rows that Lance takes."""
+"""The largest number of rows that Lance accepts."""
 
-# Without bypass_vector_index, which lancedb sets in every query that has no vector.
+# bypass_vector_index is not in this list, because lancedb sets it in every query without a vector.
 _OF_VECTORS = (
     "vector_column",
     "distance_type",
@@ -42,7 +42,7 @@ _OF_VECTORS = (
 
 
 def check(query: Query) -> None:
-    """Raises InvalidInputError for what no table could answer."""
+    """Raises InvalidInputError for a query that is invalid for every table, or exceeds the bounds of the request."""
     if query.k < 1:
         raise InvalidInputError(f"k {query.k}: a query asks for at least 1 row")
     for field in ("k", "offset"):
@@ -73,7 +73,7 @@ def check(query: Query) -> None:
 
 
 def _check_effort(query: Query, searched: Sequence[Sequence[float]]) -> None:
-    """Raises InvalidInputError where the bounds of the request do not allow such a search."""
+    """Raises InvalidInputError if the search exceeds the bounds of the request."""
     bounds = current()
     if bounds.searches is not None and len(searched) > bounds.searches:
         raise InvalidInputError(
@@ -90,20 +90,20 @@ def _check_effort(query: Query, searched: Sequence[Sequence[float]]) -> None:
 
 
 def texts(query: Query) -> Texts:
-    """Returns the SQL texts of a query. Column names are none: Lance takes them as they are."""
+    """Returns the SQL texts of a query. Column names are not included, because Lance does not parse them."""
     aliases = (query.columns and query.columns.column_aliases) or {}
     return Texts({"filter": query.filter}, {f"columns: {name}": sql for name, sql in aliases.items()})
 
 
 def scan(dataset: LanceDataset, query: Query) -> Any:
-    """The scanner that answers a checked query: by vector, by text, or without either the first rows."""
+    """Returns the scanner for a checked query: a vector or text search, or without either the first rows."""
     vectors = _vectors(query)
     asked: dict[str, Any] = {
         "filter": query.filter,
         "prefilter": query.prefilter,
         "fast_search": query.fast_search,
         "with_row_id": query.with_row_id,
-        # What a search adds is asked for below, as pylance will want it to be.
+        # The column that a search adds is requested explicitly below, because pylance will require that.
         "disable_scoring_autoprojection": True,
     }
     if len(vectors) < 2:
@@ -119,7 +119,7 @@ def scan(dataset: LanceDataset, query: Query) -> Any:
 
 
 def dimension(type: pa.DataType) -> int | None:
-    """How long the vectors are in a column of that type, each or many in a row; None where it holds none."""
+    """Returns the dimension of the vectors in a column of this type, one or several per row; None without vectors."""
     if isinstance(type, pa.BaseExtensionType):
         type = type.storage_type
     if pa.types.is_list(type):
@@ -128,7 +128,7 @@ def dimension(type: pa.DataType) -> int | None:
 
 
 def _vectors(query: Query) -> Sequence[Sequence[float]]:
-    """The vectors searched for; none where rows are wanted as they come."""
+    """Returns the vectors of the search; none for a query without a vector search."""
     single, multi = query.vector.single_vector or [], query.vector.multi_vector or []
     if single and multi:
         raise InvalidInputError("vector: give single_vector or multi_vector, not both")
@@ -142,9 +142,9 @@ def _distance(query: Query) -> str | None:
 def _nearest(dataset: LanceDataset, query: Query, vectors: Sequence[Sequence[float]]) -> Mapping[str, Any]:
     bounds = (query.lower_bound, query.upper_bound)
     exact = query.minimum_nprobes is None and query.maximum_nprobes is None
-    # Lance reserves memory for all that it is asked for, and where that fails the whole process ends.
+    # Lance reserves memory for the requested number of rows; if that fails, the whole process ends.
     rows = max(1, dataset.count_rows())
-    # The rows skipped are found first.
+    # The search also has to find the rows that are skipped.
     k = min(query.k + (query.offset or 0), rows)
     return given(
         {
@@ -164,7 +164,7 @@ def _nearest(dataset: LanceDataset, query: Query, vectors: Sequence[Sequence[flo
 
 
 def _vector_column(schema: pa.Schema) -> str:
-    """The column meant where none was named."""
+    """Returns the vector column for a query that names none."""
     fitting: list[str] = [field.name for field in schema if dimension(field.type) is not None]
     if _USUAL_COLUMN in fitting:
         return _USUAL_COLUMN

@@ -1,6 +1,6 @@
-"""Writing one version from many processes: the table is found or declared, files are written to it, then committed.
+"""Writes of one version by many processes: find or declare the table, write its files, then commit them.
 
-Whoever writes the files needs the location and the storage options, and nothing of the catalog.
+The processes that write the files need the location and the storage options, but no access to the catalog.
 """
 
 from __future__ import annotations
@@ -20,53 +20,63 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import history, messages, replacing
+from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.faults import translated
-from lance_ns_async.locating import located
+from lance_ns_async.calls.policy import rollback, undoing
+from lance_ns_async.engine.locate import located
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.policy import rollback, undoing
-from lance_ns_async.storage import Snapshot
-from lance_ns_async.tables import creating, first, meanwhile
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.threads import in_thread
+from lance_ns_async.tables import commits, creating, first, meanwhile, replacing
 from lance_ns_async.tables.creating import Content
 from lance_ns_async.tables.opening import Opener
-from lance_ns_async.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
 
 Fit = Callable[["LanceDataset | None"], pa.Schema]
-"""Gives the columns that are to be written, or says why they cannot be; told the dataset that is there, if any."""
+"""Callback that gets the existing dataset or None; it returns the columns to write, or raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A table that files are written to which no version holds yet."""
+    """A table during a staged write: files that belong to no version yet are written to it."""
 
     table: Table
-    """With what it takes to write there."""
+    """The table with the storage options for writes."""
     schema: pa.Schema
     replaces: bool
-    """Whether the version is to hold nothing but those files."""
+    """Whether the new version contains only the new files."""
     dataset: LanceDataset | None
-    """The version that the new one comes after; None where nothing was written to the table yet."""
+    """The version before the new one; None if nothing was written to the table yet."""
     declared: bool
-    """Whether the table was declared for this."""
+    """Whether the table was declared for this write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Writes versions of one catalog's tables, whose files others make between its calls."""
+    """Writes versions of one catalog's tables; other processes write their files between the calls."""
 
     backend: Backend
     opener: Opener
     operation: Callable[[], AbstractContextManager[None]]
-    """Bounds the time of a call; refuses it where the namespace is closed."""
+    """Limits the time of a call, and raises an error if the namespace is closed."""
 
     async def begin(self, id: TableId, mode: str, fit: Fit) -> Staged:
-        """Declares the table or finds it: create wants it new, append wants it there, overwrite takes both."""
-        id = messages.table_id(id, self.backend.capabilities)
+        """Finds or declares the table.
+
+        Args:
+            id: The table.
+            mode: `create` requires a new table and `append` an existing one; `overwrite` accepts both.
+            fit: Returns the columns to write, or raises an error.
+
+        Raises:
+            TableNotFoundError: The mode is `append`, and the table does not exist.
+            TableAlreadyExistsError: The mode is `create`, and the table exists.
+        """
+        id = ids.table_id(id, self.backend.capabilities)
         with self.operation():
             if mode == "create":
                 return await self._declared(id, fit)
@@ -77,43 +87,48 @@ class Staging:
                     raise
                 return await self._declared(id, fit)
             if dataset is not None and table.managed_versioning:
-                # Those who write the files look for it in the storage, where its writer may not have put it yet.
-                await history.one(self.backend, id, dataset.version)
+                # The processes that write files read this version from the storage; this publishes its manifest there.
+                await commits.one(self.backend, id, dataset.version)
             schema = await anyio.to_thread.run_sync(fit, dataset)
         return Staged(table, schema, mode == "overwrite", dataset, declared=False)
 
     async def found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
-        """The table, and its dataset; None where nothing was written to it yet."""
+        """Returns the table and its dataset; the dataset is None if nothing was written to the table yet."""
         with self.operation():
             return await self._found(id)
 
     async def commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
-        """The dataset with the version that holds the files, beside those there were or in their place.
+        """Commits the files as a new version, added to the existing files or in their place; returns its dataset.
 
-        Where it certainly was not committed, what was written is removed, and the table no longer declared if it was
-        for this; where nobody knows, all stays, and the error says so. Appending no files changes nothing.
+        If the version was certainly not committed, the files are deleted, and a declaration for this write is removed.
+        If the outcome is unknown, everything stays, and a note on the error says so. An append of no files changes
+        nothing.
+
+        Raises:
+            ConcurrentModificationError: The table has another location now, or another client wrote its first version.
+            TableAlreadyExistsError: Another client wrote the first version of a table that was declared for this write.
         """
         with self.operation():
             return await self._commit(staged, fragments)
 
     async def abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
-        """Removes files that are in no version, and the table if it was declared for them.
+        """Deletes files that are in no version, and removes the table if it was declared for them.
 
-        The error is told what is left. Where somebody else has written to the table meanwhile, it stays.
+        A note on `error` says what is left. The table stays if another client has written to it meanwhile.
         """
         await undoing(self._abandon)(staged, fragments, error)
 
     async def _abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
         gone = False
         try:
-            # By now those it had may have expired.
+            # The earlier credentials may have expired.
             table = await located(self.backend, staged.table.id)
         except TableNotFoundError:
             table, gone = staged.table, True
         except LanceNamespaceError as e:
             error.add_note(f"and what was written to {staged.table.location} is left ({e})")
             return
-        # At another place it is another table, whose credentials are of no use for this one's.
+        # A table at another location is another table; its credentials do not apply to these files.
         table = table if table.location == staged.table.location else staged.table
         if fragments:
             await _discard(self.opener, table, staged, fragments, error)
@@ -171,7 +186,7 @@ class Staging:
         return dataset
 
     async def _found_again(self, staged: Staged) -> Table:
-        """The table, with credentials that are good by now."""
+        """Returns the table with fresh credentials."""
         table = await located(self.backend, staged.table.id)
         if table.location != staged.table.location:
             raise ConcurrentModificationError(
@@ -182,7 +197,7 @@ class Staging:
 
 
 class _NotCommitted(Exception):
-    """A commit that certainly did nothing, and why."""
+    """A commit that certainly had no effect, with the error that explains it."""
 
     def __init__(self, error: LanceNamespaceError) -> None:
         super().__init__(error)
@@ -200,7 +215,7 @@ def _committed(opener: Opener, table: Table, staged: Staged, transaction: Any) -
             newest = _opened(opener, table)
         except LanceNamespaceError:
             raise e from None
-        # Only the answer may have been lost.
+        # The commit may have succeeded, and only its response may be lost.
         version = None if newest is None else _version_of(newest, transaction)
         if version is not None:
             return opener.open(table, Snapshot(version))
@@ -214,12 +229,12 @@ def _appended(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
 
     dataset = opener.open(table)
     with translated(table):
-        # Tried again after others' commits, where that is the same as if it had come after them at first.
+        # Lance retries after concurrent commits if the transaction does not conflict with them.
         return LanceDataset.commit(dataset, transaction)
 
 
 def _version_of(newest: LanceDataset, transaction: Any) -> int | None:
-    """The version that a transaction made; None where it made none."""
+    """Returns the version that a transaction committed; None if it committed none."""
     since = newest.version - transaction.read_version
     made = newest.get_transactions(since) if since > 0 else []
     uuids = [None if it is None else it.uuid for it in made]

@@ -1,4 +1,4 @@
-"""Writing to datasets that are there: rows inserted, merged, updated, deleted."""
+"""Writes to existing datasets: inserts, merges, updates and deletes of rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lance_namespace.errors import (
 from pydantic import TypeAdapter, ValidationError
 
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.faults import translated
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
-from lance_ns_async.storage import MAIN, Snapshot
+from lance_ns_async.storage.datasets import MAIN, Snapshot
+from lance_ns_async.storage.pylance_errors import translated
 from lance_ns_async.tables import arrow, first, names, paths
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
@@ -34,9 +34,20 @@ _SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
 
 def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> tuple[LanceDataset, str | None]:
-    """The dataset with the rows added, or in place of all others; a declared table gets its first version.
+    """Appends rows to a dataset, or replaces all its rows; creates the first version of a declared table.
 
-    With the id of the first version's transaction where this was the first. `mode` is append or overwrite.
+    Args:
+        opener: Opens the table.
+        table: The table.
+        branch: The branch; None for main.
+        data: Arrow data with a schema.
+        mode: `append` or `overwrite`.
+
+    Returns:
+        The dataset, and the id of the transaction if it committed the first version.
+
+    Raises:
+        ConcurrentModificationError: Another client wrote the first version, and the rows can be read only once.
     """
     snapshot = Snapshot(branch=branch)
     try:
@@ -50,7 +61,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
             return made.dataset, made.transaction
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
-                # What can be read once was.
+                # The data may be readable only once, and was read.
                 raise ConcurrentModificationError(
                     f"Concurrent modification: {table.id} (somebody else wrote its first version; {mode} again)"
                 ) from e
@@ -63,7 +74,11 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
-    """How long Lance may try; raises InvalidInputError for a request that no table could serve."""
+    """Returns the timeout for Lance; None if the request sets none.
+
+    Raises:
+        InvalidInputError: The request is invalid for every table.
+    """
     if not request.on:
         raise InvalidInputError("on: it is left out; name the columns that tell which rows are the same")
     if request.when_matched_update_all_filt is not None and not request.when_matched_update_all:
@@ -103,9 +118,13 @@ def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
 def merge(
     opener: Opener, table: Table, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
 ) -> tuple[Mapping[str, int], int, str | None]:
-    """Merges rows into the table as asked by a checked request; gives pylance's three counts and the version.
+    """Merges rows into the table, as specified by a checked request.
 
-    Where rows are inserted, a declared table gets its first version; then with the id of its transaction.
+    A declared table gets its first version if the request inserts rows.
+
+    Returns:
+        pylance's counts of updated, inserted and deleted rows, the version, and the id of the transaction if it
+        committed the first version.
     """
     snapshot = Snapshot(branch=request.branch)
     try:
@@ -124,7 +143,7 @@ def merge(
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
-    """Raises what a merge would raise that had a table of such columns before it."""
+    """Raises the errors that a merge into an existing table with these columns would raise."""
     names.check(rows.schema.names, "columns")
     if missing := [path for path in on if paths.split(path)[0] not in rows.schema.names]:
         phrase = PHRASES[TableColumnNotFoundError]
@@ -150,7 +169,7 @@ def _merged(
 
 
 def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
-    """The columns to update, by their bare names as pylance wants them, and the SQL that fills them."""
+    """Returns the SQL expressions of the columns to update, keyed by unquoted names, which pylance requires."""
     found: dict[str, str] = {}
     for path, expression in pairs:
         name, *below = paths.split(path)
@@ -167,13 +186,13 @@ def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
 
 
 def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None) -> tuple[int, int]:
-    """Updates the rows that fit; gives how many, and the version."""
+    """Updates the rows that match; returns their number and the new version."""
     count: int = dataset.update(dict(new), where=predicate)["num_rows_updated"]
     return count, dataset.version
 
 
 def delete(dataset: LanceDataset, predicate: str) -> int:
-    """Deletes the rows that fit; gives the version."""
+    """Deletes the rows that match; returns the new version."""
     dataset.delete(predicate)
     version: int = dataset.version
     return version

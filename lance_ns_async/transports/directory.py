@@ -1,6 +1,6 @@
-"""The entries of a directory catalog: the rows of its table `__manifest`, read and rewritten through pylance.
+"""The entries of a directory catalog: the rows of its table `__manifest`, read and rewritten with pylance.
 
-Everything here blocks: call it in worker threads.
+All functions in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.ending import check_given_up
-from lance_ns_async.marks import local_path
 from lance_ns_async.model import DELIMITER
+from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.storage.process_end import check_given_up
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 MANIFEST = "__manifest"
-"""The folder of the table, in the root."""
+"""Name of the table's folder in the root."""
 
 _COMMITS = 20
-"""How often a change is tried again after another process committed first, as pylance does."""
+"""Maximum number of attempts to commit a change while other processes commit first, as in pylance."""
 
 _CONFLICT = re.compile("Incompatible transaction|[Cc]ommit conflict|Too many concurrent writers")
 _FLAGS = ("lance.namespace.manifest.reader_feature_flags", "lance.namespace.manifest.writer_feature_flags")
-"""Keys in the table's metadata by which later releases of pylance lock out earlier ones."""
+"""Keys in the table's metadata with which newer releases of pylance exclude older ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,19 @@ class Entry:
     """One row of the manifest."""
 
     object_id: str
-    """The id, its levels joined by `$`."""
+    """The id, with its levels joined by `$`."""
     kind: Literal["namespace", "table"]
     location: str | None = None
-    """Where the table is, relative to the root."""
+    """The table's location, relative to the root; None for a namespace."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does to the entries."""
+    """The changes to the entries in one commit."""
 
     put: Sequence[Entry] = ()
-    """Entries to add, or to take the place of those with the same id."""
+    """Entries to add, or to replace the entries with the same ids."""
     remove: Collection[str] = ()
     """Ids of entries to remove."""
 
@@ -74,12 +74,12 @@ class Entries:
         self._index = {id: row for row, id in enumerate(rows["object_id"].to_pylist())}
 
     def get(self, object_id: str) -> Entry | None:
-        """Returns the entry of that id, if there is one."""
+        """Returns the entry with this id; None if there is none."""
         row = self._index.get(object_id)
         return None if row is None else next(self._entries([row]))
 
     def below(self, parent: str) -> Iterator[Entry]:
-        """Yields the entries directly below a namespace, sorted by name; "" is the root."""
+        """Returns the entries directly below a namespace, sorted by name; "" is the root."""
         prefix = f"{parent}{DELIMITER}" if parent else ""
         found = []
         for id in self._sorted[bisect_left(self._sorted, prefix) :]:
@@ -90,12 +90,12 @@ class Entries:
         return self._entries(found)
 
     def count_below(self, namespace: str) -> int:
-        """Returns how many entries are below a namespace, on any level."""
+        """Returns the number of entries below a namespace, on all levels."""
         start, end = f"{namespace}{DELIMITER}", f"{namespace}{chr(ord(DELIMITER) + 1)}"
         return bisect_left(self._sorted, end) - bisect_left(self._sorted, start)
 
     def locations(self) -> Iterator[tuple[str, str]]:
-        """Yields id and location of every table."""
+        """Yields the id and the location of every table."""
         columns = (self._rows[name].to_pylist() for name in ("object_id", "object_type", "location"))
         for id, kind, location in zip(*columns, strict=True):
             if kind == "table":
@@ -103,22 +103,22 @@ class Entries:
 
     @cached_property
     def claimed(self) -> Collection[str]:
-        """The locations of tables in namespaces; what lies there is no table of the root."""
+        """The locations of tables in namespaces; a folder there is not a table of the root."""
         return frozenset(location.strip("/") for id, location in self.locations() if DELIMITER in id)
 
     def with_metadata(self, key: str) -> Sequence[Entry]:
-        """Returns the entries whose metadata has a key."""
+        """Returns the entries whose metadata has this key."""
         column = self._rows["metadata"]
         has_key = pc.fill_null(pc.match_substring(column, key), False)
-        # In one piece: pyarrow 20 ends the process where there is none.
+        # The chunks are combined because pyarrow 20 ends the process if there are none.
         may = pc.indices_nonzero(has_key.combine_chunks()).to_pylist()
         return [entry for entry in self._entries(may) if key in entry.metadata]
 
     def changed(self, change: Change) -> pa.Table:
-        """Returns the rows as they are after a change."""
+        """Returns the rows after a change."""
         gone = [*change.remove, *(entry.object_id for entry in change.put)]
         kept = self._rows.filter(pc.invert(pc.is_in(self._rows["object_id"], pa.array(gone, pa.string()))))
-        # In one piece: Lance writes each chunk for itself, and one for each past change would slow all later ones down.
+        # The chunks are combined because Lance writes them one by one, and each change would add one more.
         return pa.concat_tables(
             [kept, pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=self._rows.schema)]
         ).combine_chunks()
@@ -135,7 +135,7 @@ class Entries:
 
     def _row(self, entry: Entry) -> Mapping[str, Any]:
         row = self._index.get(entry.object_id)
-        # Columns that are none of ours keep what pylance has put there.
+        # Other columns keep the values that pylance wrote.
         others = {} if row is None else self._rows.slice(row, 1).to_pylist()[0]
         return {
             **others,
@@ -148,11 +148,11 @@ class Entries:
 
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("object_id", "object_type", "location", "metadata")])
 _NONE = Entries(_SCHEMA.empty_table())
-"""The entries where there is no manifest yet."""
+"""The entries of a root without a manifest."""
 
 
 class Directory:
-    """The manifest of one root, and pylance's view of the tables that lie at the root.
+    """The manifest of one root, and pylance's namespace of the tables at the root.
 
     The entries are kept in memory, and read again when the manifest has another version or other files.
     """
@@ -164,10 +164,10 @@ class Directory:
 
     @property
     def flat(self) -> Any:
-        """pylance's namespace of the tables at the root alone: the folders `<name>.lance`.
+        """pylance's namespace of only the tables at the root: the folders `<name>.lance`.
 
         Raises:
-            GivenUp: The work that asks for it is given up.
+            GivenUp: The result of the current work is no longer needed.
         """
         check_given_up()
         return self._flat
@@ -177,26 +177,31 @@ class Directory:
         return self._open(manifest_enabled="false")
 
     def entries(self) -> Entries:
-        """Returns the entries as they are now; none where there is no manifest yet.
-
-        Cost: an open of the manifest, and a scan of it where it has changed since the last call.
+        """Returns the current entries; none if there is no manifest yet.
 
         Raises:
-            GivenUp: The work that asks for it is given up.
+            GivenUp: The result of the current work is no longer needed.
+            UnsupportedOperationError: A newer release of Lance wrote the manifest.
+
+        Cost: one open of the manifest, and one scan of it if it has changed since the last call.
         """
         check_given_up()
         dataset = self._manifest()
         return _NONE if dataset is None else self._read(dataset)
 
     def change(self, edit: Callable[[Entries], Change]) -> None:
-        """Commits what `edit` makes of the entries as they are at the moment of the commit.
+        """Commits the change that `edit` returns for the current entries.
 
-        Where another process commits in between, `edit` is called again with the newer entries; it raises what the
-        change is refused with. So whatever it checks in the entries holds when the change takes effect.
+        If another process commits in between, `edit` is called again with the newer entries. Therefore the conditions
+        that `edit` checks are still true when the change takes effect.
+
+        Args:
+            edit: Returns the change for these entries, or raises an error to refuse it.
 
         Raises:
-            ConcurrentModificationError: Others committed first, each time it was tried.
-            ServiceUnavailableError: Whether the change was committed cannot be read.
+            ConcurrentModificationError: Other processes committed first, at every attempt.
+            ServiceUnavailableError: The manifest cannot be read to find out whether the change was committed.
+            UnsupportedOperationError: A newer release of Lance wrote the manifest.
         """
         for _ in range(_COMMITS):
             dataset = self._manifest()
@@ -213,7 +218,7 @@ class Directory:
         raise ConcurrentModificationError(f"other processes committed to the manifest first, {_COMMITS} times")
 
     def files(self, location: str) -> Any:
-        """Returns a session that lists and deletes files below a location."""
+        """Returns a pylance session that lists and deletes files below a location."""
         from lance.file import LanceFileSession
 
         make: Callable[..., Any] = LanceFileSession
@@ -229,23 +234,23 @@ class Directory:
         return entries
 
     def _committed(self, dataset: LanceDataset, rows: pa.Table) -> bool:
-        """Commits the rows as the version after that of `dataset`; returns False where another process has made it."""
+        """Commits the rows as the next version after `dataset`; returns False if another process has committed it."""
         import lance
         from lance.fragment import write_fragments
 
         transaction: Any = write_fragments(rows, dataset, mode="overwrite", return_transaction=True)
         try:
-            # Without retries, Lance takes an overwrite only for the very version it was made from.
+            # Without retries, Lance accepts an overwrite only if its base version is still the latest.
             committed = lance.LanceDataset.commit(dataset, transaction, max_retries=0)
         except OSError as e:
             landed = self._landed(dataset, transaction)
             if landed:
-                # Only the answer was lost.
+                # The commit succeeded, and only its response was lost.
                 return True
             if not _CONFLICT.search(str(e)):
                 raise
             if landed is None:
-                # A sending whose answer was lost conflicts with itself, and then its files are those of the manifest.
+                # If a response was lost, the retry conflicts with this very commit: its files must not be deleted.
                 raise ServiceUnavailableError(
                     f"version {dataset.version + 1} of the manifest was committed, and cannot be read to see by whom"
                 ) from e
@@ -255,7 +260,7 @@ class Directory:
         return True
 
     def _landed(self, dataset: LanceDataset, transaction: Any) -> bool | None:
-        """Returns whether the version after that of `dataset` is the transaction's; None where it cannot be read."""
+        """Returns whether the transaction made the next version after `dataset`; None if that cannot be read."""
         try:
             made = dataset.read_transaction(dataset.version + 1)
         except (OSError, ValueError):
@@ -266,7 +271,7 @@ class Directory:
         files = self.files(self._uri)
         for fragment in transaction.operation.fragments:
             for file in fragment.files:
-                # What cannot be deleted here is never read.
+                # A file that cannot be deleted is harmless, because nothing refers to it.
                 with suppress(OSError):
                     files.delete_file(f"data/{file.path}")
 
@@ -274,7 +279,7 @@ class Directory:
         import lance
 
         if (local := local_path(self._root)) is not None:
-            # Lance asks for seconds, again and again, where it may not read a folder.
+            # Lance retries for seconds if it may not read a folder; this check fails at once.
             with suppress(FileNotFoundError), os.scandir(os.path.join(local, MANIFEST, "_versions")):
                 pass
         try:
@@ -291,7 +296,7 @@ class Directory:
         return dataset
 
     def _create(self) -> None:
-        # pylance has no call for it: it makes the manifest before it looks for what is to be dropped.
+        # pylance has no call that creates the manifest, but a drop creates it before it looks for its target.
         with suppress(NamespaceNotFoundError):
             self._open(manifest_enabled="true").drop_namespace(DropNamespaceRequest(id=[MANIFEST, MANIFEST]))
 
@@ -312,7 +317,7 @@ class Directory:
 
 
 def _state(dataset: LanceDataset) -> object:
-    # A manifest that was made anew may have the same version, but never the same files.
+    # A recreated manifest may have the same version, but never the same files.
     return dataset.version, [fragment.metadata for fragment in dataset.get_fragments()]
 
 

@@ -1,4 +1,4 @@
-"""One wire: pylance, which is synchronous, called in worker threads."""
+"""Transport for pylance, a synchronous library, which is called in worker threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.ending import REFUSAL, GivenUp, Stoppable, native_call, thread_start
+from lance_ns_async.calls.policy import Caller, remaining
 from lance_ns_async.errors import (
     COMMON_ERRORS,
     PHRASES,
@@ -37,7 +37,7 @@ from lance_ns_async.errors import (
     without_user,
 )
 from lance_ns_async.model import Id
-from lance_ns_async.policy import Caller, remaining
+from lance_ns_async.storage.process_end import REFUSAL, GivenUp, Stoppable, native_call, thread_start
 
 T = TypeVar("T")
 
@@ -45,29 +45,38 @@ LANCE_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
     **{cls.__name__: cls for cls in (type(from_error_code(code, "")) for code in ErrorCode)},
 }
-"""pylance names its failures as the spec does; whatever else it raises is an InternalError."""
+"""pylance uses the spec's names of errors; any other exception becomes an InternalError."""
 
 
 _DENIED = re.compile(
     r"\[Errno 13\]|(Permission denied|Operation not permitted) \(os error|status code: 403|AccessDenied"
 )
-"""What pylance says, in whatever error, where the storage refuses the caller."""
+"""Text in pylance's errors, of any class, when the storage denies access."""
 
 
 class LanceTransport:
-    """Runs calls of pylance in threads, no more at once than the policy's slots."""
+    """Runs calls of pylance in threads; the slots of the policy limit the concurrency."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._limiter: anyio.CapacityLimiter | None = None
         self._writing = asyncio.Lock()
         self._late = 0
-        """Calls that write, were given up, and go on in their threads."""
+        """Number of abandoned write calls that still run in their threads."""
 
     async def call(self, work: Callable[[], T], *, subject: Id, operation: str, safe: bool = True) -> T:
-        """What `work` gives.
+        """Runs `work` in a thread and returns its result.
 
-        A call given up goes on in its thread. A `safe` one ends there where it asks `ending.check_given_up`.
+        Args:
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            safe: Whether `work` only reads. Calls that are not safe run one at a time.
+
+        If the call is cancelled or times out, its thread continues. A `safe` call then ends at its next
+        `process_end.check_given_up`.
+
+        Raises:
+            LanceNamespaceError: The error of the spec that corresponds to the failure.
         """
         limiter = self._limiter or self._open()
         begun: list[_Begun] = []
@@ -80,18 +89,18 @@ class LanceTransport:
                         partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
                     )
             except GivenUp as e:
-                # Nobody but the end of the process gives up what somebody waits for.
+                # A call that is still awaited can only be given up by the end of the process.
                 raise InvalidInputError(f"{operation} {subject}: {REFUSAL}") from e
             except ConcurrentModificationError as e:
-                # Somebody else committed to the manifest first, and nothing of ours is in it.
+                # Another client committed to the manifest first, so this call changed nothing.
                 name = type(e).__name__
                 raise Failure(name, message=_first_line(e), delivered=False, transient=True) from e
             except BadLocationError as e:
-                # What it is matters to those who deregister; the table has its base alone.
+                # `deregister_table` needs to distinguish this class; the error table only has its base class.
                 phrase = PHRASES[InvalidTableStateError]
                 raise BadLocationError(f"{phrase}: {spelled(subject)} ({operation}: {e})") from e
             except LanceNamespaceError as e:
-                # An error of the spec is an answer: nothing was done, unless it says that nobody knows.
+                # An error of the spec means that nothing was done, except for the two classes that leave it unknown.
                 done = None if isinstance(e, InternalError | ServiceUnavailableError) else False
                 raise Failure(code_of(e), message=_first_line(e), delivered=done) from e
             except NotImplementedError as e:
@@ -103,11 +112,11 @@ class LanceTransport:
 
         if safe:
             if self._late:
-                # Who reads now may have given it up, and wants to know what came of it.
+                # The reader may have abandoned that write itself, and must see its result.
                 await self._turn_to_write(subject, operation)
                 self._writing.release()
             return await self._caller.call(send, subject=subject, operation=operation)
-        # Writers of one namespace would only make each other's commits conflict.
+        # Concurrent writers of one namespace would only cause commit conflicts.
         await self._turn_to_write(subject, operation)
         try:
             return await self._caller.call(send, subject=subject, operation=operation, safe=False)
@@ -130,13 +139,13 @@ class LanceTransport:
             raise error_for(failure, subject, operation, LANCE_ERRORS) from failure
 
     def _open(self) -> anyio.CapacityLimiter:
-        # The caller's slots bound the calls; abandoned threads must not use up what bounds new ones.
+        # The caller's slots limit the calls; abandoned threads must not count against new ones.
         self._limiter = anyio.CapacityLimiter(float("inf"))
         return self._limiter
 
 
 class _Begun(Stoppable):
-    """Work in a thread that may be given up, and of which it can be known when it is over."""
+    """Work in a thread that can be abandoned, and that reports when it is over."""
 
     def __init__(self, subject: str, *, stoppable: bool) -> None:
         super().__init__()
@@ -160,12 +169,12 @@ class _Begun(Stoppable):
                 self._state = "over"
                 then = self._then
             if then is not None:
-                # The loop may be closed by now, and then nobody waits for it.
+                # The loop may already be closed, and then nothing waits for this work.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(then)
 
     def is_over(self, then: Callable[[], None]) -> bool:
-        """Whether it is, or will not begin any more; if not, `then` is called on the loop when it is."""
+        """Returns whether the work is over or will never begin; if not, `then` is called on the loop at its end."""
         with self._lock:
             if self._state == "running":
                 self._then = then
@@ -175,9 +184,9 @@ class _Begun(Stoppable):
 
 
 def code_of(e: BaseException) -> str:
-    """Returns what an error of pylance or of the file system is called in `LANCE_ERRORS`."""
+    """Returns the code in `LANCE_ERRORS` for an error of pylance or of the file system."""
     text = str(e)
-    # The object store's own client has already tried again by the time it says this.
+    # The object store's client has already retried before it reports this.
     if "error sending request" in text:
         return "disconnected"
     if isinstance(e, PermissionError) or (
@@ -189,5 +198,5 @@ def code_of(e: BaseException) -> str:
 
 def _first_line(e: BaseException) -> str:
     line = without_user(without_source(str(e))).split("\n", 1)[0]
-    # pylance begins with the words that ours begins with.
+    # pylance's message begins with the phrase that the error table's message adds, too.
     return line.removeprefix(f"{PHRASES.get(type(e))}: ") if isinstance(e, LanceNamespaceError) else line

@@ -1,4 +1,4 @@
-"""Whether bytes wait on a connection that nobody asked for."""
+"""Detection of unread bytes on an idle connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def unread(transport: asyncio.BaseTransport) -> Callable[[], bool]:
-    """Returns a check whether the kernel holds bytes of this connection, or its end, that were not read yet.
+    """Returns a check whether the kernel has unread bytes, or an unread end of stream, of this connection.
 
-    The event loop may not have looked yet, so whoever lends an idle connection asks this before a request is written.
+    The event loop may not have polled the socket yet. Call the check before a request is written to an idle connection.
 
-    Cost: one system call a check, about 1 µs.
+    Cost: one system call per check, about 1 µs.
     """
     wire = transport.get_extra_info("socket")
     if wire is None:

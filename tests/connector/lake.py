@@ -13,7 +13,7 @@ from lance_namespace import CreateNamespaceRequest, DescribeTableRequest
 from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import Namespace
-from lance_ns_async.observing import Call
+from lance_ns_async.calls.observers import Call
 from lance_ns_async.spark import LocationResolver, Locations
 
 Ask: TypeAlias = Callable[[str], list[tuple[object, ...]]]

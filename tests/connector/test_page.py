@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.connector.lake import MARKS
-from tests.pages import Page
-from tests.reader import Reader, comparable
+from tests.documentation.pages import Page
 from tests.servers.connector import connector_jars
+from tests.support.reader import Reader, comparable
 
 pytestmark = MARKS
 

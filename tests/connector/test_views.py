@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lance_ns_async.spark import Locations
-from lance_ns_async.spark.sql import views
+from lance_ns_async.spark.read.sql import views
 from tests.connector.lake import MARKS, Ask, Lake
 
 pytestmark = MARKS

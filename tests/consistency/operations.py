@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lance_ns_async import AsyncNamespace
-from tests.lake import stream
+from tests.support.lake import stream
 
 Name = tuple[str, ...]
 """A table's id, or a namespace's."""

@@ -136,4 +136,17 @@ SITES: Mapping[str, Open] = {
 REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Those that start a real server."""
 
+VARIANTS = {
+    "nessie-fake",
+    "nessie-0.99.0",
+    "hive-fake-4.0.1",
+    "hive-4.0.1",
+    "polaris-fake-filtered",
+    "glue-stock-moto",
+    "glue-in-a-catalog",
+    "glue-in-a-nested-catalog",
+    "unity-fake-0.4.0",
+}
+"""Those of a backend that another site has, too. The sync face, which is the same for all, is not tried on them."""
+
 PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in SITES]

@@ -8,7 +8,7 @@ from typing import Any
 from lance_namespace import DeclareTableRequest, DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.observing import Call
+from lance_ns_async.calls.observers import Call
 from tests.contract.conftest import Home
 from tests.contract.site import Site
 

@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from tests.contract.conftest import Home, Room
-from tests.lake import ROWS, in_file, stream
+from tests.support.lake import ROWS, in_file, stream
 
 
 async def _count(ns: AsyncNamespace, id: list[str]) -> int | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import lance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileSession
 from lance_namespace.errors import (
     ConcurrentModificationError,
     LanceNamespaceError,
@@ -20,12 +23,12 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
-from lance_ns_async.credentials import SharedCredentials
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.engine.credentials import SharedCredentials
 from lance_ns_async.model import Table, is_same
-from lance_ns_async.policy import Caller, Policy
 from tests.contract.conftest import Home
 from tests.contract.site import Site
-from tests.lake import stream
+from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
 
@@ -207,26 +210,27 @@ async def test_others_who_make_a_table_at_the_same_place_meanwhile_keep_it(two: 
     assert await two.rows() == [7, 8, 9]
 
 
-async def cut_off(two: Two) -> str:
+async def cut_off(two: Two, tmp_path: Path) -> str:
     """Drops a table so that its data is left, with a mark that says that the registration is gone; gives its place."""
     if two.backend.capabilities.drops:
         pytest.skip("its drops leave no marks")
     await two.theirs.write(two.id, OURS)
     place = str((await two.theirs.describe_table({"id": two.id})).location)
-    broken = anyio.Path(place.removeprefix("file://"), "_versions", f"{2**64 - 1 - 2:020}.manifest")
+    files, broken = LanceFileSession(place), f"_versions/{2**64 - 1 - 2:020}.manifest"
+    (tmp_path / "broken").write_bytes(b"no manifest")
 
     async def meddle(id: TableId) -> None:
-        await broken.write_bytes(b"no manifest")
+        await anyio.to_thread.run_sync(files.upload_file, str(tmp_path / "broken"), broken)
 
     two.backend.removed = meddle
     with pytest.raises(LanceNamespaceError, match="no longer registered; what is left of its data is at"):
         await two.ours.drop_table({"id": two.id})
-    await broken.unlink()
+    await anyio.to_thread.run_sync(files.delete_file, broken)
     return place
 
 
-async def test_a_drop_that_was_cut_off_is_finished_by_who_wants_the_name(two: Two) -> None:
-    await cut_off(two)
+async def test_a_drop_that_was_cut_off_is_finished_by_who_wants_the_name(two: Two, tmp_path: Path) -> None:
+    await cut_off(two, tmp_path)
     await two.ours.write(two.id, THEIRS)
     assert await two.rows() == [7, 8, 9]
 
@@ -235,9 +239,9 @@ async def test_a_drop_that_was_cut_off_is_finished_by_who_wants_the_name(two: Tw
 @pytest.mark.parametrize("how", ["register", "overwrite", "declare", "other client"])
 @pytest.mark.parametrize("where", ["beside", "elsewhere"])
 async def test_data_registered_after_a_drop_was_cut_off_stays(
-    two: Two, site: Site, home: Home, how: str, where: str, then: str
+    two: Two, site: Site, home: Home, how: str, where: str, then: str, tmp_path: Path
 ) -> None:
-    place = await cut_off(two)
+    place = await cut_off(two, tmp_path)
     other = home.table("u")
     if where == "elsewhere":
         if how == "other client":

@@ -17,8 +17,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import TableId, registry
 from lance_ns_async.backends.journal import PREFIX, Journalled, note_of
+from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Table
-from lance_ns_async.policy import Caller, Policy
 from tests.contract.conftest import Home
 from tests.contract.site import Site
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lance_ns_async import Namespace
-from lance_ns_async.short_names import CLASS_PATHS
+from lance_ns_async.registry import CLASS_PATHS
 from tests.servers.catalogs import CATALOGS
 
 ABOVE = {"hive3": ("lake",), "polaris": ("lake",), "unity": ("lake",)}

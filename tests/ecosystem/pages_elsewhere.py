@@ -13,11 +13,11 @@ from typing import Any
 import lance_namespace
 
 from lance_ns_async import Namespace, registry
-from lance_ns_async.short_names import CLASS_PATHS
-from tests.operations import NAMES
-from tests.pages import Block, Page
-from tests.reader import Reader, comparable
-from tests.stand_ins import stand_ins
+from lance_ns_async.registry import CLASS_PATHS
+from tests.documentation.pages import Block, Page
+from tests.support.operations import NAMES
+from tests.support.reader import Reader, comparable
+from tests.support.stand_ins import stand_ins
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.ecosystem.catalogs import Catalog
-from tests.gateway import command
+from tests.support.gateway import command
 
 TOKEN = "0penlake"
 

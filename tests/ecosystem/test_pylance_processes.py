@@ -13,7 +13,7 @@ import pytest
 from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import Namespace
-from lance_ns_async.short_names import CLASS_PATHS
+from lance_ns_async.registry import CLASS_PATHS
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.pylance_jobs import missing, read_and_write, read_by_class_path
 from tests.ecosystem.pylance_tables import ids, write

@@ -10,9 +10,9 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
 )
 
+from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, Failure
 from lance_ns_async.model import TableId
-from lance_ns_async.policy import Caller, Policy
 
 ERRORS: ErrorTable = {**HTTP_ERRORS, "conflict": ConcurrentModificationError}
 

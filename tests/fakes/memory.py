@@ -19,9 +19,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.policy import Caller
 from lance_ns_async.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import HTTP_ERRORS, Code
 from lance_ns_async.model import TableId
-from lance_ns_async.observing import Call
-from lance_ns_async.policy import Caller, Policy
 from lance_ns_async.settings import HttpSettings
-from lance_ns_async.transports.auth import Tokens
-from lance_ns_async.transports.http import HttpTransport, open_http
+from lance_ns_async.transports.http.auth import Tokens
+from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 TABLE = TableId(["db", "t"])
 EAGER = Policy(max_retries=3, attempt_timeout=10.0, backoff_initial=0.0, backoff_max=0.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from tests.documentation.pages import Page
 from tests.faults.asking import GROUPS
 from tests.faults.places import PLACES
 from tests.faults.table import CATALOGS, HTTP, Expected, Fault
-from tests.operations import NAMES
-from tests.pages import Page
+from tests.support.operations import NAMES
 
 PAGE = "faults.md"
 

@@ -19,7 +19,7 @@ End = Literal["keep", "close", "reset", "hang", "drip"]
 Words = Callable[[bytes], bytes]
 """What is said, made of the answer that would be right."""
 
-_NET = 5.0
+_NET = 30.0
 """Seconds in which a client that was closed must have let go of its connections."""
 
 PATIENCE = 5

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.documentation.pages import Page
 from tests.faults import page
 from tests.faults.asking import CELLS
 from tests.faults.table import CATALOGS
-from tests.pages import Page
 
 
 def test_the_page_shows_what_the_suite_sees() -> None:

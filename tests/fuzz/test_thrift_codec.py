@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lance_ns_async.transports.tbinary import Reply, call, flag, nested, number, short, text, text_pairs, texts
-from lance_ns_async.transports.tdecoder import Decoder, MalformedError, Shape, fields_of, struct_in
+from lance_ns_async.transports.thrift.binary import Reply, call, flag, nested, number, short, text, text_pairs, texts
+from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
 from tests.fakes.thrift_wire import LIST, MAP, SET, STRING, STRUCT, Message, Struct, decoded
 from tests.fuzz.budget import examples
 from tests.fuzz.hive_cases import ANY_RESULT

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from lance_ns_async import Namespace
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.local import local_spark
-from lance_ns_async.spark.report import WriteReport
+from lance_ns_async.spark.resolve.report import WriteReport
 from tests.fakes.iceberg import FakeIceberg
 
 JOB_FAILED = (PySparkException, Py4JJavaError)

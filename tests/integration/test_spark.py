@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async.spark import Locations, Report
-from lance_ns_async.spark.dataframe import by_map_in_arrow
 from lance_ns_async.spark.local import local_spark
-from lance_ns_async.spark.plan import Entry, Plan
+from lance_ns_async.spark.read.dataframe import by_map_in_arrow
+from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.

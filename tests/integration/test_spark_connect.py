@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from lance_ns_async.spark import LocationResolver, Locations
 from lance_ns_async.spark.java import spark_java_home
-from lance_ns_async.spark.sql import views
+from lance_ns_async.spark.read.sql import views
 from tests.fakes.iceberg import FakeIceberg
 from tests.servers.process import LOOPBACK, free_port
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, In, Not
 
-from lance_ns_async.spark.filters import sql
+from lance_ns_async.spark.read.filters import sql
 from lance_ns_async.tables.filters import Texts
 
 pytestmark = pytest.mark.integration

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from lance_ns_async.spark.filters import column, keeps, sql
+from lance_ns_async.spark.read.filters import column, keeps, sql
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async import TableId
-from lance_ns_async.spark.report import WriteReport
+from lance_ns_async.spark.resolve.report import WriteReport
 from tests.integration.spark_writes import ID, JOB_FAILED, Lake, committing, embedded, failing, files, session
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.

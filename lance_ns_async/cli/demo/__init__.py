@@ -1,4 +1,4 @@
-"""The demo: makes a catalog of many tables, resolves it, and reads all of it by one Spark job."""
+"""The demo: creates a catalog of many tables, resolves them, and reads all of them in one Spark job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def place(chosen: Catalog | None, directory: Path | None) -> Catalog:
-    """The catalog to work in: the chosen one, or else an embedded one in the directory or the user's cache."""
+    """Returns the chosen catalog, or an embedded one in the directory or in the user's cache."""
     from lance_ns_async.spark.java import user_cache
 
     if directory is not None and chosen is not None:
@@ -31,7 +31,7 @@ def place(chosen: Catalog | None, directory: Path | None) -> Catalog:
 
 
 def run(catalog: Catalog, parent: NamespaceId, *, count: int, rows: int, fresh: bool, spark: bool) -> Summary:
-    """Does it all: `count` tables in the namespace `parent`, of so many rows each."""
+    """Runs the demo with `count` tables in the namespace `parent`, with `rows` rows each; returns its summary."""
     if spark:
         reading.check_installed()
     wanted = tables.table_ids(parent, count)

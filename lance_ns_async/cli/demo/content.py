@@ -1,4 +1,4 @@
-"""What a table of the demo holds: sentences, their vectors, scores and times, the same at every run."""
+"""Content of the demo's tables: sentences, their vectors, scores and times; the same in every run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _HOW = ("without hurry", "before breakfast", "for the third time", "in good comp
 
 
 def sentences(seed: str, count: int) -> list[str]:
-    """So many sentences; equal seeds give equal ones."""
+    """Returns `count` sentences; equal seeds return equal sentences."""
     random = Random(seed)
     kinds = (_WHO, _DOES, _WHAT, _HOW)
     return [f"{' '.join(map(random.choice, kinds))}, says note {number}." for number in range(count)]
 
 
 def schema() -> pa.Schema:
-    """The columns of every table."""
+    """Returns the columns of every table."""
     import pyarrow as pa
 
     return pa.schema(
@@ -43,7 +43,7 @@ def schema() -> pa.Schema:
 
 
 def rows(seed: str, count: int) -> pa.Table:
-    """A table of so many rows; equal seeds give equal ones."""
+    """Returns a table of `count` rows; equal seeds return equal rows."""
     import pyarrow as pa
 
     random = Random(f"{seed} scores")
@@ -61,7 +61,7 @@ def rows(seed: str, count: int) -> pa.Table:
 
 
 def _vectors(text: list[str]) -> pa.Array:
-    """A vector for each text, every part of it in [-1, 1]: a hash that stands in for a language model."""
+    """Returns a vector for each text, with values in [-1, 1]: a hash in place of a language model's embedding."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Reading all of the demo's tables by one Spark job."""
+"""One Spark job that reads all tables of the demo."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from lance_ns_async.spark import Locations
 
 _LOOK_EVERY = 0.2
-"""Seconds between two looks at how far Spark is."""
+"""Seconds between two checks of the job's progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What the job found, and what it cost; times are seconds."""
+    """The results of the job and its times, in seconds."""
 
     tables: int
     rows: int
@@ -38,7 +38,7 @@ class Read:
 
 
 def check_installed() -> None:
-    """Raises `Misuse` or JavaNotFoundError where no Spark can be started: better before the work than after it."""
+    """Raises `Misuse` or JavaNotFoundError if Spark cannot be started; called before any other work."""
     if find_spec("pyspark") is None:
         raise Misuse("the demo reads with Spark: pip install 'lance-ns-async[spark]', or leave it out with --no-spark")
     from lance_ns_async.spark.java import find_java
@@ -47,12 +47,12 @@ def check_installed() -> None:
 
 
 def read(locations: Locations) -> Read:
-    """Reads every row of every table as one DataFrame, and aggregates it in one job."""
+    """Reads every row of every table as one DataFrame, and aggregates them in one job."""
     from lance_ns_async.spark.local import local_spark
 
     started = perf_counter()
     with progress("starting Spark"), warnings.catch_warnings():
-        # Spark forks this process only to start Java in it.
+        # The warning does not apply: Spark forks this process only to start Java.
         warnings.filterwarnings("ignore", "lance is not fork-safe", UserWarning)
         spark = local_spark("lance-ns demo")
     try:
@@ -86,13 +86,13 @@ def _summary(frame: DataFrame) -> DataFrame:
         f.max(norm).alias("longest"),
     )
     with redirect_stdout(StringIO()):
-        # Spark plans when it has to: this makes it plan now, so that planning and running are told apart.
+        # Spark plans lazily; this call makes it plan now, so that planning and running are measured separately.
         summary.explain()
     return summary
 
 
 def _run(spark: SparkSession, summary: DataFrame) -> Row:
-    """The summary's only row."""
+    """Runs the job and shows its progress; returns the summary's only row."""
     with ThreadPoolExecutor(1) as pool, progress("reading with Spark") as bar:
         job = pool.submit(summary.collect)
         stages: set[int] = set()

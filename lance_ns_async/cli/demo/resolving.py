@@ -1,4 +1,4 @@
-"""Resolving the demo's tables side by side, and what one client that asks one by one would have taken."""
+"""Resolution of the demo's tables, with a projected time for describing them one by one."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
     from lance_ns_async.spark import Locations
 
 SAMPLE = 50
-"""Tables that are described one after another."""
+"""Number of tables that are described one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Where the tables are, and what it cost to know; times are seconds."""
+    """The locations of the tables, and the cost of their resolution; times are in seconds."""
 
     locations: Locations
     resolving: float
-    """To ask the catalog where all of them are."""
+    """Time to get all locations from the catalog."""
     calls: int
-    """Remote calls that took."""
+    """Number of remote calls for the locations."""
     opening: float
-    """To open all of them once, for versions and columns."""
+    """Time to open all tables once, for versions and columns."""
     one_by_one: float
-    """To describe all of them one after another, projected from the sample."""
+    """Time to describe all tables one by one, projected from the sample."""
     sample: int
 
 
 def resolve(catalog: Namespace, wanted: Sequence[TableId]) -> Resolved:
-    """Resolves the tables, then describes a few one by one; raises what the first of them fails with.
+    """Resolves the tables, then describes a sample of them one by one; raises the first error.
 
-    Neither of the two pays for the first connection.
+    Neither time includes the first connection.
     """
     from lance_ns_async.spark import LocationResolver
 
     catalog.exists(wanted[0])
     resolver = LocationResolver(catalog)
     located = resolver.prefetch(wanted, pin_versions=False, on_error="raise")
-    # The resolver remembers where they are, so all that is left is to open them.
+    # The resolver keeps the locations, so the second call only opens the tables.
     opened = resolver.prefetch(wanted, on_error="raise")
     sample = wanted[:: max(1, len(wanted) // SAMPLE)][:SAMPLE]
     one_by_one = _describe(catalog, sample) / len(sample) * len(wanted)

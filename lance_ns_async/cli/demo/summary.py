@@ -15,7 +15,7 @@ from lance_ns_async.cli.output import Page
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was done, and in what time."""
+    """The results and times of all steps of the demo."""
 
     where: str
     """The catalog, without secrets."""
@@ -25,10 +25,10 @@ class Summary:
     made: Made
     resolved: Resolved
     read: Read | None
-    """None where Spark was left out."""
+    """None if Spark was not used."""
 
     def show(self) -> None:
-        """Prints the summary to standard output, in plain text where that is no terminal."""
+        """Prints the summary to standard output, as plain text if that is not a terminal."""
         page = Page()
         page.print(f"{self.tables:,} Lance tables of {self.rows:,} rows in {self.where}\n", soft_wrap=True)
         shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -43,7 +43,7 @@ class Summary:
 
     @property
     def is_right(self) -> bool:
-        """Whether Spark read just what was made."""
+        """Whether Spark read exactly the tables and rows that were created."""
         return self.read is None or (self.read.tables, self.read.rows) == (self.tables, self.tables * self.rows)
 
     def _lines(self) -> Iterator[tuple[str, float, str]]:

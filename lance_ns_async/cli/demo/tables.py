@@ -1,4 +1,4 @@
-"""Making the demo's tables, and only those that are not there yet."""
+"""Creation of those tables of the demo that do not exist yet."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(r"notes_\d{5,}")
 _AT_ONCE = 8
-"""Tables in the making; more would only wait for a processor, or for the embedded catalog's one log."""
+"""Number of tables created concurrently; more would wait for a processor or for the embedded catalog's single log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What there was to do."""
+    """The result of the creation of the tables."""
 
     written: int
-    """Tables that were missing or held another number of rows."""
+    """Number of tables that were missing or had another number of rows."""
     found: int
     seconds: float
 
 
 def table_ids(parent: NamespaceId, count: int) -> Sequence[TableId]:
-    """The first so many tables of the demo."""
+    """Returns the ids of the first `count` tables of the demo."""
     return [parent.table(f"notes_{number:05}") for number in range(count)]
 
 
 async def make(catalog: Catalog, wanted: Sequence[TableId], count: int, bar: Bar) -> Made:
-    """Sees to it that each of the tables is there and holds so many rows."""
+    """Creates or overwrites tables, so that each one has `count` rows."""
     async with catalog.open_async() as namespace:
         started = perf_counter()
         written = await _make(namespace, wanted, count, bar)
@@ -48,7 +48,7 @@ async def make(catalog: Catalog, wanted: Sequence[TableId], count: int, bar: Bar
 
 
 async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
-    """Removes the demo's tables with their data, and leaves what others put beside them."""
+    """Removes the demo's tables with their data; other tables in the namespace stay."""
     async with catalog.open_async() as namespace:
         if await namespace.exists(parent):
             await _drop(namespace, parent, bar)
@@ -57,9 +57,9 @@ async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
 async def _make(namespace: AsyncNamespace, wanted: Sequence[TableId], count: int, bar: Bar) -> int:
     from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
-    from lance_ns_async.concurrency import each
+    from lance_ns_async.calls.concurrency import each
 
-    # Before anything is made: an id that is too short for the catalog is refused here.
+    # The describe comes first, because it rejects an id that is too short for the catalog before any creation.
     described = await namespace.describe_tables(wanted)
     for error in described.errors.values():
         if not isinstance(error, NamespaceNotFoundError | TableNotFoundError):
@@ -89,7 +89,7 @@ async def _make(namespace: AsyncNamespace, wanted: Sequence[TableId], count: int
 async def _drop(namespace: AsyncNamespace, parent: NamespaceId, bar: Bar) -> None:
     from lance_namespace import DropTableRequest
 
-    from lance_ns_async.concurrency import each
+    from lance_ns_async.calls.concurrency import each
 
     async with aclosing(namespace.iter_tables(parent)) as tables:
         ours = [id async for id in tables if _OURS.fullmatch(id.name)]
@@ -107,7 +107,7 @@ async def _make_namespaces(namespace: AsyncNamespace, id: NamespaceId) -> None:
     from lance_ns_async.model import NamespaceId
 
     for depth in range(1, len(id) + 1):
-        # What is there may be of a kind that this catalog lets nobody make.
+        # The catalog may not permit the creation of a level that already exists.
         if not await namespace.exists(NamespaceId(id[:depth])):
             await namespace.create_namespace(CreateNamespaceRequest(id=list(id[:depth]), mode="ExistOk"))
 
@@ -123,7 +123,7 @@ async def _declare(namespace: AsyncNamespace, id: TableId) -> tuple[str, Mapping
 
 
 def _rows_held(id: TableId, location: str, options: Mapping[str, str] | None) -> int | None:
-    """How many rows the table holds; None where nothing was written yet."""
+    """Returns the number of rows in the table; None if nothing was written yet."""
     import lance
     from lance_namespace.errors import InvalidTableStateError
 

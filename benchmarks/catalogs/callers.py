@@ -1,0 +1,118 @@
+"""Many callers of one namespace at once, and a tally of what they were answered."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import anyio
+from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
+
+from benchmarks.catalogs.cell import plain
+from benchmarks.catalogs.extent import Extent
+from lance_ns_async import AsyncNamespace
+
+MISSING = "missing_"
+"""What the names of tables begin with that are not there."""
+
+CANCELLED_WITHIN = 0.05
+"""Seconds: some calls then still wait for a connection, some are on the wire, some are done."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of describes."""
+
+    right: int = 0
+    cancelled: int = 0
+    stale: list[str] = field(default_factory=list)
+    """Answers about something else than the table that was asked for."""
+    untrue: list[str] = field(default_factory=list)
+    """Tables that are there and were said to be missing."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """Other errors, by their names."""
+
+    @property
+    def asked(self) -> int:
+        """How many describes there were."""
+        return self.right + self.cancelled + len(self.stale) + len(self.untrue) + self.failed.total()
+
+    def failures(self) -> str:
+        """How many failed, and how."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.failed.most_common())
+        return f"{self.failed.total()} ({kinds})" if kinds else "0"
+
+    def wrong(self) -> str:
+        """How many answers were wrong, with the first of them."""
+        found = [*self.stale, *self.untrue]
+        return f"{len(found)}, such as {found[0]}" if found else "0"
+
+
+class Callers:
+    """Describes tables at random, one by one, until something is over."""
+
+    def __init__(
+        self, namespace: AsyncNamespace, extent: Extent, *, cancel: float = 0.0, missing: float = 0.0, seed: int = 0
+    ) -> None:
+        """A share of the calls is cancelled on the way, and another asks for tables that are not there."""
+        self._namespace = namespace
+        self._extent = extent
+        self._names = extent.lance()
+        self._cancel = cancel
+        self._missing = missing
+        self._random = random.Random(seed)
+        self._over = False
+        self._mark, self._reached = 0, anyio.Event()
+        self.tally = Tally()
+
+    async def run(self, count: int, during: Callable[[], Awaitable[None]]) -> Tally:
+        """Runs so many callers at once while `during` takes its course."""
+        async with anyio.create_task_group() as group:
+            for _ in range(count):
+                group.start_soon(self._describe_on)
+            await during()
+            self._over = True
+        return self.tally
+
+    async def answered(self, count: int) -> None:
+        """Returns when so many describes were answered rightly, all told."""
+        self._mark, self._reached = count, anyio.Event()
+        if self.tally.right < count:
+            await self._reached.wait()
+
+    async def _describe_on(self) -> None:
+        while not self._over:
+            prefix = MISSING if self._random.random() < self._missing else ""
+            name = prefix + self._random.choice(self._names)
+            if self._random.random() >= self._cancel:
+                await self._describe(name)
+                continue
+            with anyio.move_on_after(self._random.uniform(0, CANCELLED_WITHIN)) as scope:
+                await self._describe(name)
+            self.tally.cancelled += scope.cancelled_caught
+
+    async def _describe(self, name: str) -> None:
+        request = DescribeTableRequest(id=[*self._extent.namespace, name])
+        missing = name.startswith(MISSING)
+        try:
+            table = await self._namespace.describe_table(request)
+        except TableNotFoundError as e:
+            if missing:
+                self._right()
+            else:
+                self.tally.untrue.append(f"{name}: {e}")
+        except LanceNamespaceError as e:
+            self.tally.failed[type(e).__name__] += 1
+        else:
+            if not missing and plain(table.location or "") == plain(self._extent.location(name)):
+                self._right()
+            else:
+                self.tally.stale.append(f"{name}: {table.location}")
+
+    def _right(self) -> None:
+        self.tally.right += 1
+        if self.tally.right >= self._mark:
+            self._reached.set()

@@ -1,0 +1,109 @@
+"""What a pool of connections does under churn: calls cancelled on the way, and a server that dies and comes back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+
+from benchmarks.catalogs.callers import Callers
+from benchmarks.catalogs.sites import Site, hive3
+from lance_ns_async import AsyncNamespace
+from tests.servers.hive import Hive
+
+CALLERS = 200
+CONNECTIONS = 8
+SHARE = 0.1
+"""Of the calls, those that are cancelled, and those that ask for tables that are not there."""
+BEFORE, AFTER = 1000, 2000
+"""Right answers that are waited for before the server is killed, and after it is back."""
+PATIENCE = 120.0
+WATCH = 0.05
+"""Seconds between two looks at the connections."""
+
+Rows = list[tuple[str, str]]
+
+
+def churn(tables: int, others: int) -> tuple[str, Rows]:
+    """Describes by many callers while calls are cancelled and the metastore is killed and started again."""
+    with hive3(tables, others) as (site, server):
+        rows = anyio.run(_churned, site, server)
+    return f"{CALLERS} concurrent describes over {CONNECTIONS} connections, under churn", rows
+
+
+async def _churned(site: Site, server: Hive) -> Rows:
+    port = urlsplit(server.uri).port or 0
+    rights: list[int] = []
+    downtime = 0.0
+    properties = {**site.properties, "client.pool-size": str(CONNECTIONS)}
+    async with AsyncNamespace.connect(site.impl, properties) as namespace:
+        callers = Callers(namespace, site.extent, cancel=SHARE, missing=SHARE)
+
+        async def killed_and_back() -> None:
+            nonlocal downtime
+            with anyio.move_on_after(PATIENCE):
+                await callers.answered(BEFORE)
+            rights.append(callers.tally.right)
+            start = time.perf_counter()
+            await anyio.to_thread.run_sync(server.kill)
+            await anyio.to_thread.run_sync(server.start)
+            downtime = time.perf_counter() - start
+            rights.append(callers.tally.right)
+            with anyio.move_on_after(PATIENCE):
+                await callers.answered(rights[-1] + AFTER)
+
+        async with anyio.create_task_group() as group:
+            watch = _Watch(port)
+            group.start_soon(watch.run)
+            tally = await callers.run(CALLERS, killed_and_back)
+            group.cancel_scope.cancel()
+        kept = connections_to(port)
+    left = connections_to(port)
+    return [
+        ("describes", f"{tally.asked:,}"),
+        ("answered rightly", f"{tally.right:,}"),
+        ("of these before the server was killed", f"{rights[0]:,}"),
+        ("of these after it was back", f"{tally.right - rights[1]:,}"),
+        ("cancelled on the way", f"{tally.cancelled:,}"),
+        (f"failed, the server being away for {downtime:.1f} s", tally.failures()),
+        ("answers about another table than was asked for", str(len(tally.stale))),
+        ("wrong answers in all", tally.wrong()),
+        ("connections at once at most, with those about to close and one that asks for the server", str(watch.most)),
+        ("connections open when all callers were done", str(kept)),
+        ("connections open when the namespace was closed", str(left)),
+    ]
+
+
+class _Watch:
+    """Looks now and then how many connections there are."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.most = 0
+
+    async def run(self) -> None:
+        while True:
+            self.most = max(self.most, connections_to(self._port))
+            await anyio.sleep(WATCH)
+
+
+def connections_to(port: int) -> int:
+    """How many sockets this process has that lead to a port, in whatever state; Linux alone tells."""
+    own = {_linked(entry) for entry in Path("/proc/self/fd").iterdir()}
+    found = 0
+    for path in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
+        for line in path.read_text().splitlines()[1:]:
+            fields = line.split()
+            found += int(fields[2].rpartition(":")[2], 16) == port and f"socket:[{fields[9]}]" in own
+    return found
+
+
+def _linked(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:
+        # It was the one by which the folder is read.
+        return ""

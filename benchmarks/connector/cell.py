@@ -1,0 +1,197 @@
+"""One way to have Spark read a union of many tables, once, in this process: prints its seconds as JSON.
+
+`python -m benchmarks.connector.cell WAY ENDPOINT TABLES LATENCY`. All begin with a union of other tables at no latency,
+so that what the JVM loads and compiles once is not in the figures.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+
+from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async.spark.local import local_spark
+from tests.servers.connector import spark_with_connector
+
+ROWS = 10
+"""Rows of each table."""
+NAMES = "t{}"
+WARM = 200
+"""Tables of the union that nobody measures; they are none of the others."""
+CONNECTOR = "org.lance.spark.LanceNamespaceSparkCatalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run took, in seconds."""
+
+    way: str
+    spark: str
+    tables: int
+    latency: float
+    resolve: float
+    """Finding the tables, and with a DataFrame opening them; nothing where Spark asks the catalog itself."""
+    analysis: float
+    planning: float
+    execution: float
+    describes: int
+    """What the catalog was asked for in all."""
+    load: float
+    """The load average when it began."""
+    driver_mib: int
+    """The most memory that this process had at once, in MiB."""
+    jvm_mib: int
+    """The same of Spark's JVM, which here is driver and executor."""
+    worker_mib: int
+    """The same of its largest Python worker; nothing where there is none."""
+
+    @property
+    def planned(self) -> float:
+        """From nothing to a physical plan."""
+        return self.resolve + self.analysis + self.planning
+
+
+class Cell:
+    """Spark and the catalog, for one way."""
+
+    def __init__(self, endpoint: str, spark: SparkSession) -> None:
+        self.endpoint = endpoint
+        self.spark = spark
+
+    def straight(self, names: list[str]) -> tuple[float, float, float, float]:
+        """The connector asks the catalog for one table after another."""
+        catalog = self.catalog(names)
+        for key, value in {"": CONNECTOR, ".impl": "rest", ".uri": self.endpoint, ".single_level_ns": "false"}.items():
+            self.spark.conf.set(f"spark.sql.catalog.{catalog}{key}", value)
+        return 0.0, *self.timed(lambda: self.spark.sql(union([f"{catalog}.db.{name}" for name in names])), len(names))
+
+    def endpoint_of_the_driver(self, names: list[str]) -> tuple[float, float, float, float]:
+        """The connector asks the driver, which has asked for all at once."""
+        catalog = self.catalog(names)
+        start = time.perf_counter()
+        locations = self.prefetch(names, pin_versions=False)
+        with locations.serve(self.spark, catalog) as served:
+            resolve = time.perf_counter() - start
+            statement = union([f"{catalog}.db.{name}" for name in names])
+            found = self.timed(lambda: self.spark.sql(statement), len(names))
+        assert served.misses == 0
+        return resolve, *found
+
+    def dataframe(self, names: list[str]) -> tuple[float, float, float, float]:
+        """No connector and no SQL: one DataFrame of all, read in Python."""
+        start = time.perf_counter()
+        locations = self.prefetch(names, pin_versions=True)
+        resolve = time.perf_counter() - start
+        return resolve, *self.timed(lambda: locations.dataframe(self.spark), len(names))
+
+    def prefetch(self, names: list[str], *, pin_versions: bool) -> Locations:
+        """All tables, found from nothing: the connection is new, too."""
+        with LocationResolver.connect("iceberg", {"endpoint": self.endpoint}) as resolver:
+            return resolver.prefetch(
+                [["db", name] for name in names], pin_versions=pin_versions, on_error="raise", progress=False
+            )
+
+    def timed(self, build: Callable[[], DataFrame], tables: int) -> tuple[float, float, float]:
+        """The seconds of analysis, planning and execution."""
+        gc.collect()
+        moments = [time.perf_counter()]
+        execution = build()._jdf.queryExecution()
+        moments.append(time.perf_counter())
+        execution.executedPlan()
+        moments.append(time.perf_counter())
+        # Not `count` of the DataFrame, which would be planned anew.
+        rows = execution.toRdd().count()
+        moments.append(time.perf_counter())
+        assert rows == tables * ROWS, f"{rows} rows of {tables} tables"
+        return moments[1] - moments[0], moments[2] - moments[1], moments[3] - moments[2]
+
+    def catalog(self, names: list[str]) -> str:
+        """A name of its own for each union."""
+        return f"lance_{names[0]}"
+
+
+WAYS = {"straight": Cell.straight, "endpoint": Cell.endpoint_of_the_driver, "dataframe": Cell.dataframe}
+
+
+def union(tables: list[str]) -> str:
+    """The rows of all, in brackets that make a balanced tree: Spark takes quadratic time for a flat one."""
+    if len(tables) == 1:
+        return f"SELECT * FROM {tables[0]}"
+    middle = len(tables) // 2
+    return f"({union(tables[:middle])}) UNION ALL ({union(tables[middle:])})"
+
+
+def peaks() -> tuple[int, int, int]:
+    """The most memory, in MiB, that this process, its JVM and the largest of its Python workers had at once."""
+    processes = [_status(path) for path in Path("/proc").glob("[0-9]*/status")]
+    workers = [it for it in processes if it["Name"].startswith("python") and int(it["Pid"]) != os.getpid()]
+    jvm = [it for it in processes if it["Name"] == "java" and int(it["PPid"]) == os.getpid()]
+    below = {it["Pid"] for it in jvm}
+    daemons = {it["Pid"] for it in workers if it["PPid"] in below}
+    own = [it for it in workers if it["PPid"] in daemons]
+    return _peak([_status(Path("/proc/self/status"))]), _peak(jvm), _peak(own)
+
+
+def _status(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:  # it ended meanwhile
+        lines = []
+    found = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {"Name": "", "Pid": "0", "PPid": "0", **found}
+
+
+def _peak(processes: list[dict[str, str]]) -> int:
+    return max((int(it.get("VmHWM", "0 kB").split()[0]) // 1024 for it in processes), default=0)
+
+
+def describes(endpoint: str) -> int:
+    """How many describes the catalog has answered at its latency."""
+    with urllib.request.urlopen(f"{endpoint}/stub") as answer:
+        count: int = json.load(answer)
+        return count
+
+
+def set_latency(endpoint: str, latency: float) -> None:
+    """Has the catalog hold its answers for so many seconds."""
+    urllib.request.urlopen(f"{endpoint}/stub?latency={latency}", data=b"").close()
+
+
+@contextmanager
+def session(way: str) -> Iterator[SparkSession]:
+    """A session on two cores, with the connector unless the way does without."""
+    if way == "dataframe":
+        spark = local_spark("bench", cores=2)
+    else:
+        # A union of 5,000 tables is more than the usual 1 GB holds.
+        spark = spark_with_connector("bench", cores=2, config={"spark.driver.memory": "6g"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def measure(way: str, endpoint: str, tables: int, latency: float) -> Run:
+    """One run, after one over other tables."""
+    names = [NAMES.format(n) for n in range(WARM + tables)]
+    with session(way) as spark:
+        cell = Cell(endpoint, spark)
+        WAYS[way](cell, names[:WARM])
+        set_latency(endpoint, latency)
+        load = os.getloadavg()[0]
+        seconds = WAYS[way](cell, names[WARM:])
+        return Run(way, pyspark.__version__, tables, latency, *seconds, describes(endpoint), load, *peaks())
+
+
+if __name__ == "__main__":
+    _, way, endpoint, tables, latency = sys.argv
+    print(json.dumps(asdict(measure(way, endpoint, int(tables), float(latency)))))

@@ -1,0 +1,150 @@
+"""What the sync namespace adds to a call: `describe_table` one at a time, side by side, and of what Lance hands over.
+
+`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in rounds that
+alternate, and prints the median CPU and wall time a call, and what is added, as a median of the rounds' differences.
+It is less where the caller and the background thread share a core, as under `taskset -c 0`.
+"""
+
+import argparse
+import asyncio
+import gc
+import platform
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.support.cell import cpu_seconds
+from benchmarks.support.stub_process import running_stub
+from lance_ns_async import AsyncNamespace, Namespace, Policy
+
+SIDE_BY_SIDE = 8
+TABLE = ["ns00", "table_000000"]
+POLICY = Policy(max_in_flight=64)
+
+Describe = Callable[[int], Awaitable[None]]
+"""Describes a table so many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Microseconds a call."""
+
+    cpu: float
+    wall: float
+
+
+def request() -> Any:
+    """A new request in the form in which pylance's Python side makes it."""
+    from lance_namespace import DescribeTableRequest
+
+    return DescribeTableRequest(id=TABLE, version=None)
+
+
+class Handed(dict[str, Any]):
+    """A request in the form in which Lance's Rust side hands it over."""
+
+
+def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe]:
+    """By name; each is compared to the one before it whose name begins with "async"."""
+
+    async def awaited(calls: int) -> None:
+        for _ in range(calls):
+            await asynchronous.describe_table(request())
+
+    async def called(calls: int) -> None:
+        # In this thread, although a loop runs in it: nothing else is under way.
+        for _ in range(calls):
+            sync.describe_table(request())
+
+    async def called_with_dicts(calls: int) -> None:
+        for _ in range(calls):
+            sync.describe_table(Handed(id=TABLE))
+
+    async def awaited_side_by_side(calls: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(SIDE_BY_SIDE):
+                group.create_task(awaited(calls // SIDE_BY_SIDE))
+
+    async def called_side_by_side(calls: int) -> None:
+        def work(_: int) -> None:
+            for _ in range(calls // SIDE_BY_SIDE):
+                sync.describe_table(request())
+
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            list(pool.map(work, range(SIDE_BY_SIDE)))
+
+    return {
+        "async": awaited,
+        "sync": called,
+        "sync, dicts": called_with_dicts,
+        f"async, {SIDE_BY_SIDE} tasks": awaited_side_by_side,
+        f"sync, {SIDE_BY_SIDE} threads": called_side_by_side,
+    }
+
+
+async def cost(describe: Describe, calls: int) -> Cost:
+    """What one way costs in one round."""
+    gc.collect()
+    cpu, start = cpu_seconds(), time.perf_counter()
+    await describe(calls)
+    wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
+    return Cost(cpu / calls * 1e6, wall / calls * 1e6)
+
+
+async def measure(endpoint: str, rounds: int, calls: int) -> dict[str, list[Cost]]:
+    """The costs of every way, a list of rounds; connections, imports and threads come before."""
+    properties = {"endpoint": endpoint}
+    async with AsyncNamespace.connect("iceberg", properties, policy=POLICY) as asynchronous:
+        with Namespace.connect("iceberg", properties, policy=POLICY) as sync:
+            found = ways(asynchronous, sync)
+            for describe in found.values():
+                await describe(SIDE_BY_SIDE * 4)
+            costs: dict[str, list[Cost]] = {name: [] for name in found}
+            for _ in range(rounds):
+                for name, describe in found.items():
+                    costs[name].append(await cost(describe, calls))
+            return costs
+
+
+def report(costs: Mapping[str, list[Cost]]) -> str:
+    """The table of medians, a line a way."""
+    lines = ["| way | CPU µs | wall µs | CPU over async | wall over async |", "|---|---|---|---|---|"]
+    base: list[Cost] = []
+    for name, rounds in costs.items():
+        line = f"| {name} | {middle(rounds, 'cpu'):.0f} | {middle(rounds, 'wall'):.0f} |"
+        if name.startswith("async"):
+            base = rounds
+            lines.append(f"{line} | |")
+            continue
+        cells = []
+        for what in ("cpu", "wall"):
+            pairs = [(getattr(mine, what), getattr(its, what)) for mine, its in zip(rounds, base, strict=True)]
+            added, ratio = median(mine - its for mine, its in pairs), median(mine / its for mine, its in pairs)
+            cells.append(f"{added:+.0f} ({ratio:.2f}x)")
+        lines.append(f"{line} {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def middle(rounds: list[Cost], what: str) -> float:
+    """The median of one quantity."""
+    return median(float(getattr(cost, what)) for cost in rounds)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.facade", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40, help="how often each way is measured")
+    parser.add_argument("--calls", type=int, default=200, help="describes in each of them")
+    options = parser.parse_args()
+    with running_stub() as endpoint:
+        costs = asyncio.run(measure(endpoint, options.rounds, options.calls))
+    print(f"Python {platform.python_version()}, {options.rounds} rounds of {options.calls} calls\n", file=sys.stderr)
+    print(report(costs))
+
+
+if __name__ == "__main__":
+    main()

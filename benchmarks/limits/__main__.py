@@ -1,0 +1,113 @@
+"""How near a catalog's limits bulk describes keep, and what accidents cost: `python -m benchmarks.limits [--rounds 5]`.
+
+Each cell: time over the ideal, calls sent beside those needed, tables lost, most in flight at the stub. The ideal is
+that of a client which knows the cap; for accidents, 64 in flight without any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from benchmarks.support.stub_process import counts, running_stub, set_switches
+from lance_ns_async import AsyncNamespace, Policy
+
+TABLES = 3000
+
+Switches = Mapping[str, float | int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A catalog's manners, and the seconds a describe of all tables would take at best."""
+
+    switches: Switches
+    tables: int
+    ideal: float
+
+
+def capped(cap: int, latency: float, tables: int) -> Scenario:
+    """A catalog that refuses what goes beyond a cap."""
+    return Scenario({"cap": cap, "latency": latency}, tables, tables / cap * latency)
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "503 beyond 50, 20 ms": capped(50, 0.02, TABLES),
+    "503 beyond 50, 20 ms, 500 tables": capped(50, 0.02, 500),
+    "503 beyond 50, 50 ms": capped(50, 0.05, TABLES),
+    "429 beyond 50, 20 ms": Scenario({"cap": 50, "latency": 0.02, "cap_status": 429}, TABLES, TABLES / 50 * 0.02),
+    "queue beyond 50, 20 ms": Scenario({"queue": 50, "latency": 0.02}, TABLES, TABLES / 50 * 0.02),
+    "4 % accidents, 20 ms": Scenario(
+        {"share_503": 0.02, "share_429": 0.01, "share_cut": 0.01, "latency": 0.02}, TABLES, TABLES / 64 * 0.02
+    ),
+    "nothing, 20 ms": Scenario({"latency": 0.02}, TABLES, TABLES / 64 * 0.02),
+}
+
+POLICIES: Mapping[str, Policy] = {
+    "adaptive, at most 256": Policy(max_in_flight=256, max_retries=7),
+    "adaptive, at most 64": Policy(max_in_flight=64, max_retries=7),
+    "fixed 32": Policy(max_in_flight=32, max_retries=7, adaptive=False),
+    "fixed 64": Policy(max_in_flight=64, max_retries=7, adaptive=False),
+    "fixed 256": Policy(max_in_flight=256, max_retries=7, adaptive=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of a cell came to."""
+
+    slower: float
+    extra: float
+    lost: int
+    most: int
+
+
+async def run(endpoint: str, scenario: Scenario, policy: Policy, seed: int) -> Run:
+    """Describes all tables of the scenario once."""
+    ids = [("db", f"t{number}") for number in range(scenario.tables)]
+    async with AsyncNamespace.connect("iceberg", {"endpoint": endpoint}, policy=policy) as namespace:
+        set_switches(endpoint)
+        await namespace.describe_tables(ids[:1])
+        set_switches(endpoint, seed=seed, **scenario.switches)
+        begun = perf_counter()
+        described = await namespace.describe_tables(ids)
+        seconds = perf_counter() - begun
+    found = counts(endpoint)
+    return Run(
+        seconds / scenario.ideal,
+        found["requests"] / scenario.tables - 1,
+        len(described.errors),
+        int(found["most_in_flight"]),
+    )
+
+
+def main() -> None:
+    """Runs all cells, each round in another order, and prints the medians."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    cells = [(scenario, policy) for scenario in SCENARIOS for policy in POLICIES]
+    runs: dict[tuple[str, str], list[Run]] = {cell: [] for cell in cells}
+    load = os.getloadavg()[0]
+    with running_stub() as endpoint:
+        for number in range(rounds):
+            for scenario, policy in random.Random(number).sample(cells, len(cells)):
+                done = asyncio.run(run(endpoint, SCENARIOS[scenario], POLICIES[policy], number))
+                runs[scenario, policy].append(done)
+    print(f"medians of {rounds} rounds; load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end\n")
+    print("| catalog | limit | time / ideal | extra calls | lost of all rounds | most in flight |")
+    print("|---|---|---|---|---|---|")
+    for (scenario, policy), found in runs.items():
+        slower, extra = median(it.slower for it in found), median(it.extra for it in found)
+        lost, most = sum(it.lost for it in found), max(it.most for it in found)
+        print(f"| {scenario} | {policy} | {slower:.2f} | {extra:.1%} | {lost} | {most} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""What a soak test looks at, and whether it grows."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from resource import getpagesize
+from statistics import fmean, linear_regression
+
+from matplotlib.figure import Figure
+
+from benchmarks.soak.calls import Calls
+from lance_ns_async import AsyncNamespace
+
+WARM_UP = 0.25
+"""The share of all rounds that is not looked at for growth: pools, caches and the allocator fill up first."""
+
+UNIT = 100_000
+"""Describes that growth is told by."""
+
+MEMORY_ALLOWED, OBJECTS_ALLOWED = 1.0, 1000.0
+"""Growth for so many describes that counts as none: MB, and objects of Python's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What there was after a round, when nothing was under way."""
+
+    seconds: float
+    describes: int
+    memory: float
+    """MB that are resident."""
+    files: int
+    tasks: int
+    threads: int
+    objects: int
+    """What Python's garbage collector knows."""
+    taken: int
+    """Slots for calls that are taken, or waited for."""
+
+
+async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespace]) -> Sample:
+    """What there is now."""
+    # What was aborted in the last turn is closed in the next.
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    traffic = {namespace._caller.traffic for namespace in namespaces}
+    return Sample(
+        seconds=seconds,
+        describes=calls.settled,
+        memory=resident(),
+        files=open_files(),
+        tasks=len(asyncio.all_tasks()),
+        threads=threading.active_count(),
+        objects=len(gc.get_objects()),
+        taken=sum(one._taken + len(one._waiting) for one in traffic),
+    )
+
+
+def resident() -> float:
+    """MB of memory that this process has now; Linux alone tells."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize() / 1e6
+
+
+def open_files() -> int:
+    """Files and sockets that this process has open, with the folder by which it looks."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def growth(samples: Sequence[Sample], what: str) -> float:
+    """By how much something grew for each `UNIT` describes, after the warm-up."""
+    late = samples[int(len(samples) * WARM_UP) :]
+    return linear_regression([s.describes / UNIT for s in late], [float(getattr(s, what)) for s in late]).slope
+
+
+def write(samples: Sequence[Sample], calls: Calls, conditions: str, out: Path) -> str:
+    """Writes `soak.md` and `soak.svg`; gives the text."""
+    text = report(samples, calls, conditions)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "soak.md").write_text(text)
+    plot(samples, out / "soak.svg")
+    return text
+
+
+def report(samples: Sequence[Sample], calls: Calls, conditions: str) -> str:
+    """A table of some of the samples, and what they come to."""
+    last = samples[-1]
+    lines = [
+        "# Soak test",
+        "",
+        f"{last.describes:,} describes in {len(samples)} rounds, {last.seconds / 60:.1f} minutes; {conditions}.",
+        f"Answered rightly {calls.right:,}, wrongly {calls.wrong}; calls given up on the way {calls.given_up:,}; "
+        f"failed {calls.failed.total():,}"
+        + (f" ({', '.join(f'{n:,} {kind}' for kind, n in calls.failed.most_common())})." if calls.failed else "."),
+        "",
+        "Remote calls by what became of them: "
+        + ", ".join(f"{n:,} {outcome}" for outcome, n in calls.outcomes.most_common())
+        + ".",
+        "",
+        "| minutes | describes | memory, MB | open files | tasks | threads | objects | slots taken |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    shown = sorted({round(i * (len(samples) - 1) / 14) for i in range(15)})
+    lines += [
+        f"| {s.seconds / 60:.1f} | {s.describes:,} | {s.memory:.1f} | {s.files} | {s.tasks} | {s.threads} "
+        f"| {s.objects:,} | {s.taken} |"
+        for s in (samples[i] for i in shown)
+    ]
+    return "\n".join([*lines, "", *verdict(samples), ""])
+
+
+def verdict(samples: Sequence[Sample]) -> list[str]:
+    """Whether anything grows, in words."""
+    if len(samples) < 8:
+        return ["Too few rounds to tell whether anything grows."]
+    late = samples[int(len(samples) * WARM_UP) :]
+    half = len(late) // 2
+    said = []
+    for what, unit, allowed in (("memory", "MB", MEMORY_ALLOWED), ("objects", "objects", OBJECTS_ALLOWED)):
+        slope = growth(samples, what)
+        first, second = (fmean(getattr(s, what) for s in part) for part in (late[:half], late[half:]))
+        grows = "grows" if slope > allowed else "does not grow"
+        said.append(
+            f"- {what} {grows}: {slope:+,.2f} {unit} for each {UNIT:,} describes after the first "
+            f"{WARM_UP:.0%} of rounds; mean of their first half {first:,.1f}, of the second {second:,.1f}."
+        )
+    most = {what: max(getattr(s, what) for s in samples) for what in ("tasks", "taken", "files", "threads")}
+    said.append(
+        f"- at most, between rounds: {most['tasks']} tasks (one is the test itself), {most['taken']} slots taken, "
+        f"{most['files']} open files, {most['threads']} threads."
+    )
+    return said
+
+
+def plot(samples: Sequence[Sample], path: Path) -> None:
+    """Draws what was seen over the describes."""
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True)
+    xs = [s.describes / UNIT for s in samples]
+    shown = (
+        ("memory", "resident memory, MB"),
+        ("objects", "objects the collector knows"),
+        ("files", "open files"),
+        ("threads", "threads"),
+    )
+    for axes, (what, title) in zip(panels.flat, shown, strict=True):
+        axes.plot(xs, [getattr(s, what) for s in samples], color="#d1495b", linewidth=1)
+        axes.axvline(xs[int(len(xs) * WARM_UP)], color="black", linestyle=":", linewidth=1)
+        axes.set(title=title)
+        axes.set_ylim(bottom=0)
+    for axes in panels[-1]:
+        axes.set_xlabel(f"describes, in {UNIT:,}")
+    figure.savefig(path, metadata={"Date": None})

@@ -1,0 +1,229 @@
+"""A fast stub catalog in its own process: latency, caps and faults on demand, and it counts.
+
+`python -m benchmarks.support.stub` prints its endpoint and serves until its standard input ends.
+`POST /_stub?latency=0.02&cap=50` sets the switches, those not named to their defaults, and zeroes
+the counts; `GET /_stub` gives the counts. Everything else is answered from `benchmarks.support.answers`.
+"""
+
+import asyncio
+import importlib
+import importlib.util
+import random
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from urllib.parse import parse_qsl
+
+from benchmarks.support.answers import answer, refusal, render
+
+CONTROL = b"/_stub"
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """How the stub behaves; the shares are of all requests, drawn from a seeded generator."""
+
+    latency: float = 0.0
+    """Seconds every answer is held, refusals beyond the cap excepted."""
+    cap: int = 0
+    """Requests in flight beyond which the stub refuses at once; 0 for no cap."""
+    cap_status: int = 503
+    retry_after: str = ""
+    """The Retry-After header of refusals and faults; none when empty."""
+    queue: int = 0
+    """Requests in flight beyond which further ones wait their turn; 0 for no queue."""
+    share_503: float = 0.0
+    share_429: float = 0.0
+    share_cut: float = 0.0
+    """The share whose connection is closed in place of an answer."""
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, query: str) -> "Switches":
+        """The switches a query string names."""
+        kinds = {"cap": int, "cap_status": int, "queue": int, "seed": int, "retry_after": str}
+        return cls(**{name: kinds.get(name, float)(text) for name, text in parse_qsl(query)})
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the switches were last set."""
+
+    requests: int = 0
+    """Requests for anything but the control route and the configuration."""
+    configs: int = 0
+    connections: int = 0
+    """Connections that brought at least one request."""
+    most_in_flight: int = 0
+    refused: int = 0
+    faults: int = 0
+    late: float = 0.0
+    """Seconds by which answers were held beyond the latency, in sum."""
+    cpu: float = field(default_factory=lambda: -time.process_time())
+    """CPU seconds of the stub itself; starts as minus the clock, closed by `closed`."""
+
+    def closed(self) -> dict[str, float]:
+        """The counts as they stand now."""
+        return {**asdict(self), "cpu": self.cpu + time.process_time()}
+
+
+class Catalog:
+    """What all connections share: the switches, the counts and the answers under way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rendered: dict[bytes, bytes] = {}
+        self._held: deque[tuple[float, Connection, bytes]] = deque()
+        self._queued: deque[tuple[Connection, bytes]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_flight = 0
+        self.set(Switches())
+
+    def set(self, switches: Switches) -> None:
+        """Behaves as told from now on, and counts from zero."""
+        self.switches = switches
+        self.counts = Counts()
+        self.seen: set[Connection] = set()
+        self._random = random.Random(switches.seed)
+        self._faulty = switches.share_503 + switches.share_429 + switches.share_cut > 0
+
+    def request(self, connection: "Connection", target: bytes) -> None:
+        """Takes one GET; its answer goes to the connection when it is due."""
+        if target.startswith(b"/v1/config"):
+            self.counts.configs += 1
+            connection.reply(answer(target.decode()))
+            return
+        self.counts.requests += 1
+        self.seen.add(connection)
+        switches = self.switches
+        if switches.cap and self._in_flight >= switches.cap:
+            self.counts.refused += 1
+            connection.reply(refusal(switches.cap_status, switches.retry_after))
+            return
+        content = self._fault() if self._faulty else None
+        if content is None:
+            content = self._rendered.get(target)
+        if content is None:
+            content = self._rendered[target] = answer(target.decode())
+        if switches.queue and self._in_flight >= switches.queue:
+            self._queued.append((connection, content))
+        else:
+            self._serve(connection, content)
+
+    def _fault(self) -> bytes | None:
+        """An injected fault, empty for a cut connection, or None for a proper answer."""
+        switches = self.switches
+        draw = self._random.random()
+        for share, content in (
+            (switches.share_cut, b""),
+            (switches.share_503, refusal(503, switches.retry_after)),
+            (switches.share_429, refusal(429, switches.retry_after)),
+        ):
+            if draw < share:
+                self.counts.faults += 1
+                return content
+            draw -= share
+        return None
+
+    def _serve(self, connection: "Connection", content: bytes) -> None:
+        self._in_flight += 1
+        self.counts.most_in_flight = max(self.counts.most_in_flight, self._in_flight)
+        if self.switches.latency == 0:
+            self._finish(connection, content)
+            return
+        # One latency for all makes the answers due in the order of arrival: one timer serves them all.
+        # The loop's own clock may tick in whole milliseconds: it would cut the latency short.
+        self._held.append((time.monotonic() + self.switches.latency, connection, content))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self.switches.latency, self._tick)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        while self._held and self._held[0][0] <= now:
+            due, connection, content = self._held.popleft()
+            self.counts.late += now - due
+            self._finish(connection, content)
+        # A timer may fire up to a millisecond early: a shorter wait would spin until the answer is due.
+        self._timer = self._loop.call_later(max(self._held[0][0] - now, 0.001), self._tick) if self._held else None
+
+    def _finish(self, connection: "Connection", content: bytes) -> None:
+        self._in_flight -= 1
+        connection.reply(content)
+        if self._queued and self._in_flight < self.switches.queue:
+            self._serve(*self._queued.popleft())
+
+
+class Connection(asyncio.Protocol):
+    """One client connection: splits the bytes into requests, pipelined ones and bodies included."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._rest = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+
+    def reply(self, content: bytes) -> None:
+        """Sends an answer; an empty one closes the connection instead."""
+        if self._transport is None:
+            return
+        if content:
+            self._transport.write(content)
+        else:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        while (end := data.find(b"\r\n\r\n")) >= 0:
+            method, target, headers = data[:end].split(b" ", 2)
+            after = end + 4 + (0 if method == b"GET" else content_length(headers))
+            if after > len(data):
+                break
+            data = data[after:]
+            if target.startswith(CONTROL):
+                self._control(method, target.decode())
+            else:
+                self._catalog.request(self, target)
+        self._rest = data
+
+    def _control(self, method: bytes, target: str) -> None:
+        if method == b"POST":
+            self._catalog.set(Switches.parse(target.partition("?")[2]))
+        counts = self._catalog.counts
+        counts.connections = len(self._catalog.seen)
+        self.reply(render(200, counts.closed()))
+
+
+def content_length(headers: bytes) -> int:
+    """The length of a request's body, 0 where the headers name none."""
+    _, found, rest = headers.lower().partition(b"content-length:")
+    return int(rest.split(b"\r\n", 1)[0]) if found else 0
+
+
+def fast_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop where it is installed, else asyncio's own."""
+    if importlib.util.find_spec("uvloop"):
+        loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
+
+
+async def serve() -> None:
+    """Serves on a free port of the loopback interface until standard input ends."""
+    loop = asyncio.get_running_loop()
+    catalog = Catalog(loop)
+    server = await loop.create_server(lambda: Connection(catalog), "127.0.0.1", 0, backlog=1024)
+    port = server.sockets[0].getsockname()[1]
+    print(f"http://127.0.0.1:{port}", flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=fast_loop) as runner:
+        runner.run(serve())

@@ -1,0 +1,534 @@
+"""The embedded catalog: a directory of Lance tables with pylance's manifest, without a server.
+
+Spec: https://lance.org/format/namespace/dir.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from os.path import abspath, expanduser
+from typing import TYPE_CHECKING, TypeVar
+
+from lance_namespace import DeclareTableRequest, DeregisterTableRequest, DescribeTableRequest, ListTablesRequest
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    InvalidTableStateError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+from pydantic import field_validator
+
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.directory.dropping import DROPPING, Dropping
+from lance_ns_async.backends.directory.places import OutsideError, Places, Seen, is_file_of, is_within, shown
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import BadLocationError, Failure
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.settings import Settings
+from lance_ns_async.storage import dir_markers
+from lance_ns_async.storage.locations import Root
+from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
+from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.\- ]+")
+"""Names for which pylance writes and reads the same location. For other names the two differ, and data is not found."""
+
+_UNFINISHED = re.compile(r"#\d+$")
+"""Suffix of the temporary names of local files that Lance has not finished writing."""
+
+LONGEST = 255 - len("0123abcd_")
+"""Maximum length of an id: pylance's name for the table's folder is the id after a prefix of eight hex digits."""
+
+
+class DirSettings(Settings):
+    """Properties of the embedded catalog."""
+
+    backend = "dir"
+
+    root: Root
+    """The directory: a path, or a URI of an object store."""
+
+    @field_validator("root")
+    @classmethod
+    def _lasts(cls, root: str) -> str:
+        if root.lower().startswith("memory:"):
+            # Each open of such a URI creates a separate storage.
+            raise ValueError("what is written to memory:// is lost; write shared-memory://lake, or a directory")
+        if "://" in root and "?" in root:
+            raise ValueError("it has a query, and locations are made by adding to it; give options as storage.*")
+        return root
+
+    def identity(self) -> str:
+        """Returns the directory, without credentials in its URI."""
+        return shown(self.path)
+
+    @property
+    def path(self) -> str:
+        """The directory as an absolute path, or as the URI in the settings."""
+        return self.root.rstrip("/") if "://" in self.root else abspath(expanduser(self.root))
+
+
+class DirectoryBackend(Backend):
+    """A directory. Each method runs in one worker thread, on the current manifest.
+
+    Tables in namespaces are entries of the manifest. A table at the root is a folder `<name>.lance` that pylance lists
+    and that no table in a namespace uses as its location.
+    """
+
+    settings = DirSettings
+    errors = LANCE_ERRORS
+    capabilities = Capabilities(
+        min_depth=0, max_depth=None, listing_has_locations=True, relative_locations=True, replaces=True, drops=True
+    )
+
+    def __init__(self, lance: LanceTransport, settings: DirSettings) -> None:
+        self._lance = lance
+        self._storage_options = settings.storage_options()
+        self.configured_options = self._storage_options
+        self._places = Places(settings.path)
+        self._directory = Directory(settings.path, self._storage_options)
+        self._dropping = Dropping(self._directory, self._places)
+
+    @classmethod
+    def open(cls, settings: DirSettings, caller: Caller) -> DirectoryBackend:
+        """Returns a backend for the directory `settings.root`, which need not exist yet."""
+        return cls(LanceTransport(caller), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        def work() -> Page[str]:
+            entries = self._directory.entries()
+            _properties(entries, parent)
+            return Page([_name(entry) for entry in entries.below(_key(parent)) if entry.kind == "namespace"])
+
+        return await self._call(work, parent, "list_namespaces")
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        return await self._call(lambda: _properties(self._directory.entries(), id), id, "describe_namespace")
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        _check_names(id)
+
+        def edit(entries: Entries) -> Change:
+            _properties(entries, id.parent)
+            if (there := entries.get(_key(id))) is not None:
+                raise NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
+            return Change(put=[Entry(_key(id), "namespace", None, properties)])
+
+        await self._call(lambda: self._directory.change(edit), id, "create_namespace", safe=False)
+        return properties
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        def edit(entries: Entries) -> Change:
+            _properties(entries, id)
+            if count := entries.count_below(_key(id)):
+                raise NamespaceNotEmptyError(f"it contains {count} tables and namespaces; drop them first")
+            return Change(remove=[_key(id)])
+
+        def work() -> None:
+            self._dropping.collect()
+            self._directory.change(edit)
+
+        await self._call(work, id, "drop_namespace", safe=False)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        def work() -> Page[str]:
+            entries = self._directory.entries()
+            if not parent:
+                return Page(self._names_at_root(entries))
+            return Page([_name(entry) for entry, _ in self._tables(entries, parent)])
+
+        return await self._call(work, parent, "list_tables")
+
+    async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
+        def work() -> Page[Table]:
+            entries, seen = self._directory.entries(), self._places.see()
+            found: list[Table] = []
+            # A table with an invalid location is skipped here; describing it raises its error.
+            if parent:
+                for entry, place in self._tables(entries, parent, seen):
+                    if place is not None:
+                        found.append(self._table(parent.table(_name(entry)), place, entry.metadata))
+            else:
+                for name in self._names_at_root(entries):
+                    with suppress(OutsideError):
+                        found.append(self._at_root(NamespaceId().table(name), entries, seen))
+            return Page(found)
+
+        return await self._call(work, parent, "scan_tables")
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        return await self._call(lambda: self._describe(id), id, "describe_table")
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        self.check_declaration(id, location, properties)
+
+        def edit(entries: Entries) -> Change:
+            _properties(entries, id.parent)
+            if (there := entries.get(_key(id))) is not None:
+                _check_not_going(there)
+                raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
+            if location is None:
+                return Change(put=[Entry(_key(id), "table", _new_place(id), properties)])
+            place = self._given(id, location)
+            self._check_place(entries, id, place)
+            return Change(put=[Entry(_key(id), "table", place, properties)])
+
+        def work() -> Table:
+            place = None if location is None else self._given(id, location)
+            self._dropping.collect(_key(id), place if id.parent else f"{id.name}.lance")
+            if id.parent:
+                self._directory.change(edit)
+            else:
+                self._declare_at_root(id)
+            return self._describe(id)
+
+        return await self._call(work, id, "declare_table", safe=False)
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        id = old.id
+        if not id.parent:
+            # A table at the root has a location fixed by its name and no properties, so nothing can change.
+            self.check_declaration(id, location, properties)
+            return await self.describe_table(id)
+        self.check_declaration(id, location, properties)
+
+        def edit(entries: Entries) -> Change:
+            entry, was = self._entry(entries, id)
+            if was != old.registration:
+                raise Failure(
+                    "ConcurrentModificationError",
+                    message=f"it is another registration by now, at {was}",
+                    delivered=False,
+                )
+            place = self._given(id, location)
+            if place != was:
+                self._check_place(entries, id, place)
+            return Change(put=[replace(entry, location=place, metadata=properties)])
+
+        def work() -> Table:
+            self._dropping.collect(_key(id), self._given(id, location))
+            self._directory.change(edit)
+            return self._describe(id)
+
+        return await self._call(work, id, "replace_table", safe=False)
+
+    async def layout_location(self, id: TableId) -> str | None:
+        # In a namespace, each declaration gets a new folder with a random name.
+        if id.parent:
+            return None
+
+        def is_going() -> bool:
+            return self._places.local is None and self._is_going(self._directory.entries(), id.name)
+
+        # A declaration first deletes what a drop has left there, so the current content of the location is irrelevant.
+        return None if await self._call(is_going, id, "describe_table") else self._places.at_root(id.name)
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        _check_names(id)
+        if DROPPING in properties:
+            raise InvalidInputError(f"table {id}: the property {DROPPING!r} is for the catalog's own use; leave it out")
+        if properties and not id.parent:
+            raise InvalidInputError(
+                f"table {id}: the directory catalog keeps properties only of tables that are in a namespace; "
+                "leave the properties out"
+            )
+        if location is not None and not id.parent and self._given(id, location) != f"{id.name}.lance":
+            raise InvalidInputError(
+                f"table {id}: at the root a table is what lies at {shown(self._places.at_root(id.name))}; register "
+                "others in a namespace"
+            )
+        if location is not None:
+            self._given(id, location)
+
+    async def deregister_table(self, id: TableId) -> None:
+        def edit(entries: Entries) -> Change:
+            # This is the only way to remove an entry with an invalid location, so the location is not checked.
+            if (entry := entries.get(_key(id))) is None or entry.kind != "table" or self._is_dropped(entry):
+                raise TableNotFoundError(f"table id '{id}'")
+            return Change(remove=[_key(id)])
+
+        def work() -> None:
+            if id.parent:
+                self._directory.change(edit)
+            else:
+                self._deregister_at_root(id)
+
+        await self._call(work, id, "deregister_table", safe=False)
+
+    async def drop_table(self, table: Table) -> None:
+        id = table.id
+
+        def work() -> None:
+            there = self._describe(id)
+            if (there.registration, there.location) != (table.registration, table.location):
+                raise TableNotFoundError("it is another table by now")
+            self._dropping.drop(_key(id), self._given(id, there.location))
+
+        await self._call(work, id, "drop_table", safe=False)
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        raise UnsupportedOperationError(
+            f"Not supported: rename_table of {id} (a directory catalog derives locations from names; "
+            "declare the new name and copy the data)"
+        )
+
+    async def aclose(self) -> None:
+        """Does nothing: no resource outlives a call."""
+
+    async def _call(self, work: Callable[[], T], subject: Id, operation: str, *, safe: bool = True) -> T:
+        return await self._lance.call(work, subject=subject, operation=operation, safe=safe)
+
+    def _describe(self, id: TableId) -> Table:
+        entries = self._directory.entries()
+        try:
+            if not id.parent:
+                return self._at_root(id, entries)
+            entry, place = self._entry(entries, id)
+        except OutsideError as e:
+            raise BadLocationError(f"{e}; deregister it, and register it where it is") from e
+        return self._table(id, place, entry.metadata)
+
+    def _entry(self, entries: Entries, id: TableId) -> tuple[Entry, str]:
+        """Returns the entry and the relative location of a table in a namespace.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or is being dropped.
+            OutsideError: The entry's location is invalid.
+        """
+        entry = entries.get(_key(id))
+        if entry is None or entry.kind != "table":
+            raise TableNotFoundError(f"table id '{id}'")
+        place = self._place(entry)
+        if self._dropping.is_dropped(entry, place):
+            raise TableNotFoundError(f"table id '{id}'")
+        return entry, place
+
+    def _place(self, entry: Entry, seen: Seen | None = None) -> str:
+        try:
+            return self._places.checked(entry.location or "", seen)
+        except OutsideError as e:
+            raise OutsideError(f"its entry in the manifest has the location {entry.location!r}, which {e}") from e
+
+    def _is_dropped(self, entry: Entry) -> bool:
+        try:
+            return self._dropping.is_dropped(entry, self._place(entry))
+        except OutsideError:
+            return False
+
+    def _tables(
+        self, entries: Entries, parent: NamespaceId, seen: Seen | None = None
+    ) -> Iterator[tuple[Entry, str | None]]:
+        """Yields the entries of a namespace's tables with their relative locations; None for an invalid location."""
+        _properties(entries, parent)
+        seen = seen or self._places.see()
+        for entry in entries.below(_key(parent)):
+            if entry.kind != "table":
+                continue
+            try:
+                place = self._place(entry, seen)
+            except OutsideError:
+                yield entry, None
+                continue
+            if not self._dropping.is_dropped(entry, place, seen):
+                yield entry, place
+
+    def _names_at_root(self, entries: Entries) -> Sequence[str]:
+        found: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
+        return [
+            name
+            for name in found
+            if f"{name}.lance" not in entries.claimed and not self._is_going(entries, name) and self._holds_files(name)
+        ]
+
+    def _holds_files(self, name: str) -> bool:
+        """Returns whether the folder of a table at the root contains other files than unfinished ones.
+
+        A process that dies while it declares a table leaves only unfinished files. pylance lists such a folder, but
+        cannot describe it as a table.
+        """
+        if self._places.local is None:
+            return True
+        try:
+            with os.scandir(self._places.path(f"{name}.lance")) as found:
+                return any(not _UNFINISHED.search(entry.name) for entry in found)
+        except FileNotFoundError:
+            return False
+
+    def _is_going(self, entries: Entries, name: str) -> bool:
+        """Returns whether the entry of a table at the root has the mark of a drop in progress."""
+        entry = entries.get(name)
+        return entry is not None and DROPPING in entry.metadata
+
+    def _at_root(self, id: TableId, entries: Entries, seen: Seen | None = None) -> Table:
+        place = f"{id.name}.lance"
+        if place in entries.claimed or self._is_going(entries, id.name):
+            raise TableNotFoundError(f"table id '{id}'")
+        try:
+            self._directory.flat.describe_table(DescribeTableRequest(id=list(id)))
+        except NamespaceNotFoundError as e:
+            # pylance raises this if the directory does not exist yet.
+            raise TableNotFoundError(f"table id '{id}'") from e
+        self._places.checked(place, seen)
+        return Table(id, self._places.at_root(id.name), {}, self._storage_options, registration=self._made(place))
+
+    def _table(self, id: TableId, place: str, properties: Mapping[str, str]) -> Table:
+        return Table(id, self._places.uri(place), properties, self._storage_options, registration=place)
+
+    def _made(self, place: str) -> str | None:
+        """Returns the identity of a folder at a local root, which differs from that of a later folder.
+
+        Returns:
+            The identity; None for an object store, which has none.
+        """
+        if self._places.local is None:
+            return None
+        found = []
+        for name in (place, f"{place}/.lance-reserved"):
+            with suppress(FileNotFoundError):
+                found.append(os.stat(self._places.path(name)))
+        return ":".join(
+            [place, *(str(stat.st_ino) for stat in found[:1]), *(str(stat.st_mtime_ns) for stat in found[1:])]
+        )
+
+    def _declare_at_root(self, id: TableId) -> None:
+        entries = self._directory.entries()
+        if (there := entries.get(_key(id))) is not None and there.kind == "namespace":
+            raise TableAlreadyExistsError("there is a namespace of that name")
+        if there is not None:
+            _check_not_going(there)
+        if f"{id.name}.lance" in entries.claimed:
+            raise TableAlreadyExistsError(f"a table in a namespace is at {id.name}.lance")
+        self._check_place(entries, id, f"{id.name}.lance")
+        request = DeclareTableRequest(id=list(id))
+        try:
+            self._directory.flat.declare_table(request)
+        except TableAlreadyExistsError:
+            # The folder may be the remains of a table whose creating process ended early.
+            if not dir_markers.clear(self._places.at_root(id.name), self._storage_options):
+                raise
+            self._directory.flat.declare_table(request)
+
+    def _deregister_at_root(self, id: TableId) -> None:
+        if f"{id.name}.lance" in self._directory.entries().claimed:
+            raise TableNotFoundError(f"table id '{id}'")
+        place = f"{id.name}.lance"
+        if self._places.local is not None:
+            self._dropping.hide(_key(id), place)
+            # Other tools also add an entry for a table that they declare. It would keep the name in use.
+            self._directory.change(lambda entries: Change(remove=[id.name] if _is_table(entries.get(id.name)) else []))
+            return
+        self._at_root(id, self._directory.entries())
+        with self._dropping.hiding(_key(id), place):
+            try:
+                # Tables at the root are found by their folders, so pylance hides one by a file in its folder.
+                self._directory.flat.deregister_table(DeregisterTableRequest(id=list(id)))
+            except InvalidTableStateError as e:
+                raise TableNotFoundError("somebody else has deregistered it") from e
+            # If the table has no data, the mark hides nothing and would keep the name in use.
+            dir_markers.remove(self._places.at_root(id.name), self._storage_options)
+
+    def _given(self, id: TableId, location: str) -> str:
+        """Returns a caller's location relative to the root; raises InvalidInputError if it is invalid."""
+        try:
+            return self._places.checked(self._places.relative(location))
+        except OutsideError as e:
+            raise InvalidInputError(
+                f"table {id}: a directory catalog holds only what is inside {self._places.shown}, and the location "
+                f"{shown(location)!r} {e}"
+            ) from e
+
+    def _check_place(self, entries: Entries, id: TableId, place: str) -> None:
+        """Checks that a new table's location does not overlap with another table.
+
+        Raises:
+            InvalidInputError: The location is among the files of another table, or contains another table.
+            ConcurrentModificationError: A drop in progress may delete files at the location.
+        """
+        going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
+        seen = self._places.see()
+        real = self._places.real(place, seen)
+        for other, location in entries.locations():
+            # A table at the root is defined by its folder. Its entry counts only while it is being dropped.
+            if other == _key(id) or (DELIMITER not in other and other not in going):
+                continue
+            with suppress(OutsideError):
+                there = self._places.real(self._places.checked(location, seen), seen)
+                if other in going and (is_within(there, real) or is_within(real, there)):
+                    # The operation can be tried again, because the next attempt first finishes the drop.
+                    raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
+                if is_file_of(there, real) or is_file_of(real, there):
+                    raise InvalidInputError(
+                        f"the location {place!r} overlaps with {location!r}, which is that of {other}; "
+                        "give one that is neither inside nor around it"
+                    )
+        if (above := self._dropping.table_around(real)) is not None:
+            raise InvalidInputError(f"the location {place!r} is among the files of the table at {above!r}")
+
+
+def _check_not_going(entry: Entry) -> None:
+    if DROPPING in entry.metadata:
+        # The operation can be tried again, because the next attempt first finishes the drop.
+        raise ConcurrentModificationError("the table that had the name is being dropped")
+
+
+def _key(id: Id) -> str:
+    """Returns the id as a key of the manifest."""
+    return DELIMITER.join(id)
+
+
+def _name(entry: Entry) -> str:
+    return entry.object_id.rpartition(DELIMITER)[2]
+
+
+def _is_table(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == "table"
+
+
+def _new_place(id: TableId) -> str:
+    """Returns a new folder name in pylance's form: eight random hex digits and the id."""
+    return f"{secrets.token_hex(4)}_{_key(id)}"
+
+
+def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:
+    """Returns the properties of a namespace; raises NamespaceNotFoundError if it does not exist."""
+    if not id:
+        return {}
+    entry = entries.get(_key(id))
+    if entry is None or entry.kind != "namespace":
+        raise NamespaceNotFoundError("create it with create_namespace")
+    return entry.metadata
+
+
+def _check_names(id: Id) -> None:
+    # The id of a namespace must leave room for the name of a table.
+    longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
+    if len(DELIMITER.join(id)) > longest:
+        raise InvalidInputError(
+            f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it is {len(DELIMITER.join(id)):,} characters long with its "
+            f"delimiters, and a directory catalog, which names folders by it, takes {longest}"
+        )
+    for name in id:
+        if not _PLAIN.fullmatch(name) or name in (".", ".."):
+            raise InvalidInputError(
+                f"{id.kind} id {list(id)!r}: a directory catalog takes names of ASCII letters, digits, "
+                f"'_', '-', '.' and blanks, which {name!r} is not"
+            )

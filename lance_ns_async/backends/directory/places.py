@@ -1,0 +1,214 @@
+"""Table locations in a directory catalog: relative paths, their validation, and their URIs.
+
+A place is the location of a table, relative to the root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from posixpath import normpath
+from urllib.parse import quote, unquote
+
+from lance_ns_async.model import DELIMITER
+from lance_ns_async.transports.directory import MANIFEST
+
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
+_LOCAL = ("file", "file+uring", "file-object-store")
+_PLAIN = "!$&'()*+,-./:;=@[]^_|~"
+"""Characters that pylance does not percent-encode in the path of a URI, besides letters and digits."""
+
+_USUAL = re.compile(r"(?!__)[A-Za-z0-9_][A-Za-z0-9_$. -]*")
+"""Relative locations that need no normalization and no further checks."""
+
+TOMBSTONE = ".lance-ns-dropped-"
+"""Prefix of the folders of dropped tables, whose files are about to be deleted."""
+
+_AT_ROOT = f"{TOMBSTONE}at-"
+"""Prefix of the tombstones of tables at the root; the relative location and `_END` follow."""
+
+_END = "-"
+"""Suffix of these tombstones. Without it, the name would end with `.lance` and count as a table."""
+
+_LONGEST = 255
+"""Maximum length of a folder name, in bytes."""
+
+OF_LANCE = frozenset(
+    {
+        *(".lance-reserved", ".lance-deregistered", "_latest.manifest", "_versions", "_transactions", "data"),
+        *("_deletions", "_indices", "_refs", "tree"),
+    }
+)
+"""The names that Lance uses in the folder of a table."""
+
+
+class OutsideError(ValueError):
+    """A location that is invalid for a table.
+
+    The text gives the reason as a verb phrase, to be placed after the location in a message.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The symbolic links and tombstones at a local root, read once for many tables."""
+
+    links: Collection[str] = ()
+    """Names of symbolic links."""
+    tombstones: Collection[str] = ()
+    """Names of the folders of dropped tables."""
+
+
+class Places:
+    """The root of a catalog, and the table locations below it."""
+
+    def __init__(self, root: str) -> None:
+        uri = _URI.fullmatch(root)
+        self.root = root
+        """A path or a URI, without a trailing slash."""
+        self.local: str | None = root if uri is None else None
+        """The path of the root in the local file system; None for an object store."""
+        if uri is not None and uri["scheme"].lower() in _LOCAL:
+            self.local = unquote(uri["path"]) or "/"
+        self._base = f"file://{quote(root, safe=_PLAIN)}" if uri is None else quote(root, safe=f"{_PLAIN}%")
+
+    def uri(self, place: str) -> str:
+        """Returns the URI of a table, spelled as pylance does."""
+        return f"{self._base.rstrip('/')}/{quote(place, safe=_PLAIN)}"
+
+    def at_root(self, name: str) -> str:
+        """Returns the location of a table at the root, spelled as pylance does."""
+        return f"{self.root.rstrip('/')}/{name}.lance"
+
+    def path(self, place: str) -> str:
+        """Returns the local path of a relative location; requires a local root."""
+        return os.path.join(self.local or "", place)
+
+    def relative(self, location: str) -> str:
+        """Returns a location relative to the root; raises OutsideError if it is not inside the root."""
+        if not location.strip():
+            raise OutsideError("is empty; leave the location out for the catalog's own place")
+        uri = _URI.fullmatch(location)
+        if uri is None and not location.startswith("/"):
+            return inside(location)
+        if self.local is not None:
+            if uri is not None and (uri["scheme"].lower() not in _LOCAL or uri["host"] not in ("", "localhost")):
+                raise OutsideError(f"is not inside {self.shown}")
+            path = normpath(unquote(uri["path"]) if uri is not None else location)
+            roots = {normpath(self.local), os.path.realpath(self.local)}
+        else:
+            path, roots = unquote(location), {unquote(self.root)}
+        for root in roots:
+            if path.startswith(f"{root.rstrip('/')}/"):
+                return inside(path[len(root.rstrip("/")) + 1 :])
+        raise OutsideError(f"is not inside {self.shown}")
+
+    def checked(self, place: str, seen: Seen | None = None) -> str:
+        """Returns a relative location in normalized form.
+
+        Args:
+            seen: The names at the root, which save file-system accesses; None reads what is needed.
+
+        Raises:
+            OutsideError: The location is invalid, or it leads out of the root or to the manifest by a symbolic link.
+        """
+        place = inside(place)
+        if self.local is None:
+            return place
+        top, _, rest = place.partition("/")
+        if not rest and not (top in seen.links if seen is not None else os.path.islink(self.path(top))):
+            return place
+        root = os.path.realpath(self.local)
+        real, manifest = os.path.realpath(self.path(place)), os.path.realpath(os.path.join(root, MANIFEST))
+        if real == root or not is_within(real, root):
+            raise OutsideError(f"leads out of {self.shown} by a symbolic link")
+        if is_within(real, manifest) or is_within(manifest, real):
+            raise OutsideError(f"leads to the catalog's own table {MANIFEST} by a symbolic link")
+        return place
+
+    def real(self, place: str, seen: Seen) -> str:
+        """Returns a relative location with symbolic links resolved, relative to the root."""
+        if self.local is None or ("/" not in place and place not in seen.links):
+            return place
+        return os.path.relpath(os.path.realpath(self.path(place)), os.path.realpath(self.local))
+
+    def see(self) -> Seen:
+        """Reads the names at a local root; returns no names for an object store."""
+        links, tombstones = set(), set()
+        if self.local is not None and os.path.isdir(self.local):
+            with os.scandir(self.local) as found:
+                for entry in found:
+                    if entry.is_symlink():
+                        links.add(entry.name)
+                    elif entry.name.startswith(TOMBSTONE):
+                        tombstones.add(entry.name)
+        return Seen(links, tombstones)
+
+    @property
+    def shown(self) -> str:
+        """The root for messages, without secrets."""
+        return shown(self.root)
+
+
+def inside(place: str) -> str:
+    """Returns a relative location in normalized form; raises OutsideError if it is invalid for a table."""
+    if _USUAL.fullmatch(place):
+        return place
+    if place.startswith("/") or _URI.match(place):
+        raise OutsideError("is not relative to the root")
+    if place and not place.strip():
+        raise OutsideError("is blank")
+    segments = [segment for segment in place.split("/") if segment not in ("", ".")]
+    for segment in segments:
+        # The location must stay the same however often a reader of the URI percent-decodes it.
+        decoded, last = segment, ""
+        while decoded != last:
+            decoded, last = unquote(decoded), decoded
+            if decoded in (".", "..") or (decoded != segment and "/" in decoded):
+                raise OutsideError("leads to another place with its dots resolved; write it without them")
+        if not decoded.isprintable():
+            raise OutsideError("has characters that are not printable")
+    if not segments:
+        raise OutsideError("is the root of the catalog itself")
+    if segments[0].casefold() == MANIFEST or segments[0].startswith(TOMBSTONE):
+        raise OutsideError(f"is where the catalog keeps its own files ({segments[0]})")
+    return "/".join(segments)
+
+
+def is_within(place: str, outer: str) -> bool:
+    """Returns whether a path equals the other path or is inside it."""
+    return f"{place.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
+
+
+def is_file_of(place: str, table: str) -> bool:
+    """Returns whether a relative location is among the files that Lance writes for a table at another location."""
+    return place != table and is_within(place, table) and place[len(table) + 1 :].partition("/")[0] in OF_LANCE
+
+
+def tombstone(object_id: str, place: str) -> str:
+    """Returns the name at the root to which the folder of a dropped table is renamed."""
+    if DELIMITER not in object_id and len(name := f"{_AT_ROOT}{place}{_END}") <= _LONGEST:
+        return name
+    return TOMBSTONE + hashlib.sha256(f"{object_id}\n{place}".encode()).hexdigest()[:32]
+
+
+def place_of(name: str) -> str | None:
+    """Returns the original relative location of a tombstone of a table at the root; None for other tombstones."""
+    return name.removeprefix(_AT_ROOT).removesuffix(_END) if name.startswith(_AT_ROOT) else None
+
+
+def shown(root: str) -> str:
+    """Returns a path or URI for messages, with user, password and query of the URI masked."""
+    uri = _URI.fullmatch(root)
+    if uri is None:
+        return root
+    user, at, host = uri["host"].rpartition("@")
+    # In abfss://container@account, the part before the @ is no secret.
+    if at and (":" in user or not uri["scheme"].startswith("abfs")):
+        user = "***"
+    host = f"{user}{at}{host}"
+    path, mark, _ = uri["path"].partition("?")
+    return f"{uri['scheme']}://{host}{path}{mark and '?***'}"

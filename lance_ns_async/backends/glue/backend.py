@@ -1,0 +1,306 @@
+"""The backend for AWS Glue: Lance tables as external tables of its Data Catalog, with versions in the storage.
+
+Spec: https://lance.org/format/namespace/integrations/glue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+from pydantic import Field
+
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.glue import wire
+from lance_ns_async.backends.glue.catalogs import Catalogs
+from lance_ns_async.backends.glue.namespaces import Namespaces
+from lance_ns_async.backends.glue.patterns import Patterns
+from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.backends.values import done
+from lance_ns_async.calls.concurrency import SingleFlights
+from lance_ns_async.calls.paging import walk
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import PHRASES, ErrorTable
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.settings import LocationSettings
+from lance_ns_async.storage.locations import Root, default_location, segment
+from lance_ns_async.transports.aws.failures import AWS_ERRORS
+from lance_ns_async.transports.aws.settings import AwsSettings
+from lance_ns_async.transports.aws.transport import AwsTransport, open_aws
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GLUE_ERRORS: ErrorTable = {
+    **AWS_ERRORS,
+    ("EntityNotFoundException", "namespace"): NamespaceNotFoundError,
+    ("EntityNotFoundException", "table"): TableNotFoundError,
+    # A declaration fails with this code if the table's database is missing.
+    ("EntityNotFoundException", "declare_table"): NamespaceNotFoundError,
+    ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
+    ("AlreadyExistsException", "table"): TableAlreadyExistsError,
+    ("FederatedResourceAlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
+    ("FederatedResourceAlreadyExistsException", "table"): TableAlreadyExistsError,
+    ("ConcurrentModificationException", "replace_table"): ConcurrentModificationError,
+}
+
+
+class GlueSettings(LocationSettings, AwsSettings):
+    """Properties of an AWS Glue Data Catalog; all times without a unit are in seconds."""
+
+    backend = "glue"
+
+    catalog_id: str | None = Field(default=None, min_length=1, max_length=255)
+    """The id of the catalog that is the root namespace, in any account; None means the caller's own catalog."""
+    root: Root | None = None
+    """Root of default locations, `{root}/{namespace}/{table}`, for tables whose database has no `LocationUri`."""
+    catalogs: Literal["auto", "off"] = "auto"
+    """`off`: namespaces are only databases, and no permission to read catalogs is needed."""
+    bulk_strategy: Literal["auto", "get", "list"] = "auto"
+    """How many tables of one database are described.
+
+    `get` describes each table by a call of its own, `list` reads the pages of the database. `auto` chooses between
+    these and calls with patterns of names.
+    """
+
+    def identity(self) -> str:
+        """Returns the catalog id and the identity of the AWS settings."""
+        return "|".join(filter(None, (self.catalog_id, super().identity())))
+
+
+class GlueBackend(Backend):
+    """An AWS Glue Data Catalog: databases are the lowest level of namespaces, catalogs are the levels above.
+
+    If a catalog and a database have the same name, the name refers to the database.
+
+    Cost: one call to describe a table, two if it is missing; two concurrent calls to describe a namespace until its
+    kind (catalog or database) is known.
+    """
+
+    settings = GlueSettings
+    errors = GLUE_ERRORS
+    capabilities = Capabilities(
+        min_depth=1,
+        max_depth=None,
+        listing_has_locations=True,
+        page_worth=4,
+        describe_batch=100,
+        batch_from=8,
+        folds_case=True,
+        replaces=True,
+    )
+
+    def __init__(self, aws: AwsTransport, settings: GlueSettings) -> None:
+        self._aws = aws
+        self._place = settings.root
+        self._options = settings.storage_options()
+        self.unique_locations = settings.unique_locations
+        self.configured_options = self._options
+        self._catalogs = Catalogs(aws, settings.catalog_id, served=settings.catalogs == "auto")
+        self._namespaces = Namespaces(aws, self._catalogs)
+        self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self._give_up_patterns)
+        self._databases = SingleFlights(self._location_uri)
+        if settings.bulk_strategy != "auto":
+            self._give_up_patterns()
+        if settings.bulk_strategy == "get":
+            self.capabilities = replace(self.capabilities, listing_has_locations=False)
+
+    @classmethod
+    def open(cls, settings: GlueSettings, caller: Caller) -> GlueBackend:
+        """Returns a backend for the Data Catalog of `settings`."""
+        return cls(open_aws("glue", settings, caller), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        return Page(await self._namespaces.names(parent))
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        return (await self._catalogs.find(id, "describe_namespace")).properties
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        return await self._namespaces.create(id, properties)
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        await self._namespaces.drop(id)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        found: list[str] = []
+        async with aclosing(walk(partial(self._page, parent, "list_tables"))) as pages:
+            async for _, page in pages:
+                found += [table.id.name for table in page.items]
+        return Page(found)
+
+    async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
+        return await self._page(parent, "scan_tables", token)
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        is_there = self._patterns.asked_singly(id)
+        found = await self._table(id)
+        is_there()
+        return found
+
+    async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        return await self._patterns.describe(await self._within(parent), parent, names)
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        self.check_declaration(id, location, properties)
+        body = wire.table_input(id, location or await self._new_location(id), properties)
+        wanted = wire.table(id, self._options, {"Table": body})
+        arguments = {**await self._within(id.parent), "TableInput": body}
+
+        async def declare() -> Table:
+            await self._change("create_table", arguments, id, "declare_table")()
+            return wanted
+
+        async def find() -> Table | None:
+            found = await self._table(id)
+            return found if wire.is_made_of(found, wanted) else None
+
+        return await settled(id, declare, find)
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """See `Backend.replace_table`.
+
+        Cost: two calls, because UpdateTable replaces the whole table and the parts to keep have to be read first.
+        """
+        operation = "replace_table"
+        named = {**await self._within(old.id.parent), "Name": old.id.name.lower()}
+        decode = partial(wire.stored, old.id, self._options)
+        kept = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
+        if kept.table.registration != old.registration:
+            raise ConcurrentModificationError(
+                f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
+            )
+        body = wire.replaced_input(kept, location, properties)
+        wanted = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
+        wanted = replace(wanted, registration=old.registration)
+        arguments = {**await self._within(old.id.parent), "TableInput": body, "SkipArchive": True}
+        if kept.version is not None:
+            arguments["VersionId"] = kept.version
+
+        async def update() -> Table:
+            await self._change("update_table", arguments, old.id, operation)()
+            return wanted
+
+        async def find() -> Table | None:
+            found = await self._table(old.id)
+            return found if wire.is_made_of(found, wanted) else None
+
+        return await settled(old.id, update, find, ConcurrentModificationError)
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        wire.check_name(id)
+        wire.check_properties(id, properties)
+        if location is not None:
+            wire.check_location(id, location)
+        for key, only in (("table_type", "lance"), ("managed_by", "storage")):
+            if (given := properties.get(key, only)).lower() != only:
+                raise InvalidInputError(f"table {id}: {key}={given!r} is not served; only {only!r} is")
+
+    async def deregister_table(self, id: TableId) -> None:
+        arguments = {**await self._within(id.parent), "Name": id.name.lower()}
+        await removed(self._change("delete_table", arguments, id, "deregister_table"), partial(self._table, id))
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        raise UnsupportedOperationError(
+            f"Not supported: rename_table of {id} (Glue renames no table; register {to} at the same location, "
+            "then deregister the old name)"
+        )
+
+    async def aclose(self) -> None:
+        await self._aws.aclose()
+
+    def _change(
+        self, action: str, arguments: Mapping[str, Any], id: TableId, operation: str
+    ) -> Callable[[], Awaitable[None]]:
+        return partial(self._aws.call, action, arguments, subject=id, operation=operation, decode=done, safe=False)
+
+    def _give_up_patterns(self) -> None:
+        self.capabilities = replace(self.capabilities, describe_batch=0)
+
+    async def _within(self, database: NamespaceId) -> dict[str, Any]:
+        """Returns the arguments that identify the database of tables."""
+        return {**await self._catalogs.holding(database), "DatabaseName": database.name.lower()}
+
+    async def _table(self, id: TableId) -> Table:
+        decode = partial(wire.table, id, self._options)
+        named = {**await self._within(id.parent), "Name": id.name.lower()}
+        try:
+            return await self._aws.call("get_table", named, subject=id, operation="describe_table", decode=decode)
+        except TableNotFoundError as missing:
+            # Glue returns the same error if the database is missing. Concurrent checks of a database share one call.
+            try:
+                await self._databases.outcome(id.parent)
+            except NamespaceNotFoundError:
+                raise
+            except LanceNamespaceError:
+                # The table is missing in any case, so the error of the check of the database is ignored.
+                raise missing from missing.__cause__
+            raise
+
+    async def _location_uri(self, id: NamespaceId) -> str:
+        """Returns the database's `LocationUri`, empty if it has none.
+
+        Raises:
+            NamespaceNotFoundError: The database does not exist.
+        """
+        named = await self._namespaces.naming(id)
+        return await self._aws.call(
+            "get_database", named, subject=id, operation="describe_table", decode=partial(wire.location_uri, id)
+        )
+
+    async def layout_location(self, id: TableId) -> str:
+        folded = TableId(name.lower() for name in id)
+        if uri := await self._location_uri(id.parent):
+            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(folded.name)}.lance")
+        if self._place is not None:
+            return default_location(self._place, folded)
+        raise InvalidInputError(
+            f"table {id}: its database has no LocationUri to put it at; give a location, or set the property root"
+        )
+
+    async def _tables(
+        self, which: Mapping[str, Any], parent: NamespaceId, token: str | None, *, operation: str
+    ) -> Page[wire.Listed]:
+        fetch = self._aws.paged(
+            "get_tables",
+            {**which, "MaxResults": wire.PAGE},
+            subject=parent,
+            operation=operation,
+            decode=partial(wire.tables, parent, self._options),
+        )
+        return await fetch(token)
+
+    async def _page(self, parent: NamespaceId, operation: str, token: str | None) -> Page[Table]:
+        """Returns a page of the Lance tables in a database; an empty page for a catalog."""
+        if self._catalogs.kind(parent) == "catalog" and await self._is_catalog(parent, operation):
+            return Page([])
+        try:
+            page = await self._tables(await self._within(parent), parent, token, operation=operation)
+        except NamespaceNotFoundError:
+            if token is None and await self._is_catalog(parent, operation):
+                return Page([])
+            raise
+        if token is None and not page.items and page.token is None:
+            # Some servers return an empty listing for a missing database.
+            await self._catalogs.find(parent, operation)
+        return wire.lance_tables(page)
+
+    async def _is_catalog(self, id: NamespaceId, operation: str) -> bool:
+        return (await self._catalogs.find(id, operation)).kind == "catalog"

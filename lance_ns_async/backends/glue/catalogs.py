@@ -1,0 +1,267 @@
+"""The catalogs of AWS Glue: their ids, the catalog that contains a namespace, and the kind of each namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from lance_namespace.errors import (
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.glue import wire
+from lance_ns_async.backends.values import check_name
+from lance_ns_async.calls.concurrency import SingleFlight
+from lance_ns_async.calls.paging import walk
+from lance_ns_async.model import NamespaceId
+from lance_ns_async.transports.aws.transport import AwsTransport
+
+T = TypeVar("T")
+Kind: TypeAlias = Literal["database", "catalog"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A namespace as described by Glue."""
+
+    kind: Kind
+    about: Mapping[str, Any]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The stored properties; those of a catalog also contain `wire.KIND`."""
+        kept = wire.parameters(self.about)
+        return kept if self.kind == "database" else {**kept, wire.KIND: self.kind}
+
+
+class Catalogs:
+    """Finds Glue's catalogs and their ids.
+
+    As long as the backend is open, it caches three facts: the ids of the root's catalogs, whether a name was last seen
+    as a catalog or as a database (which saves one of two calls), and whether the server supports operations on
+    catalogs (servers other than AWS may not). A cached entry never counts as proof that an object still exists.
+    """
+
+    def __init__(self, aws: AwsTransport, root: str | None, *, served: bool) -> None:
+        """Creates the cache.
+
+        Args:
+            root: The id of the catalog that is the root namespace; None for the caller's own catalog.
+            served: Whether catalogs may be used; False restricts namespaces to databases.
+        """
+        self._aws = aws
+        self._root = root
+        self._served: bool | None = None if served else False
+        self._ids: dict[str, str] = {}
+        self._account: str | None = None
+        self._learning = SingleFlight(self._learn)
+        self._kinds: dict[NamespaceId, Kind] = {}
+
+    async def holding(self, id: NamespaceId) -> dict[str, str]:
+        """Returns the `CatalogId` argument for the catalog that contains `id`; empty for the caller's own root."""
+        return await self.naming(id.parent)
+
+    async def naming(self, id: NamespaceId) -> dict[str, str]:
+        """Returns the `CatalogId` argument for the catalog `id`; empty for the caller's own root."""
+        found = await self._id(id) if id else self._root
+        return {"CatalogId": found} if found else {}
+
+    def kind(self, id: NamespaceId) -> Kind | None:
+        """Returns the kind that the namespace last had; None if unknown."""
+        return self._kinds.get(_folded(id))
+
+    def note(self, id: NamespaceId, kind: Kind | None) -> None:
+        """Caches the kind of a namespace; None removes it from the cache."""
+        if kind is None:
+            self._kinds.pop(_folded(id), None)
+        else:
+            self._kinds[_folded(id)] = kind
+
+    def check_served(self, id: NamespaceId) -> None:
+        """Raises UnsupportedOperationError for `id` if the endpoint or the settings exclude catalogs."""
+        if self._served is False:
+            raise UnsupportedOperationError(
+                f"Not supported: {id} (this endpoint has no catalogs, or the property catalogs is off; "
+                "namespaces are databases, of one name)"
+            )
+
+    async def find(self, id: NamespaceId, operation: str) -> Found:
+        """Returns the namespace; the database if a catalog has the same name.
+
+        Raises:
+            NamespaceNotFoundError: Neither a database nor a catalog has this name.
+
+        Cost: one call, or two concurrent calls if the kind is not cached, or three if the cached kind is outdated.
+        """
+        if (kind := self.kind(id)) is not None:
+            try:
+                return await self._look(id, kind, operation)
+            except NamespaceNotFoundError:
+                self.note(id, None)
+        found = await self._either(id, operation)
+        self.note(id, found.kind)
+        return found
+
+    async def children(self, parent: NamespaceId) -> list[str]:
+        """Returns the names of the catalogs directly below another; empty if the server has no catalogs."""
+        if self._served is False:
+            return []
+        try:
+            above = (await self.naming(parent)).get("CatalogId")
+            found = await self._below(above, parent)
+        except UnsupportedOperationError:
+            if parent:
+                raise
+            return []
+        return [name for name, _ in found]
+
+    async def _id(self, id: NamespaceId) -> str:
+        missing = NamespaceNotFoundError(f"Namespace not found: {id} (there can be no catalog of that name)")
+        if self._served is False or not wire.can_be_catalog(id):
+            raise missing
+        if self._root is not None:
+            return wire.catalog_id(self._root, id)
+        try:
+            first = await self._first(id[0].lower())
+        except UnsupportedOperationError as e:
+            if self._served:
+                raise
+            raise missing from e
+        if first is None:
+            raise NamespaceNotFoundError(f"Namespace not found: {id} (the account has no catalogs)")
+        return wire.catalog_id(first, id[1:])
+
+    async def _first(self, name: str) -> str | None:
+        """Returns the id of a catalog directly below the root, spelled as in Glue's listing.
+
+        Returns:
+            The id; None if the account has no catalogs.
+        """
+
+        def known() -> str | None:
+            return self._ids.get(name) or (wire.catalog_id(self._account, [name]) if self._account else None)
+
+        found = known()
+        if found is None:
+            await self._learning.outcome(lambda: True if known() else None)
+            found = known()
+        return found
+
+    async def _learn(self) -> bool:
+        await self._below(None, NamespaceId())
+        return True
+
+    async def _below(self, above: str | None, subject: NamespaceId) -> list[tuple[str, str]]:
+        """Returns names and ids of the catalogs directly below the catalog with the id `above`.
+
+        Args:
+            above: The id of the parent catalog; None for the caller's root.
+        """
+        which = {"ParentCatalogId": above} if above else {"IncludeRoot": True}
+        fetch = self._aws.paged(
+            "get_catalogs",
+            {**which, "Recursive": False},
+            subject=subject,
+            operation="list_catalogs",
+            decode=wire.catalogs,
+            optional=self._served is None,
+        )
+
+        async def read() -> list[tuple[str, str]]:
+            async with aclosing(walk(fetch)) as pages:
+                return [entry async for _, page in pages for entry in page.items]
+
+        found = await self._told(read)
+        below = [(name, id) for name, id in found if wire.is_child(id, above)]
+        if above is None:
+            self._ids = {name.lower(): id for name, id in below}
+            # If the listing includes the root's own id, that is the shortest one.
+            self._account = wire.account(min((id for _, id in found), key=len, default="")) or None
+        return below
+
+    async def _either(self, id: NamespaceId, operation: str) -> Found:
+        async def outcome(kind: Kind) -> Found | LanceNamespaceError:
+            try:
+                return await self._look(id, kind, operation)
+            except LanceNamespaceError as e:
+                return e
+
+        async with asyncio.TaskGroup() as both:
+            other = both.create_task(outcome("catalog"))
+            database = await outcome("database")
+            if not isinstance(database, LanceNamespaceError):
+                # The database takes precedence, so the other response is not needed.
+                other.cancel()
+        return _preferred(database, None if other.cancelled() else other.result())
+
+    async def _look(self, id: NamespaceId, kind: Kind, operation: str) -> Found:
+        if kind == "database":
+            named = {**await self.holding(id), "Name": id.name.lower()}
+            return await self._aws.call(
+                "get_database", named, subject=id, operation=operation, decode=partial(_found_database, id)
+            )
+        named = await self.naming(id)
+
+        async def read() -> Found:
+            return await self._aws.call(
+                "get_catalog",
+                named,
+                subject=id,
+                operation=operation,
+                decode=_found_catalog,
+                optional=self._served is None,
+            )
+
+        return await self._told(read)
+
+    async def _told(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Returns the result of a read about catalogs; records whether the server supports such operations."""
+        try:
+            answer = await read()
+        except UnsupportedOperationError:
+            self._served = bool(self._served)
+            raise
+        except NamespaceNotFoundError:
+            self._served = True
+            raise
+        except PermissionDeniedError as e:
+            raise PermissionDeniedError(f"{e}; without catalogs, set the property catalogs to off") from e
+        self._served = True
+        return answer
+
+
+def _found_database(id: NamespaceId, answer: Any) -> Found:
+    check_name(id.name, answer["Database"].get("Name"), "database")
+    return Found("database", {"Parameters": wire.parameters(answer["Database"])})
+
+
+def _found_catalog(answer: Any) -> Found:
+    return Found("catalog", {"Parameters": wire.parameters(answer["Catalog"])})
+
+
+def _preferred(database: Found | LanceNamespaceError, catalog: Found | LanceNamespaceError | None) -> Found:
+    """Returns the namespace from the results of both lookups; else raises the more informative error.
+
+    Args:
+        catalog: The result of the catalog lookup; None if it was cancelled, because the database exists.
+    """
+    if isinstance(database, Found):
+        return database
+    # Lake Formation denies access to databases that do not exist.
+    if isinstance(catalog, Found) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
+        return catalog
+    if isinstance(database, NamespaceNotFoundError) and isinstance(catalog, LanceNamespaceError):
+        missing = isinstance(catalog, NamespaceNotFoundError | UnsupportedOperationError)
+        raise database if missing else catalog
+    raise database
+
+
+def _folded(id: NamespaceId) -> NamespaceId:
+    return NamespaceId(level.lower() for level in id)

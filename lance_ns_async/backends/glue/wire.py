@@ -1,0 +1,311 @@
+"""The wire format of AWS Glue: ids, patterns, request inputs and decoders of responses. Nothing here makes a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.backends import registrations
+from lance_ns_async.backends.values import check_name as check_answer
+from lance_ns_async.backends.values import text
+from lance_ns_async.errors import not_lance
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.storage import locations
+
+KIND = "glue.kind"
+"""The namespace property with the kind, `catalog` or `database`; used in requests and responses, never stored."""
+
+PAGE = 100
+"""Tables or databases per page: the maximum of Glue."""
+
+EXPRESSION = 2048
+"""Maximum length of a name pattern, in characters."""
+
+_LONGEST_NAME = 255
+_LONGEST_VALUE = 512_000
+_LONGEST_LOCATION = 2056
+_TEXT = re.compile(r"[ -\uFFFD\U00010000-\U0010FFFF\t]*")
+"""Names that Glue accepts: one line without control characters, except tabs."""
+
+_CATALOG = re.compile(r"(?!aws:)[^./\\:\x00-\x1f]{1,64}")
+"""Valid names of a catalog inside another; a colon is invalid because it separates the account in the id."""
+
+_PLAIN = re.compile(r"[\w -]+")
+"""Names that match the same in every pattern dialect, including servers that use shell patterns."""
+
+_NOTES = {
+    "external",
+    "classification",
+    "comment",
+    "numfiles",
+    "numrows",
+    "rawdatasize",
+    "totalsize",
+    "transient_lastddltime",
+}
+"""Parameters, in lower case, that Glue and its tools write."""
+
+_BOOKKEEPING = {"table_type", "managed_by", "empty_table", *_NOTES}
+"""Parameters, in lower case, that are not storage options."""
+
+_INPUT = {
+    "Name",
+    "Description",
+    "Owner",
+    "LastAccessTime",
+    "LastAnalyzedTime",
+    "Retention",
+    "StorageDescriptor",
+    "PartitionKeys",
+    "ViewOriginalText",
+    "ViewExpandedText",
+    "TableType",
+    "Parameters",
+    "TargetTable",
+}
+"""Fields of a table that its TableInput also has; UpdateTable clears the fields that are omitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A table in a listing: its stored name, and its description if it is a Lance table."""
+
+    name: str
+    table: Table | None
+
+
+def can_be_catalog(id: NamespaceId) -> bool:
+    """Returns whether every level of `id` is a valid name of a catalog."""
+    return all(_CATALOG.fullmatch(level) for level in id)
+
+
+def catalog_id(above: str, levels: Iterable[str]) -> str:
+    """Returns the id of the catalog at the path `levels`, in lower case, below the catalog with the id `above`."""
+    path = "/".join(level.lower() for level in levels)
+    return f"{above}{'/' if ':' in above else ':'}{path}" if path else above
+
+
+def account(id: str) -> str:
+    """Returns the account in a catalog's id."""
+    return id.partition(":")[0]
+
+
+def databases(answer: Any) -> Page[str]:
+    """Returns a page of the names of databases."""
+    return Page([text(found["Name"]) for found in answer["DatabaseList"]], _token(answer))
+
+
+def catalogs(answer: Any) -> Page[tuple[str, str]]:
+    """Returns a page of names and ids of catalogs."""
+    return Page([(text(found["Name"]), text(found["CatalogId"])) for found in answer["CatalogList"]], _token(answer))
+
+
+def is_child(id: str, parent: str | None) -> bool:
+    """Returns whether a catalog is directly below another; a parent of None is the root of any account."""
+    own, above = _path(id), _path(parent or "")
+    return len(own) == len(above) + 1 and [level.lower() for level in own[:-1]] == [level.lower() for level in above]
+
+
+def parameters(found: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the stored parameters of a database, a catalog or a table."""
+    return {key: text(value) for key, value in (found.get("Parameters") or {}).items() if value is not None}
+
+
+def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
+    """Returns the Lance table in a GetTable response; `options` are the configured storage options.
+
+    Raises:
+        AnotherAnswerError: The response describes another table.
+        NotALanceTableError: The table is not a Lance table.
+    """
+    found = answer["Table"]
+    # DatabaseName is not checked: for a resource link, it is the name of the target database.
+    check_answer(id.name, found.get("Name"))
+    if (why := _why_not_lance(found)) is not None:
+        raise not_lance(id, why)
+    return _table(id, options, found)
+
+
+def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) -> Page[Listed]:
+    """Returns a page of the tables in `parent`, of all formats."""
+    named = [(text(found["Name"]), found) for found in answer["TableList"]]
+    listed = [
+        Listed(name, None if _why_not_lance(found) else _table(parent.table(name), options, found))
+        for name, found in named
+    ]
+    return Page(listed, _token(answer))
+
+
+def lance_tables(page: Page[Listed]) -> Page[Table]:
+    """Returns the same page with only the Lance tables."""
+    return Page([entry.table for entry in page.items if entry.table is not None], page.token)
+
+
+def names(answer: Any) -> Page[str]:
+    """Returns a page of the names of tables."""
+    return Page([text(found["Name"]) for found in answer["TableList"]], _token(answer))
+
+
+def location_uri(id: NamespaceId, answer: Any) -> str:
+    """Returns the `LocationUri` of a database; the empty string if it has none."""
+    check_answer(id.name, answer["Database"].get("Name"), "database")
+    return text(answer["Database"].get("LocationUri") or "")
+
+
+def is_made_of(found: Table, wanted: Table) -> bool:
+    """Returns whether a table matches a declaration; parameters that Glue added are ignored."""
+    kept, asked = found.properties or {}, wanted.properties or {}
+    same = found.location == wanted.location and asked.items() <= kept.items()
+    return same and found.registration == wanted.registration
+
+
+def expressions(wanted: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields patterns that together match the names, each with the names that it matches.
+
+    Names that servers could interpret differently in a pattern are omitted.
+
+    Args:
+        wanted: The names, in lower case.
+    """
+    length, taken = 0, list[str]()
+    for name in wanted:
+        escaped = re.escape(name)
+        if not _PLAIN.fullmatch(name) or len(escaped) > EXPRESSION:
+            continue
+        if taken and length + len(escaped) + 1 > EXPRESSION:
+            yield "|".join(map(re.escape, taken)), taken
+            length, taken = 0, []
+        length += len(escaped) + bool(taken)
+        taken.append(name)
+    if taken:
+        yield "|".join(map(re.escape, taken)), taken
+
+
+def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the TableInput for CreateTable."""
+    return {
+        "Name": id.name.lower(),
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": registrations.marked({"managed_by": "storage", **properties, "table_type": "lance"}),
+        "StorageDescriptor": {"Location": location},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A Lance table with all its fields in Glue, which a replacement has to send again."""
+
+    table: Table
+    version: str | None
+    """The version id that UpdateTable compares; None if the server has none."""
+    input: Mapping[str, Any]
+    """The TableInput that describes the table without any change."""
+
+
+def stored(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Stored:
+    """Returns the Lance table in a GetTable response, with all its fields; see `table` for the errors."""
+    kept = {key: value for key, value in answer["Table"].items() if key in _INPUT and value is not None}
+    version = answer["Table"].get("VersionId")
+    return Stored(table(id, options, answer), None if version is None else text(version), kept)
+
+
+def replaced_input(kept: Stored, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the TableInput that changes a table's location and properties.
+
+    All other fields, Glue's own parameters and the registration's identity are unchanged.
+    """
+    before = kept.input.get("Parameters") or {}
+    own = {key: value for key, value in before.items() if key.lower() in _NOTES or key == registrations.KEY}
+    parameters = {**own, "managed_by": "storage", **properties, "table_type": "lance"}
+    return {
+        **kept.input,
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": parameters,
+        "StorageDescriptor": {**(kept.input.get("StorageDescriptor") or {}), "Location": location},
+    }
+
+
+def check_name(id: Id) -> None:
+    """Raises InvalidInputError for a name that Glue would reject."""
+    if len(id[-1]) > _LONGEST_NAME or not _TEXT.fullmatch(id[-1]):
+        raise InvalidInputError(
+            f"{id.kind} id {list(id)!r}: Glue takes names of at most {_LONGEST_NAME} characters, none of them a "
+            "control character; choose another"
+        )
+
+
+def check_catalog_name(id: NamespaceId) -> None:
+    """Raises InvalidInputError for a name that Glue would reject for a catalog."""
+    if not can_be_catalog(id):
+        raise InvalidInputError(
+            f"namespace id {list(id)!r}: the name of a catalog has at most 64 characters, none of them '.', '/', "
+            "'\\' or ':', and does not begin with 'aws:'; choose another"
+        )
+
+
+def check_properties(id: Id, properties: Mapping[str, str]) -> None:
+    """Raises InvalidInputError for properties that Glue would reject."""
+    for key, value in properties.items():
+        if not 0 < len(key) <= _LONGEST_NAME or not _TEXT.fullmatch(key) or len(value) > _LONGEST_VALUE:
+            raise InvalidInputError(
+                f"{id.kind} {id}: property {key[:40]!r}: Glue takes keys of 1 to {_LONGEST_NAME} characters, none of "
+                f"them a control character, and values of at most {_LONGEST_VALUE}"
+            )
+
+
+def location_inside(id: TableId, place: str) -> str:
+    """Returns the location derived from the database's `LocationUri`; raises InvalidInputError if it is invalid."""
+    try:
+        locations.check_location(f"table {id}", place)
+    except InvalidInputError as e:
+        raise InvalidInputError(f"{e}; it comes of its database's LocationUri, so give one for the table") from e
+    return place
+
+
+def check_location(id: TableId, location: str) -> None:
+    """Raises InvalidInputError for a location that Glue would reject."""
+    if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
+        raise InvalidInputError(
+            f"table {id}: Glue takes locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
+            f"character, which {location[:40]!r} is not"
+        )
+
+
+def _table(id: TableId, options: Mapping[str, str] | None, found: Mapping[str, Any]) -> Table:
+    noted = parameters(found)
+    kept = registrations.unmarked(noted)
+    own = {key: value for key, value in kept.items() if key.lower() not in _BOOKKEEPING}
+    return Table(
+        id,
+        text(found["StorageDescriptor"]["Location"]),
+        kept,
+        # The configured options take precedence over the table's parameters.
+        {**own, **(options or {})} or None,
+        registration=registrations.identity(noted, found.get("CreateTime")),
+    )
+
+
+def _why_not_lance(found: Mapping[str, Any]) -> str | None:
+    if (target := found.get("TargetTable")) is not None:
+        of = "$".join(filter(None, (target.get("DatabaseName"), target.get("Name"))))
+        return f"it is a resource link; ask for what it points to, {of}"
+    kind = parameters(found).get("table_type")
+    if (kind or "").lower() != "lance":
+        return f"its table_type is {kind!r}"
+    # Some clients omit the TableType of Lance tables.
+    if (form := found.get("TableType") or "EXTERNAL_TABLE").upper() != "EXTERNAL_TABLE":
+        return f"its TableType is {form!r}"
+    return None if (found.get("StorageDescriptor") or {}).get("Location") else "it has no Location"
+
+
+def _token(answer: Any) -> str | None:
+    return text(answer.get("NextToken") or "") or None
+
+
+def _path(id: str) -> list[str]:
+    path = id.partition(":")[2]
+    return path.split("/") if path else []

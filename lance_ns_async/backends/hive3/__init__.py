@@ -1,0 +1,1 @@
+"""Hive Metastore 3 and 4."""

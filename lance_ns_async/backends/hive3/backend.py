@@ -1,0 +1,296 @@
+"""Hive Metastores since 3.0: Lance tables kept as external tables with `table_type=lance`, below catalog and database.
+
+Written after the Lance Hive 3 namespace spec, https://lance.org/format/namespace/integrations/hive, on top of the
+Thrift service of Hive 3.1.3 and 4.0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends import registrations
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.hive3.answers import catalog_properties, database_properties, explain, is_made_of
+from lance_ns_async.backends.hive3.calls import Metastore
+from lance_ns_async.backends.hive3.checks import (
+    check_declaration,
+    check_findable,
+    check_new,
+    findable,
+    new_catalog,
+    new_database,
+)
+from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
+from lance_ns_async.backends.hive3.locations import is_at, is_complete, sent
+from lance_ns_async.backends.hive3.settings import HiveSettings
+from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
+from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.calls.concurrency import SingleFlights
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.thrift.transport import open_thrift
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HIVE_ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    "unauthenticated": UnauthenticatedError,
+    "UNKNOWN_METHOD": UnsupportedOperationError,
+    "NoSuchDatabase": NamespaceNotFoundError,
+    "NoSuchTable": TableNotFoundError,
+    "TableExists": TableAlreadyExistsError,
+    ("Duplicate", "namespace"): NamespaceAlreadyExistsError,
+    ("Duplicate", "table"): TableAlreadyExistsError,
+    "NotEmpty": NamespaceNotEmptyError,
+    "Denied": PermissionDeniedError,
+    "Unacceptable": InvalidInputError,
+    "UnknownDBException": NamespaceNotFoundError,
+    ("NoSuchObjectException", "namespace"): NamespaceNotFoundError,
+    ("NoSuchObjectException", "declare_table"): NamespaceNotFoundError,
+    ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
+    ("AlreadyExistsException", "table"): TableAlreadyExistsError,
+    "InvalidObjectException": InvalidInputError,
+    "InvalidOperationException": InvalidInputError,
+    "MetaException": InternalError,
+}
+
+_NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
+"""How servers answer that cannot filter tables by parameters."""
+
+
+class HiveBackend(Backend):
+    """A Hive Metastore. Each duty is one call, and one more where an answer does not tell what is missing."""
+
+    settings = HiveSettings
+    errors = HIVE_ERRORS
+    capabilities = Capabilities(
+        min_depth=2,
+        max_depth=2,
+        describe_batch=100,
+        batch_from=2,
+        cascades=True,
+        folds_case=True,
+        renames=True,
+        replaces=True,
+    )
+
+    def __init__(self, hive: Metastore, settings: HiveSettings) -> None:
+        self._hive = hive
+        self._root = settings.root
+        self._storage_options = settings.storage_options()
+        self.unique_locations = settings.unique_locations
+        self.configured_options = self._storage_options
+        self._at_once = settings.client_pool_size
+        self._filters = True
+        self._databases = SingleFlights(partial(hive.database, operation="describe_table"))
+
+    @classmethod
+    def open(cls, settings: HiveSettings, caller: Caller) -> HiveBackend:
+        """A backend for the metastore at `settings.uri`."""
+        user = settings.user_and_groups()
+        thrift = open_thrift(
+            settings.route(),
+            caller,
+            size=settings.client_pool_size,
+            keep_alive=settings.keep_alive,
+            explain=explain,
+            login=settings.login(),
+            first=(SET_UGI, user_arguments(*user)) if user else None,
+        )
+        return cls(Metastore(thrift, settings.storage_options()), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        operation = "list_namespaces"
+        if not parent:
+            return Page(await self._hive.catalogs(operation))
+        check_findable(parent)
+        names = await self._hive.databases(parent, operation)
+        if not names:
+            # A missing catalog is answered like an empty one.
+            await self._hive.catalog(parent, operation)
+        return Page(names)
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        check_findable(id)
+        if len(id) == 1:
+            return catalog_properties(await self._hive.catalog(id, "describe_namespace"))
+        return database_properties(await self._hive.database(id, "describe_namespace"))
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        operation = "create_namespace"
+        if len(id) == 1:
+            catalog = new_catalog(id, properties, default_location(self._root, TableId([id.name.lower()])))
+            wanted = catalog_properties(catalog)
+            make = partial(self._hive.create_catalog, id, catalog, operation)
+            known = True
+        else:
+            database = new_database(id, properties)
+            wanted = database_properties(database)
+            make = partial(self._hive.create_database, id, database, operation)
+            known = database.location is None or is_complete(database.location)
+
+        async def create() -> Mapping[str, str]:
+            await make()
+            return wanted if known else await self.describe_namespace(id)
+
+        missing = False
+
+        async def find() -> Mapping[str, str] | None:
+            nonlocal missing
+            try:
+                found = await self.describe_namespace(id)
+            except NamespaceNotFoundError:
+                missing = True
+                raise
+            return found if is_made_of(found, wanted) else None
+
+        try:
+            return await settled(id, create, find, NamespaceAlreadyExistsError)
+        except ServiceUnavailableError as e:
+            if missing:
+                e.add_note("it is not there; some servers hang up on a place in a file system that they do not know")
+            raise
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        check_findable(id)
+        if len(id) == 1:
+            await drop_catalog(self._hive, id, cascade=cascade, at_once=self._at_once)
+            return
+        # Older servers fail on a null pointer of their own where there is no such database.
+        await self._hive.database(id, "drop_namespace")
+        await drop_database(self._hive, id, cascade=cascade, at_once=self._at_once)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        check_findable(parent)
+        names = await self._lance_tables(parent, "list_tables")
+        if not names:
+            # A missing database is answered like an empty one.
+            await self._hive.database(parent, "list_tables")
+        return Page(names)
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        return await self._table(id, "describe_table")
+
+    async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        check_findable(parent)
+        return await self._hive.tables(parent, [name for name in names if findable(name)], "describe_tables")
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        operation = "declare_table"
+        place = await self._new_location(id) if location is None else location
+        self.check_declaration(id, place, properties)
+        place = sent(place)
+        kept = {**properties, "table_type": "lance", "managed_by": "storage"}
+        sending = registrations.marked(kept)
+        wanted = Table(id, place, kept, self._storage_options, registration=registrations.identity(sending))
+
+        async def declare() -> Table:
+            await self._hive.create_table(id, place, sending, operation)
+            return wanted if is_complete(place) else await self._table(id, operation)
+
+        async def find() -> Table | None:
+            found = await self._table(id, operation)
+            same = is_at(found.location, place) and found.properties == kept
+            return found if same and found.registration == wanted.registration else None
+
+        return await settled(id, declare, find)
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Costs two calls: alter_table replaces everything, so what is to stay has to be read first."""
+        operation = "replace_table"
+        place = sent(location)
+        kept = {"managed_by": "storage", **properties, "table_type": "lance"}
+        wanted = Table(old.id, place, kept, self._storage_options, registration=old.registration)
+
+        async def alter() -> Table:
+            await self._hive.replace_table(old, place, kept, operation)
+            return wanted if is_complete(place) else await self._table(old.id, operation)
+
+        async def find() -> Table | None:
+            found = await self._table(old.id, operation)
+            same = is_at(found.location, place) and found.properties == kept
+            return found if same and found.registration == old.registration else None
+
+        return await settled(old.id, alter, find, ConcurrentModificationError)
+
+    async def layout_location(self, id: TableId) -> str:
+        catalog, database, name = (level.lower() for level in id)
+        below = (f"{database}.db", name)
+        return sent(default_location(self._root, TableId(below if catalog == "hive" else (catalog, *below))))
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        check_declaration(id, location, properties)
+
+    async def deregister_table(self, id: TableId) -> None:
+        check_findable(id)
+        operation = "deregister_table"
+        await removed(partial(self._hive.drop_table, id, operation), partial(self._table, id, operation))
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        check_new(to)
+        source, destination = (tuple(name.lower() for name in names) for names in (id, to))
+        if source == destination:
+            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: it is the same)")
+        if source[0] != destination[0]:
+            raise UnsupportedOperationError(
+                f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "
+                "deregister the table and register it there"
+            )
+        check_findable(id)
+        await self._hive.rename_table(id, to, "rename_table")
+
+    async def aclose(self) -> None:
+        await self._hive.aclose()
+
+    async def _table(self, id: TableId, operation: str) -> Table:
+        check_findable(id)
+        try:
+            return await self._hive.table(id, operation)
+        except TableNotFoundError:
+            # The answer is the same where the database is missing. Those who wonder at once ask once.
+            await self._databases.outcome(id.parent)
+            raise
+
+    async def _lance_tables(self, parent: NamespaceId, operation: str) -> Sequence[str]:
+        if not self._filters:
+            return await self._sifted(parent, operation)
+        try:
+            return await self._hive.lance_tables(parent, operation)
+        except LanceNamespaceError as e:
+            failure = failure_of(e)
+            if failure is None or not _NO_FILTER.intersection(failure.codes):
+                raise
+        names = await self._sifted(parent, operation)
+        # That the server answers otherwise shows that it is the filter that it cannot do.
+        self._filters = False
+        return names
+
+    async def _sifted(self, parent: NamespaceId, operation: str) -> Sequence[str]:
+        """The Lance tables among all tables, each of which has to be described."""
+        names = await self._hive.all_tables(parent, operation)
+        return await self._hive.lance_tables_among(parent, names, operation, at_once=self._at_once)

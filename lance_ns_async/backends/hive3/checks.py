@@ -1,0 +1,149 @@
+"""What a Hive Metastore would refuse, some of it only after 20 seconds, or take for something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
+
+from lance_ns_async.backends.hive3.answers import (
+    CATALOG_DESCRIPTION,
+    CATALOG_LOCATION,
+    DESCRIPTION,
+    HIDDEN,
+    LOCATION,
+    OWNER,
+    OWNER_TYPE,
+)
+from lance_ns_async.backends.hive3.locations import path, sent
+from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Catalog, Database
+from lance_ns_async.model import Id, NamespaceId, TableId
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_LONGEST_NAMES = (256, 128, 256)
+_ABSOLUTE = re.compile(r"/(?!/)|[A-Za-z][A-Za-z0-9+.-]*:/")
+_WITH_HOST = re.compile(r"file://[^/]")
+_DROPPED = frozenset({"", ".", ".."})
+_LONGEST_LOCATION = 4000
+_LONGEST_KEY = 256
+_LONGEST_DATABASE_KEY = 180
+_LONGEST_DATABASE_VALUE = 4000
+_LONGEST_OWNER = 128
+
+
+def check_new(id: Id) -> None:
+    """Raises InvalidInputError where one of the names is none that every metastore takes."""
+    for name, longest in zip(id, _LONGEST_NAMES, strict=False):
+        if not _NAME.fullmatch(name):
+            raise InvalidInputError(
+                f"{id.kind} id {list(id)!r}: the name {name!r} is refused here; use letters A to Z, digits and _"
+            )
+        if len(name) > longest:
+            raise InvalidInputError(
+                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters, {longest} are the most"
+            )
+
+
+def check_findable(id: Id) -> None:
+    """Raises the error for an id that can name nothing, where a server would take it for another."""
+    for level, name in enumerate(id):
+        if findable(name, level):
+            continue
+        told = f"no metastore can have the name {name!a}"
+        if level == 2:
+            raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({told})")
+        raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({told})")
+
+
+def findable(name: str, level: int = 2) -> bool:
+    """Whether a server looks for an object of just this name; level 0 is a catalog's, 2 a table's."""
+    # A database is addressed as @catalog#name, where # and ! at the end stand for none; blanks are cut off.
+    astray = (level == 0 and "#" in name) or (level == 1 and name.endswith(("#", "!")))
+    return name.isprintable() and name == name.strip() and not astray
+
+
+def check_declaration(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+    """Raises InvalidInputError for a table that would be refused."""
+    check_new(id)
+    what = f"table {id}"
+    if location is not None:
+        _check_location(what, location)
+    _check_sizes(what, properties, _LONGEST_KEY, None)
+    if hidden := sorted(HIDDEN.intersection(properties)):
+        raise InvalidInputError(f"{what}: the metastore keeps {', '.join(hidden)} for itself; leave it out")
+    if (kind := properties.get("table_type", "lance")).lower() != "lance":
+        raise InvalidInputError(f"{what}: table_type={kind!r} is not served; Lance tables alone are")
+    if (managed_by := properties.get("managed_by", "storage")).lower() != "storage":
+        raise InvalidInputError(
+            f"{what}: managed_by={managed_by!r} is not served; only 'storage' is, where Lance itself commits versions"
+        )
+
+
+def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> Catalog:
+    """The catalog to make, at the `default` location where the properties name none."""
+    check_new(id)
+    what = f"namespace {id}"
+    if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
+        raise InvalidInputError(
+            f"{what}: {', '.join(unknown)}: a catalog keeps {CATALOG_DESCRIPTION} and {CATALOG_LOCATION} alone; "
+            "databases keep any property"
+        )
+    _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
+    location = properties.get(CATALOG_LOCATION, default)
+    _check_location(what, location)
+    return Catalog(id.name, sent(location), properties.get(CATALOG_DESCRIPTION))
+
+
+def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
+    """The database to make."""
+    check_new(id)
+    what = f"namespace {id}"
+    _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
+    kept = dict(properties)
+    description, location = kept.pop(DESCRIPTION, None), kept.pop(LOCATION, None)
+    owner, told = kept.pop(OWNER, None), kept.pop(OWNER_TYPE, None)
+    if location is not None:
+        _check_location(what, location)
+        location = sent(location)
+    if owner is not None and len(owner) > _LONGEST_OWNER:
+        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters, {_LONGEST_OWNER} are the most")
+    owner_types = {name: number for number, name in OWNER_TYPES.items()}
+    if told is not None and told.upper() not in owner_types:
+        raise InvalidInputError(f"{what}: {OWNER_TYPE}={told!r} is unknown; it is one of {', '.join(owner_types)}")
+    return Database(kept, description, location, owner, None if told is None else owner_types[told.upper()])
+
+
+def _check_location(what: str, location: str) -> None:
+    if not _ABSOLUTE.match(location):
+        raise InvalidInputError(f"{what}: its location {location!r} is relative; give a whole URI or path")
+    if len(location) > _LONGEST_LOCATION:
+        raise InvalidInputError(
+            f"{what}: its location has {len(location)} characters, {_LONGEST_LOCATION} are the most"
+        )
+    if _WITH_HOST.match(location) or _DROPPED.intersection(path(sent(location)).split("/")[1:]):
+        raise InvalidInputError(
+            f"{what}: its location {location!r} would be kept as another one; give it without '//', '.' and '..' in "
+            "its path, and without a host where it is a file"
+        )
+    _check_encodable(what, "its location", location)
+
+
+def _check_sizes(what: str, properties: Mapping[str, str], longest_key: int, longest_value: int | None) -> None:
+    for key, value in properties.items():
+        if len(key) > longest_key:
+            raise InvalidInputError(
+                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters, {longest_key} are the most"
+            )
+        if longest_value is not None and len(value) > longest_value:
+            raise InvalidInputError(
+                f"{what}: the property {key!r} has {len(value)} characters, {longest_value} are the most"
+            )
+        _check_encodable(what, f"the property {key!r}", key + value)
+
+
+def _check_encodable(what: str, part: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise InvalidInputError(f"{what}: {part} cannot be written as UTF-8") from e

@@ -1,0 +1,201 @@
+"""Dropping catalogs and databases of a Hive Metastore.
+
+The server by itself deletes all that is under the location of a catalog. It takes with a database all registrations
+that are in it, whatever their format, and functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.hive3.calls import Metastore
+from lance_ns_async.backends.hive3.wire import Catalog, Database
+from lance_ns_async.backends.settling import removed
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.policy import rollback
+from lance_ns_async.errors import failure_of, masked, shortened, spelled
+from lance_ns_async.model import NamespaceId, TableId
+
+_DEFAULT = "default"
+_OPERATION = "drop_namespace"
+_SHOWN = 5
+_LONGEST_NAME = 100
+
+
+async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
+    """Drops a catalog and with `cascade` the databases in it, so many at once; without, it must have none.
+
+    The database `default`, which every catalog is made with, does not count while it is empty. Where it fails or
+    is cancelled, the catalog is what it was, without the tables and databases that were dropped by then.
+
+    Raises:
+        InvalidInputError: With `cascade`, one of the databases holds more than Lance tables; nothing is dropped.
+
+    Cost: seven calls, and with `cascade` one for each database and what `drop_database` costs for what is in them.
+    """
+    if id.name.lower() == "hive":
+        raise InvalidInputError(f"namespace {id}: a metastore cannot do without it; drop the databases in it")
+    kept = await hive.catalog(id, _OPERATION)
+    names = await hive.databases(id, _OPERATION)
+    others = [id.child(name) for name in names if name != _DEFAULT]
+    if others and not cascade:
+        some = ", ".join(other.name for other in others[:3])
+        raise NamespaceNotEmptyError(f"Namespace not empty: {id} ({_OPERATION}: it has {len(others)}, such as {some})")
+    gone = await _empty(hive, [id.child(name) for name in names], at_once=at_once) if cascade else []
+    with _telling(id, gone):
+        await each(partial(_drop_empty, hive), others, max_in_flight=at_once)
+        await _drop_without_others(hive, id, kept, _DEFAULT in names)
+
+
+async def _drop_without_others(hive: Metastore, id: NamespaceId, kept: Catalog, has_default: bool) -> None:
+    default = await hive.database(id.child(_DEFAULT), _OPERATION) if has_default else None
+    before: Catalog | None = None
+    dropped = False
+
+    async def undo(error: BaseException) -> None:
+        nonlocal dropped
+        dropped = await _put_back(hive, id, before, default, error)
+
+    try:
+        async with rollback(undo):
+            if default is not None:
+                await _drop_empty(hive, id.child(_DEFAULT))
+            before = kept
+            await _move_away(hive, id, kept)
+            await hive.drop_catalog(id, _OPERATION)
+    except LanceNamespaceError:
+        if not dropped:
+            raise
+
+
+@contextmanager
+def _telling(id: NamespaceId, gone: Sequence[TableId]) -> Iterator[None]:
+    """Has errors tell of tables that were deregistered before."""
+    try:
+        yield
+    except LanceNamespaceError as e:
+        if gone:
+            e.add_note(f"and {len(gone)} tables of {spelled(id)} are no longer registered; their data is untouched")
+        raise
+
+
+async def _move_away(hive: Metastore, id: NamespaceId, kept: Catalog) -> None:
+    """Says that the catalog lies where nothing is: the server deletes its location with all that is in it."""
+    await hive.alter_catalog(id, replace(kept, location=_nowhere(kept.location)), _OPERATION)
+    # Where several servers are behind one address, some may have it otherwise in a cache.
+    if (await hive.catalog(id, _OPERATION)).location == kept.location:
+        raise ServiceUnavailableError(
+            f"Service unavailable: {id} ({_OPERATION}: the metastore still has it at {kept.location}, where it would "
+            "delete all that is there; try again later)"
+        )
+
+
+async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
+    """Drops a database that must exist, and with `cascade` the registrations of the Lance tables in it; all data stays.
+
+    Raises:
+        InvalidInputError: With `cascade`, it holds more than Lance tables; nothing is dropped.
+
+    Cost: one call, and one more where the answer was lost. With `cascade` two more, one for 300 tables, and one for
+    each table.
+    """
+    gone = await _empty(hive, [id], at_once=at_once) if cascade else []
+    with _telling(id, gone):
+        await _drop_empty(hive, id)
+
+
+async def _drop_empty(hive: Metastore, id: NamespaceId) -> None:
+    """Drops a database. Never by the server's own cascade: that would also take what was made since."""
+    await removed(partial(hive.drop_database, id, _OPERATION), partial(hive.database, id, _OPERATION))
+
+
+async def _empty(hive: Metastore, ids: Sequence[NamespaceId], *, at_once: int) -> Sequence[TableId]:
+    """Removes the registrations of all tables in databases that hold nothing but Lance tables; gives their ids."""
+    held: dict[NamespaceId, Sequence[TableId]] = {}
+
+    async def look(id: NamespaceId) -> None:
+        held[id] = await _only_tables(hive, id, at_once=at_once)
+
+    await each(look, ids, max_in_flight=at_once)
+    tables = [table for id in ids for table in held[id]]
+    gone: list[TableId] = []
+
+    async def remove(table: TableId) -> None:
+        operation = "deregister_table"
+        # Somebody else may have removed it meanwhile.
+        with suppress(TableNotFoundError):
+            await removed(partial(hive.drop_table, table, operation), partial(hive.table, table, operation))
+        gone.append(table)
+
+    try:
+        await each(remove, tables, max_in_flight=at_once)
+    except LanceNamespaceError as e:
+        e.add_note(
+            f"and {len(gone)} of the {len(tables)} tables of {', '.join(map(spelled, ids[:_SHOWN]))} are no longer "
+            "registered; their data is untouched, and the databases are there"
+        )
+        raise
+    return gone
+
+
+async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Sequence[TableId]:
+    """Returns the tables of a database; raises InvalidInputError where it holds more than Lance tables."""
+    names = await hive.all_tables(id, _OPERATION)
+    lance = set(await hive.lance_tables_among(id, names, _OPERATION, at_once=at_once))
+    others = [f"the table {shortened(name, _LONGEST_NAME)}" for name in sorted(names) if name not in lance]
+    others += [f"the function {shortened(name, _LONGEST_NAME)}" for name in sorted(await _functions(hive, id))]
+    if others:
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        raise InvalidInputError(
+            f"namespace {spelled(id)}: a cascade drops Lance tables alone, and it also holds "
+            f"{', '.join(others[:_SHOWN])}{more}; remove them with Hive's own tools first"
+        )
+    return [id.table(name) for name in names]
+
+
+async def _functions(hive: Metastore, id: NamespaceId) -> Sequence[str]:
+    try:
+        return await hive.functions(id, _OPERATION)
+    except UnsupportedOperationError as e:
+        # A server without functions does not know the method.
+        if (failure := failure_of(e)) is None or "UNKNOWN_METHOD" not in failure.codes:
+            raise
+        return []
+
+
+async def _put_back(
+    hive: Metastore, id: NamespaceId, before: Catalog | None, default: Database | None, error: BaseException
+) -> bool:
+    """Makes the catalog what it was `before`, if it was changed; whether it was dropped all the same."""
+    try:
+        if before is not None:
+            await hive.catalog(id, _OPERATION)
+            await hive.alter_catalog(id, before, _OPERATION)
+        if default is not None:
+            with suppress(NamespaceAlreadyExistsError):
+                await hive.create_database(id.child(_DEFAULT), default, _OPERATION)
+    except NamespaceNotFoundError:
+        return before is not None
+    except LanceNamespaceError as e:
+        shown = default and replace(default, parameters=masked(default.parameters))
+        error.add_note(f"and the catalog could not be made what it was ({e}): {before}, its database default {shown}")
+    return False
+
+
+def _nowhere(location: str) -> str:
+    return f"{location.rstrip('/')}/.dropped-{uuid4().hex}"

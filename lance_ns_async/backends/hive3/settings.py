@@ -1,0 +1,140 @@
+"""What can be told about a Hive Metastore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from lance_namespace.errors import InvalidInputError
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.settings import LocationSettings, Seconds
+from lance_ns_async.storage.locations import Root
+from lance_ns_async.transports.http.tls import tls_context
+from lance_ns_async.transports.thrift.connection import Address, Route
+from lance_ns_async.transports.thrift.sasl import Kerberos, Mechanism, Plain
+
+_PORT = 9083
+
+
+def _addresses(uri: str) -> Sequence[Address]:
+    found = []
+    for part in uri.split(","):
+        try:
+            parts = urlsplit(part.strip())
+            host, port = parts.hostname, _PORT if parts.port is None else parts.port
+        except ValueError:
+            host = None
+        if not host or not port or parts != ("thrift", parts.netloc, "", "", "") or "@" in parts.netloc:
+            raise ValueError("not a list of thrift://host:port, joined by commas")
+        found.append(Address(host, port))
+    return found
+
+
+def _uri(uri: str) -> str:
+    _addresses(uri)
+    return uri
+
+
+def _ugi(told: str) -> str:
+    if not told.partition(":")[0].strip():
+        raise ValueError("not a user; write user or user:group1,group2")
+    return told
+
+
+class HiveSettings(LocationSettings):
+    """Properties of a Hive Metastore."""
+
+    backend = "hive3"
+
+    uri: Annotated[str, AfterValidator(_uri)] = f"thrift://localhost:{_PORT}"
+    """Where the server is; several, joined by commas, are tried in turn."""
+    ugi: Annotated[str, AfterValidator(_ugi)] | None = None
+    """`user:group1,group2`: who the calls come from, where the server takes our word for it."""
+    root: Root | None = None
+    """Where catalogs and tables go that are made without a location; None: working directory."""
+    client_pool_size: int = Field(default=3, ge=1)
+    """Connections at most, and so calls in flight."""
+    connect_timeout: Seconds = Field(default=5.0, gt=0)
+    """For each address."""
+    read_timeout: Seconds = Field(default=60.0, gt=0)
+    """A server tries for 20 seconds by itself before it answers that its database fails."""
+    keep_alive: Seconds = Field(default=60.0, gt=0)
+    """How long an idle connection is used again."""
+    framed: bool = False
+    """Whether the server wants messages in frames, as with `metastore.thrift.framed.transport.enabled`."""
+    use_ssl: bool = False
+    ca_bundle: str | None = None
+    """A PEM file of certificate authorities to trust instead of the system's."""
+    client_cert: str | None = None
+    """A PEM file with a client certificate, and its key unless `client_key` names it."""
+    client_key: str | None = None
+    auth: Literal["none", "plain", "kerberos"] = "none"
+    """How to log in by SASL."""
+    user: str | None = None
+    password: SecretStr | None = None
+    kerberos_service: str = "hive"
+    """The first part of the server's principal, `service/host@REALM`."""
+    max_response_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
+    """The longest answer that is read; descriptions of 100 tables come in one."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if (self.auth == "plain") != (self.user is not None) or (self.user is None) != (self.password is None):
+            raise ValueError("auth, user and password: plain takes both of the others, and nothing else does")
+        if self.auth != "none" and self.ugi is not None:
+            raise ValueError("ugi: leave it out, auth tells who the calls come from")
+        if self.auth != "none" and self.framed:
+            raise ValueError("framed: leave it out, with auth all messages are in frames")
+        if not self.use_ssl and (self.ca_bundle or self.client_cert or self.client_key):
+            raise ValueError("ca_bundle, client_cert, client_key: they need use_ssl=true")
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("client_key: give client_cert with it")
+        return self
+
+    def identity(self) -> str:
+        """The server and the user."""
+        user = self.user or (self.ugi or "").partition(":")[0]
+        return "|".join(filter(None, (self.uri, user)))
+
+    def within(self, policy: Policy) -> Policy:
+        """The policy with no more calls in flight than there are connections."""
+        return replace(policy, max_in_flight=min(policy.max_in_flight, self.client_pool_size))
+
+    def usual_attempt(self) -> float:
+        """Connecting and reading together."""
+        return self.connect_timeout + self.read_timeout
+
+    def route(self) -> Route:
+        """How to reach the server; raises InvalidInputError where a certificate cannot be read."""
+        try:
+            tls = tls_context(self.ca_bundle, self.client_cert, self.client_key) if self.use_ssl else None
+        except OSError as e:
+            given = ", ".join(filter(None, (self.ca_bundle, self.client_cert, self.client_key)))
+            raise InvalidInputError(f"{self.backend} properties: cannot load {given}: {e}") from e
+        return Route(
+            _addresses(self.uri),
+            connect_timeout=self.connect_timeout,
+            max_response_bytes=self.max_response_bytes,
+            framed=self.framed,
+            tls=tls,
+        )
+
+    def login(self) -> Callable[[Address], Mechanism] | None:
+        """What logs in at an address; None where nobody needs to."""
+        if self.auth == "kerberos":
+            return lambda address: Kerberos(self.kerberos_service, address.host)
+        if self.auth == "plain" and self.user is not None and self.password is not None:
+            mechanism = Plain(self.user, self.password.get_secret_value())
+            return lambda address: mechanism
+        return None
+
+    def user_and_groups(self) -> tuple[str, Sequence[str]] | None:
+        """Who the calls come from; None where the server is not told."""
+        if self.ugi is None:
+            return None
+        user, _, groups = self.ugi.partition(":")
+        return user.strip(), [group.strip() for group in groups.split(",") if group.strip()]

@@ -1,0 +1,186 @@
+"""What goes over the wire to a Hive Metastore: its methods and their arguments, all without a call.
+
+After the IDL of Hive 3.1.3, which later servers still speak. Names are sent in lower case, as metastores keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.transports.thrift.binary import flag, nested, no_structs, number, short, text, text_pairs, texts
+from lance_ns_async.transports.thrift.decoder import Shape
+from lance_ns_async.transports.thrift.transport import Method
+
+_EXISTS, _MISSING, _UNKNOWN_DB = "AlreadyExistsException", "NoSuchObjectException", "UnknownDBException"
+_OBJECT, _OPERATION, _META = "InvalidObjectException", "InvalidOperationException", "MetaException"
+
+_CATALOG: Shape = {1: None, 2: None, 3: None}
+_DATABASE: Shape = {2: None, 3: None, 4: None, 6: None, 7: None}
+_TABLE: Shape = {1: None, 4: None, 7: {2: None}, 9: None, 25: None}
+_SIFTED: Shape = {1: None, 9: None}
+
+SET_UGI = Method("set_ugi", (_META,))
+GET_CATALOGS = Method("get_catalogs", (_META,), gives={1: None})
+GET_CATALOG = Method("get_catalog", (_MISSING, _META), gives={1: _CATALOG})
+CREATE_CATALOG = Method("create_catalog", (_EXISTS, _OBJECT, _META), void=True)
+ALTER_CATALOG = Method("alter_catalog", (_MISSING, _OPERATION, _META), void=True)
+DROP_CATALOG = Method("drop_catalog", (_MISSING, _OPERATION, _META), void=True)
+GET_DATABASES = Method("get_databases", (_META,))
+GET_DATABASE = Method("get_database", (_MISSING, _META), gives=_DATABASE)
+CREATE_DATABASE = Method("create_database", (_EXISTS, _OBJECT, _META), void=True)
+DROP_DATABASE = Method("drop_database", (_MISSING, _OPERATION, _META), void=True)
+GET_ALL_TABLES = Method("get_all_tables", (_META,))
+GET_FUNCTIONS = Method("get_functions", (_META,))
+FILTER_TABLES = Method("get_table_names_by_filter", (_META, _OPERATION, _UNKNOWN_DB))
+GET_TABLE = Method("get_table_req", (_META, _MISSING), gives={1: _TABLE})
+GET_WHOLE_TABLE = Method("get_table_req", (_META, _MISSING), whole=True)
+GET_TABLES = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _TABLE})
+SIFT_TABLES = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _SIFTED})
+CREATE_TABLE = Method("create_table", (_EXISTS, _OBJECT, _META, _MISSING), void=True)
+ALTER_TABLE = Method("alter_table", (_OPERATION, _META), void=True)
+DROP_TABLE = Method("drop_table", (_MISSING, _META), void=True)
+
+OWNER_TYPES = {1: "USER", 2: "ROLE", 3: "GROUP"}
+
+# LIKE takes a Java regular expression and matches it as a whole; = fails where the column is a CLOB.
+_LANCE_ALONE = 'hive_filter_field_params__table_type like "(?i)lance"'
+_ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog as a metastore keeps it."""
+
+    name: str
+    location: str
+    description: str | None = None
+
+    def field(self, id: int) -> bytes:
+        described = () if self.description is None else (text(2, self.description),)
+        return nested(id, text(1, self.name.lower()), *described, text(3, self.location))
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database as a metastore keeps it."""
+
+    parameters: Mapping[str, str]
+    description: str | None = None
+    location: str | None = None
+    owner: str | None = None
+    owner_type: int | None = None
+
+    def field(self, id: int, catalog: str, name: str) -> bytes:
+        parts = [text(1, name.lower()), text_pairs(4, self.parameters), text(8, catalog.lower())]
+        parts += [
+            text(at, value)
+            for at, value in ((2, self.description), (3, self.location), (6, self.owner))
+            if value is not None
+        ]
+        if self.owner_type is not None:
+            parts.append(number(7, self.owner_type))
+        return nested(id, *parts)
+
+
+def user_arguments(name: str, groups: Sequence[str]) -> bytes:
+    """The arguments of set_ugi."""
+    return text(1, name) + texts(2, groups)
+
+
+def reference(database: NamespaceId) -> str:
+    """A database for methods that have no argument for its catalog."""
+    catalog, name = database
+    return f"@{catalog.lower()}#{name.lower()}"
+
+
+def named_catalog(name: str) -> bytes:
+    """The arguments of get_catalog and drop_catalog."""
+    return nested(1, text(1, name.lower()))
+
+
+def new_catalog(catalog: Catalog) -> bytes:
+    """The arguments of create_catalog."""
+    return nested(1, catalog.field(1))
+
+
+def altered_catalog(catalog: Catalog) -> bytes:
+    """The arguments of alter_catalog."""
+    return nested(1, text(1, catalog.name.lower()), catalog.field(2))
+
+
+def databases_in(catalog: str) -> bytes:
+    """The arguments of get_databases."""
+    return text(1, f"@{catalog.lower()}#*")
+
+
+def named_database(id: NamespaceId) -> bytes:
+    """The arguments of get_database and get_all_tables."""
+    return text(1, reference(id))
+
+
+def new_database(id: NamespaceId, database: Database) -> bytes:
+    """The arguments of create_database."""
+    catalog, name = id
+    return database.field(1, catalog, name)
+
+
+def all_functions(database: NamespaceId) -> bytes:
+    """The arguments of get_functions that give all functions."""
+    return text(1, reference(database)) + text(2, "*")
+
+
+def dropped_database(id: NamespaceId) -> bytes:
+    """The arguments of a drop_database that is refused where anything is in it, and leaves all data where it is."""
+    return text(1, reference(id)) + flag(2, False) + flag(3, False)
+
+
+def lance_tables(database: NamespaceId) -> bytes:
+    """The arguments of get_table_names_by_filter that give all Lance tables."""
+    return text(1, reference(database)) + text(2, _LANCE_ALONE) + short(3, _ALL)
+
+
+def named_table(id: TableId) -> bytes:
+    """The arguments of get_table_req."""
+    catalog, database, name = (level.lower() for level in id)
+    return nested(1, text(1, database), text(2, name), text(4, catalog))
+
+
+def named_tables(database: NamespaceId, names: Sequence[str]) -> bytes:
+    """The arguments of get_table_objects_by_name_req."""
+    catalog, name = (level.lower() for level in database)
+    return nested(1, text(1, name), texts(2, [table.lower() for table in names]), text(4, catalog))
+
+
+def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> bytes:
+    """The arguments of create_table for a table without columns, which readers of Lance do not want."""
+    catalog, database, name = (level.lower() for level in id)
+    # A descriptor without columns or serialization makes the server fail on its own null pointers.
+    storage = nested(7, no_structs(1), text(2, location), nested(7))
+    return nested(
+        1,
+        text(1, name),
+        text(2, database),
+        storage,
+        no_structs(8),
+        text_pairs(9, table_parameters(parameters)),
+        text(12, "EXTERNAL_TABLE"),
+        text(17, catalog),
+    )
+
+
+def altered_table(id: TableId, table: bytes) -> bytes:
+    """The arguments of alter_table; `table` is a field 3."""
+    return text(1, reference(id.parent)) + text(2, id.name.lower()) + table
+
+
+def dropped_table(id: TableId) -> bytes:
+    """The arguments of a drop_table that leaves the data where it is."""
+    return text(1, reference(id.parent)) + text(2, id.name.lower()) + flag(3, False)
+
+
+def table_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters to send with a table: one that is not EXTERNAL owns its data, whatever its type says."""
+    # Without the last one the server lists all that is under the location.
+    return {**parameters, "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true"}

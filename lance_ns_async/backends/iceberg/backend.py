@@ -1,0 +1,387 @@
+"""The backend for Iceberg REST catalogs: Lance tables as Iceberg tables with `table_type=lance`.
+
+Versions are committed in the storage, or by the catalog for tables with `managed_by=impl`.
+
+Spec: https://lance.org/format/namespace/integrations/iceberg, and the Iceberg REST catalog API as of Iceberg 1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
+from lance_ns_async.backends.iceberg import versions
+from lance_ns_async.backends.iceberg.settings import IcebergSettings
+from lance_ns_async.backends.iceberg.wire import (
+    Routes,
+    declaration,
+    explain,
+    identifier,
+    is_registered_as,
+    namespace_names,
+    properties_kept,
+    replacement,
+    routes,
+    table,
+    table_names,
+    table_of_uuid,
+)
+from lance_ns_async.backends.settling import settled
+from lance_ns_async.backends.values import done, nothing
+from lance_ns_async.calls.concurrency import SingleFlight
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.http.oauth2 import client_credentials
+from lance_ns_async.transports.http.transport import HttpTransport, open_http
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+ICEBERG_ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    "NoSuchNamespaceException": NamespaceNotFoundError,
+    "NoSuchTableException": TableNotFoundError,
+    # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
+    "NotFoundException": UnreadableRegistrationError,
+    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
+    "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    406: UnsupportedOperationError,
+    (404, "declare_table"): NamespaceNotFoundError,
+    (409, "create_namespace"): NamespaceAlreadyExistsError,
+    (409, "drop_namespace"): NamespaceNotEmptyError,
+    (409, "declare_table"): TableAlreadyExistsError,
+    (409, "rename_table"): TableAlreadyExistsError,
+    (409, "replace_table"): ConcurrentModificationError,
+    (409, "create_table_version"): ConcurrentModificationError,
+    (409, "batch_create_table_versions"): ConcurrentModificationError,
+    (409, "batch_delete_table_versions"): ConcurrentModificationError,
+}
+
+PROTECTION = {"gc.enabled": "false"}
+"""Properties that prevent Iceberg's own tools from deleting the files of Lance, which they treat as unused."""
+
+_MANAGERS = ("storage", "impl")
+
+
+class IcebergBackend(Backend):
+    """An Iceberg REST catalog.
+
+    Cost: one call to describe a table; the first operation needs one more call, to `/v1/config`.
+    """
+
+    settings = IcebergSettings
+    errors = ICEBERG_ERRORS
+    capabilities = Capabilities(
+        min_depth=1,
+        max_depth=None,
+        paginates=True,
+        lists_only_lance=False,
+        commits_versions=True,
+        renames=True,
+        replaces=True,
+        location_properties=("location",),
+    )
+
+    def __init__(self, http: HttpTransport, settings: IcebergSettings, policy: Policy) -> None:
+        """Creates the backend.
+
+        Args:
+            policy: Sets the maximum number of attempts of a version commit, and the pauses between them.
+        """
+        self._http = http
+        self._settings = settings
+        self._policy = policy
+        self._storage_options = settings.storage_options()
+        self._protection = {} if settings.gc_enabled else PROTECTION
+        self.unique_locations = settings.unique_locations
+        self.configured_options = self._storage_options
+        self._routes: Routes | None = None
+        self._configuration = SingleFlight(self._configure)
+
+    @classmethod
+    def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
+        """Returns a backend for the catalog at `settings.endpoint`."""
+        if settings.credential is None:
+            http = open_http(settings, caller, path="/v1", explain=explain)
+        else:
+            id, secret = settings.client()
+            uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
+            tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
+            http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
+        return cls(http, settings, caller.policy)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        routes = self._routes or await self._config()
+        query = routes.page(token, limit)
+        if parent:
+            query.append(f"parent={routes.namespace(parent)}")
+        page = await self._http.request(
+            "GET",
+            routes.namespaces(),
+            query="&".join(query),
+            subject=parent,
+            operation="list_namespaces",
+            decode=namespace_names,
+        )
+        return await self._checked(page, parent, "list_namespaces")
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        routes = self._routes or await self._config()
+        return await self._http.request(
+            "GET",
+            routes.namespaces(id),
+            subject=id,
+            operation="describe_namespace",
+            decode=partial(properties_kept, id),
+        )
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        routes = self._routes or await self._config()
+        if id.parent:
+            # Some servers create a child namespace even if its parent does not exist.
+            await self._must_exist(id.parent, "describe_namespace")
+        routes.namespace(id)
+        return await self._http.request(
+            "POST",
+            routes.namespaces(),
+            body={"namespace": list(id), "properties": dict(properties)},
+            subject=id,
+            operation="create_namespace",
+            decode=partial(properties_kept, id),
+        )
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        routes = self._routes or await self._config()
+        await self._http.request("DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=done)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        routes = self._routes or await self._config()
+        page = await self._http.request(
+            "GET",
+            routes.tables(parent),
+            query="&".join(routes.page(token, limit)),
+            subject=parent,
+            operation="list_tables",
+            decode=partial(table_names, parent),
+        )
+        return await self._checked(page, parent, "list_tables")
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        return await self._load(id, "describe_table", partial(table, id, self._storage_options))
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        self.check_declaration(id, location, properties)
+        routes = self._routes or await self._config()
+        wanted = (await self._new_location(id) if location is None else location).rstrip("/")
+        uuid = str(uuid4())
+        body = declaration(id, uuid, wanted, self._declared_properties(id, properties))
+        declared = await settled(
+            id,
+            partial(
+                self._http.request,
+                "POST",
+                routes.table(id),
+                body=body,
+                subject=id,
+                operation="declare_table",
+                decode=partial(table, id, self._storage_options),
+            ),
+            partial(self._load, id, "declare_table", partial(table_of_uuid, id, self._storage_options, uuid)),
+        )
+        if declared.location.rstrip("/") != wanted:
+            await self.deregister_table(id)
+            raise InvalidInputError(
+                f"table {id}: the catalog would keep it at {declared.location}, not at {wanted}; "
+                "give a location that it accepts"
+            )
+        return declared
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        if (managed_by := properties.get("managed_by", "storage").lower()) not in _MANAGERS:
+            raise InvalidInputError(
+                f"table {id}: managed_by={managed_by!r}: it is 'storage', where Lance itself commits versions, or "
+                "'impl', where the catalog does"
+            )
+
+    async def deregister_table(self, id: TableId) -> None:
+        routes = self._routes or await self._config()
+        await self._http.request(
+            "DELETE",
+            routes.table(id),
+            # A purge would delete the files of the table.
+            query="purgeRequested=false",
+            subject=id,
+            operation="deregister_table",
+            decode=done,
+        )
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        routes = self._routes or await self._config()
+        routes.table(to)
+        await self._http.request(
+            "POST",
+            f"{routes.prefix}/tables/rename",
+            body={"source": identifier(id), "destination": identifier(to)},
+            # The caller has just described the source. So errors about existing or missing objects refer to the
+            # destination.
+            subject=to,
+            operation="rename_table",
+            decode=nothing,
+        )
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        self.check_declaration(old.id, location, properties)
+        routes = self._routes or await self._config()
+        wanted = location.rstrip("/")
+        kept = self._declared_properties(old.id, properties)
+        body = replacement(old, wanted, kept)
+        if body is None:
+            return old
+        if wanted != old.location and not routes.changes_locations:
+            raise UnsupportedOperationError(
+                f"Not supported: {old.id} (this catalog gives a registered table no other location than "
+                f"{old.location}; deregister it and register it at {wanted})"
+            )
+
+        async def find() -> Table:
+            found = await self.describe_table(old.id)
+            if found.registration == old.registration and is_registered_as(found, wanted, kept):
+                return found
+            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (it is registered otherwise)")
+
+        return await settled(
+            old.id,
+            partial(
+                self._http.request,
+                "POST",
+                routes.table(old.id),
+                body=body,
+                subject=old.id,
+                operation="replace_table",
+                decode=partial(table, old.id, self._storage_options),
+            ),
+            find,
+        )
+
+    async def protect_table(self, table: Table) -> bool:
+        kept = table.properties or {}
+        if PROTECTION.keys() <= kept.keys():
+            return False
+        await self.replace_table(table, table.location, {**kept, **PROTECTION})
+        return True
+
+    async def layout_location(self, id: TableId) -> str:
+        return default_location(self._settings.root, id)
+
+    async def table_versions(self, id: TableId, *, all: bool) -> Versions:
+        found = await self._held(id, all, operation="list_table_versions")
+        return Versions(found.table, found.versions)
+
+    async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
+        routes = self._routes or await self._config()
+        together = len(wanted) > 1
+        if together and not routes.commits_together:
+            raise UnsupportedOperationError(
+                "Not supported: this catalog does not commit several tables at once; commit them one by one"
+            )
+        operation = "batch_create_table_versions" if together else "create_table_version"
+
+        async def send(changes: Sequence[Any]) -> None:
+            id = next(iter(wanted))
+            path = f"{routes.prefix}/transactions/commit" if together else routes.table(id)
+            await self._http.request(
+                "POST",
+                path,
+                body={"table-changes": changes} if together else changes[0],
+                subject=NamespaceId() if together else id,
+                operation=operation,
+                decode=nothing,
+            )
+
+        return await versions.commit(
+            wanted,
+            load=partial(self._held, operation=operation),
+            send=send,
+            prepare=prepare,
+            policy=self._policy,
+            properties=self._protection,
+        )
+
+    async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:
+        operation = "batch_delete_table_versions"
+        found = await self._held(id, True, operation=operation)
+        if body := versions.forgetting(found, numbers):
+            routes = self._routes or await self._config()
+            # This call may be repeated, because removing a snapshot again is harmless.
+            await self._http.request(
+                "POST", routes.table(id), body=body, subject=id, operation=operation, decode=nothing, safe=True
+            )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _config(self) -> Routes:
+        return await self._configuration.outcome(lambda: self._routes)
+
+    async def _configure(self) -> Routes:
+        warehouse = self._settings.warehouse
+        self._routes = await self._http.request(
+            "GET",
+            "/config",
+            query=f"warehouse={quote(warehouse, safe='')}" if warehouse else "",
+            subject=NamespaceId(),
+            operation="get_config",
+            decode=routes,
+        )
+        return self._routes
+
+    async def _held(self, id: TableId, all: bool, *, operation: str) -> versions.Held:
+        return await self._load(id, operation, partial(versions.held, id, self._storage_options), all)
+
+    async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False) -> T:
+        """Loads a table with all its snapshots, or only with those that branches and tags refer to."""
+        routes = self._routes or await self._config()
+        query = "" if all else "snapshots=refs"
+        return await self._http.request(
+            "GET", routes.table(id), query=query, subject=id, operation=operation, decode=decode
+        )
+
+    async def _checked(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
+        # Some servers return an empty listing for a missing namespace.
+        if parent and not page.items:
+            await self._must_exist(parent, operation)
+        return page
+
+    async def _must_exist(self, id: NamespaceId, operation: str) -> None:
+        routes = self._routes or await self._config()
+        await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=nothing)
+
+    def _declared_properties(self, id: TableId, given: Mapping[str, str]) -> dict[str, str]:
+        managed_by = given.get("managed_by", self._settings.managed_by).lower()
+        kept = {**self._protection, **given, "table_type": "lance", "managed_by": managed_by}
+        if self._settings.metadata_path is not None:
+            kept["write.metadata.path"] = default_location(self._settings.metadata_path, id)
+        return kept

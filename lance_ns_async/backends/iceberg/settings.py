@@ -1,0 +1,37 @@
+"""The settings of the Iceberg REST backend."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from lance_ns_async.settings import LocationSettings, Url
+from lance_ns_async.storage.locations import Root
+from lance_ns_async.transports.http.oauth2 import OAuth2Settings
+
+
+class IcebergSettings(LocationSettings, OAuth2Settings):
+    """Properties of an Iceberg REST catalog; `connect_timeout` and `read_timeout` without a unit are milliseconds."""
+
+    backend = "iceberg"
+
+    warehouse: str | None = None
+    """The warehouse in the request to `/v1/config`, which returns the prefix of all paths; not a level of ids."""
+    oauth2_server_uri: Url | None = None
+    """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
+    root: Root | None = None
+    """Root of default locations, `{root}/{namespace}/{table}`; None means the working directory."""
+    metadata_path: str | None = None
+    """Root for the server's own metadata files; None means that they are inside each table's location."""
+    gc_enabled: bool = False
+    """Whether Iceberg's own tools may delete files of the tables; if not, tables get the property `gc.enabled=false`.
+
+    Orphan removal in Iceberg treats the files of Lance as unused files.
+    """
+    managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
+    """Default of the property `managed_by`: Lance commits versions in the storage, or (`impl`) the catalog does."""
+
+    def identity(self) -> str:
+        """Returns endpoint, warehouse and client id."""
+        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))

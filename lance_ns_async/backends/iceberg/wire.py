@@ -1,0 +1,241 @@
+"""The wire format of Iceberg REST catalogs: paths, request bodies and decoders of responses. Nothing makes a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.backends.values import check_levels, text, texts
+from lance_ns_async.errors import Code, not_lance
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+
+_PAGE_SIZE = 1000
+"""Names per page, if neither the caller nor the catalog sets a number."""
+
+_REFERENCE = re.compile("[@#]|^`.*`$", re.DOTALL)
+"""Names in which Nessie finds a reference to a branch or a time, or backticks that it removes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The paths and options in a catalog's `/v1/config` response; all parts of paths are percent-encoded."""
+
+    prefix: str
+    separator: str
+    page_size: int | None
+    commits_together: bool = True
+    """Whether one request can commit several tables."""
+    names_hold_references: bool = False
+    """Whether a table's name can contain a reference to a branch of the catalog, as in Nessie."""
+    changes_locations: bool = True
+    """Whether an existing table's location can change; Nessie returns 200 for such a commit and ignores it."""
+
+    def namespace(self, id: NamespaceId | TableId) -> str:
+        """Returns the levels of `id`, each percent-encoded once, joined by the catalog's separator.
+
+        Raises:
+            InvalidInputError: The catalog cannot address one of the levels.
+        """
+        separator = unquote(self.separator)
+        for level in id:
+            if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
+                raise InvalidInputError(
+                    f"{id.kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
+                    f"because {separator!r} separates levels and '.' and '..' are rewritten on the way"
+                )
+        return self.separator.join(quote(level, safe="") for level in id)
+
+    def namespaces(self, id: NamespaceId | None = None) -> str:
+        """Returns the path of all namespaces, or of one."""
+        return f"{self.prefix}/namespaces" + (f"/{self.namespace(id)}" if id else "")
+
+    def tables(self, parent: NamespaceId) -> str:
+        """Returns the path of the tables in `parent`."""
+        return f"{self.namespaces(parent)}/tables"
+
+    def table(self, id: TableId) -> str:
+        """Returns the path of a table.
+
+        Raises:
+            InvalidInputError: The catalog cannot address the name.
+        """
+        if id.name in (".", ".."):
+            raise InvalidInputError(
+                f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
+            )
+        if self.names_hold_references and _REFERENCE.search(id.name):
+            raise InvalidInputError(
+                f"table id {list(id)!r}: this catalog takes what follows '@' or '#' in a name for a branch or a time, "
+                "and drops backticks around it, and so would reach another table; choose another name"
+            )
+        return f"{self.tables(id.parent)}/{quote(id.name, safe='')}"
+
+    def page(self, token: str | None, limit: int | None) -> list[str]:
+        """Returns the query parameters that request a page of a listing."""
+        size = limit or self.page_size
+        if token is None and size is None:
+            return []
+        # Some servers ignore a token without a size, and return the first page again.
+        return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns the type of the server's exception, if the response names one, and its message without the stack."""
+    if "error" not in body:
+        # A proxy in front of the catalog has its own format of errors.
+        return (), text(body["message"])
+    error = body["error"]
+    kind = text(error.get("type") or "")
+    message = text(error.get("message") or "")
+    if kind == "NotFoundException":
+        message += "; the catalog has lost its own metadata of the table: deregister_table frees the name"
+    return ((kind,), f"{kind}: {message}") if kind else ((), message)
+
+
+def routes(body: Any) -> Routes:
+    """Returns the paths and options in a configuration; `overrides` take precedence over `defaults`."""
+    config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
+    prefix = _encoded(config.get("prefix") or "")
+    page_size = config.get("rest-page-size")
+    endpoints = body.get("endpoints")
+    is_nessie = config.get("nessie.is-nessie-catalog") == "true"
+    return Routes(
+        prefix=f"/{prefix}" if prefix else "",
+        separator=_encoded(config.get("namespace-separator") or "%1F"),
+        page_size=int(page_size) if page_size else None,
+        # Without a list of endpoints, the API defines that this one is supported.
+        commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
+        names_hold_references=is_nessie,
+        changes_locations=not is_nessie,
+    )
+
+
+def namespace_names(body: Any) -> Page[str]:
+    """Returns a page with the last level of each listed namespace."""
+    return Page([text(levels[-1]) for levels in body["namespaces"]], _token(body))
+
+
+def table_names(levels: Sequence[str], body: Any) -> Page[str]:
+    """Returns a page of the names of the listed tables, of all formats.
+
+    Args:
+        levels: The levels of the requested namespace.
+
+    Raises:
+        AnotherAnswerError: The response lists tables of another namespace.
+    """
+    for found in body["identifiers"]:
+        check_levels(levels, found.get("namespace"))
+    return Page([text(found["name"]) for found in body["identifiers"]], _token(body))
+
+
+def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
+    """Returns the properties of a namespace; raises AnotherAnswerError if the response describes another one."""
+    check_levels(id, body.get("namespace"))
+    return texts(body.get("properties"))
+
+
+def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
+    """Returns the Lance table in a load response; raises NotALanceTableError if it has another format."""
+    metadata = body["metadata"]
+    kept = texts(metadata.get("properties"))
+    if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
+        raise not_lance(id, f"its table_type is {kind!r}")
+    managed = kept.get("managed_by", "storage").lower() == "impl"
+    return Table(
+        id,
+        text(metadata["location"]),
+        kept,
+        storage_options,
+        managed_versioning=managed,
+        version=current_snapshot(metadata) if managed else None,
+        registration=text(metadata["table-uuid"]),
+    )
+
+
+def current_snapshot(metadata: Any) -> int | None:
+    """Returns the id of a table's current snapshot; None if it has none, which is -1 or no value in the metadata."""
+    found = metadata.get("current-snapshot-id")
+    return None if found is None or found == -1 else int(found)
+
+
+def table_of_uuid(id: TableId, storage_options: Mapping[str, str] | None, uuid: str, body: Any) -> Table | None:
+    """Returns the table in a load response; None if it is another table with the same name."""
+    return table(id, storage_options, body) if body["metadata"]["table-uuid"] == uuid else None
+
+
+def declaration(id: TableId, uuid: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the commit that creates a table, which must not exist yet; each part is required by some server."""
+    return {
+        "identifier": identifier(id),
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "assign-uuid", "uuid": uuid},
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "set-location", "location": location},
+            {
+                "action": "add-schema",
+                "schema": {"type": "struct", "schema-id": 0, "fields": []},
+                "last-column-id": 0,
+            },
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-properties", "updates": dict(properties)},
+        ],
+    }
+
+
+def replacement(old: Table, location: str, properties: Mapping[str, str]) -> dict[str, Any] | None:
+    """Returns the commit that sets a registration's location and properties; None if it has exactly these.
+
+    The server rejects the commit if the name belongs to another registration. Snapshots refer to the data at the old
+    location. If the location or `managed_by` changes, the commit therefore removes the reference to the current one.
+    """
+    kept = old.properties or {}
+    changed = {key: value for key, value in properties.items() if kept.get(key) != value}
+    removed = sorted(kept.keys() - properties.keys())
+    updates: list[dict[str, Any]] = []
+    if location != old.location:
+        updates.append({"action": "set-location", "location": location})
+    if changed:
+        updates.append({"action": "set-properties", "updates": changed})
+    if removed:
+        updates.append({"action": "remove-properties", "removals": removed})
+    if old.version is not None and (location != old.location or "managed_by" in changed):
+        updates.append({"action": "remove-snapshot-ref", "ref-name": "main"})
+    if not updates:
+        return None
+    return {
+        "identifier": identifier(old.id),
+        "requirements": [{"type": "assert-table-uuid", "uuid": old.registration}],
+        "updates": updates,
+    }
+
+
+def is_registered_as(table: Table, location: str, properties: Mapping[str, str]) -> bool:
+    """Returns whether a table has this location and these properties; properties added by the catalog are ignored."""
+    kept = table.properties or {}
+    return table.location == location and all(kept.get(key) == value for key, value in properties.items())
+
+
+def identifier(id: TableId) -> dict[str, Any]:
+    return {"namespace": list(id.parent), "name": id.name}
+
+
+def _encoded(part: Any) -> str:
+    """Returns a part of a path that the server has percent-encoded; raises ValueError if it needs encoding."""
+    if not (text(part).isascii() and part.isprintable() and " " not in part):
+        raise ValueError(f"{part[:40]!r} where a percent-encoded text is wanted")
+    return text(part)
+
+
+def _token(body: Any) -> str | None:
+    return text(body.get("next-page-token") or "") or None

@@ -1,0 +1,303 @@
+"""Backend for Apache Polaris: Lance tables are generic tables with `format: lance`, below catalogs and namespaces.
+
+Spec: https://lance.org/format/namespace/integrations/polaris; where servers differ from it, Polaris 1.4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends import journal
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
+from lance_ns_async.backends.journal import Journalled
+from lance_ns_async.backends.polaris import wire
+from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
+from lance_ns_async.backends.settling import settled
+from lance_ns_async.backends.values import done
+from lance_ns_async.calls.paging import walk
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, client_credentials
+from lance_ns_async.transports.http.transport import HttpTransport, open_http
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OF_THE_SERVICE: ErrorTable = {
+    "MissingOrInvalidRealm": InternalError,
+    "NotAllowedException": InternalError,
+    "NotFoundException": InternalError,
+}
+"""Errors for an unknown realm, path or method; they never mean that a table or a namespace is missing."""
+
+POLARIS_ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    **_OF_THE_SERVICE,
+    wire.LOCATION_TAKEN: InvalidInputError,
+    "ForbiddenException": PermissionDeniedError,
+    "IllegalArgumentException": InvalidInputError,
+    "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    "NoSuchNamespaceException": NamespaceNotFoundError,
+    "NoSuchTableException": TableNotFoundError,
+    # A load cannot distinguish which level is missing, so a removal does not, either.
+    ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
+    ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
+    ("AlreadyExistsException", "create_namespace"): NamespaceAlreadyExistsError,
+    ("AlreadyExistsException", "declare_table"): TableAlreadyExistsError,
+    (404, "declare_table"): NamespaceNotFoundError,
+    (404, "list_catalogs"): InvalidInputError,
+    (409, "create_namespace"): NamespaceAlreadyExistsError,
+    (409, "declare_table"): TableAlreadyExistsError,
+    (409, "drop_namespace"): NamespaceNotEmptyError,
+    501: InternalError,
+}
+
+TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
+
+_DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
+
+
+class PolarisBackend(Journalled):
+    """Apache Polaris. Ids begin with a catalog, and the namespaces below it nest.
+
+    Cost: one call to describe an existing table.
+    """
+
+    settings = PolarisSettings
+    errors = POLARIS_ERRORS
+    # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
+    capabilities = Capabilities(
+        min_depth=2,
+        max_depth=None,
+        paginates=False,
+        lists_only_lance=True,
+        vends=True,
+        location_properties=("location",),
+    )
+
+    def __init__(self, http: HttpTransport, settings: PolarisSettings) -> None:
+        self._http = http
+        self._settings = settings
+        self._options = settings.storage_options() or {}
+        self.unique_locations = settings.unique_locations
+        self.configured_options = self._options
+        if settings.vend_credentials:
+            self.capabilities = replace(self.capabilities, vends_unasked=True)
+        if settings.filter_tables:
+            self.capabilities = replace(self.capabilities, lists_only_lance=False)
+
+    @classmethod
+    def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:
+        """Returns a backend for the server at `settings.endpoint`."""
+        realm = {"polaris-realm": settings.realm} if settings.realm else {}
+        opened = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
+        if settings.credential is None:
+            return cls(opened(), settings)
+        id, secret = settings.client()
+        # A gateway in front of the server may require its headers on this call, too.
+        own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
+        tokens = partial(
+            client_credentials,
+            caller=caller,
+            uri=f"{settings.endpoint.rstrip('/')}/api/catalog/v1/oauth/tokens",
+            client=id,
+            secret=secret,
+            scope=settings.scope,
+            headers={**realm, **own},
+            errors=TOKEN_ERRORS,
+            lifetime=inf,
+        )
+        return cls(opened(tokens=tokens), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        if not parent:
+            return await self._catalogs()
+        query = f"parent={wire.levels(parent)}" if len(parent) > 1 else ""
+        decode = partial(wire.children, parent)
+        return await self._whole(wire.namespaces(parent), query, parent, "list_namespaces", decode)
+
+    def listed_name(self, id: NamespaceId) -> str:
+        return id.name if self._settings.list_style == "relative" else ".".join(id)
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        if len(id) == 1:
+            return await self._catalog(id)
+        return await self._properties(id, "describe_namespace")
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        _below_a_catalog(id, "made")
+        # A namespace that could not be addressed afterwards is not created.
+        wire.namespace(id)
+        return await self._http.request(
+            "POST",
+            wire.namespaces(id),
+            body={"namespace": list(id[1:]), "properties": dict(properties)},
+            subject=id,
+            operation="create_namespace",
+            decode=partial(wire.namespace_properties, id),
+        )
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        _below_a_catalog(id, "dropped")
+        await self._http.request("DELETE", wire.namespace(id), subject=id, operation="drop_namespace", decode=done)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        page = await self._whole(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
+        page = Page(journal.shown(page.items))
+        if self.capabilities.lists_only_lance:
+            return page
+        # Old servers accept names of tables that cannot be loaded afterwards, so their format is unknown.
+        return Page([name for name in page.items if wire.is_addressable(name)])
+
+    async def _described(self, id: TableId, *, vend: bool) -> Table:
+        return await self._http.request(
+            "GET",
+            wire.table(id),
+            # Servers may reject a delegation that they do not support, so it is requested only if it is needed.
+            headers=_DELEGATION if vend else None,
+            subject=id,
+            operation="describe_table",
+            decode=partial(wire.lance_table, id, self._options, vend),
+        )
+
+    async def _declared(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    ) -> Table:
+        if (wanted := location) is None:
+            wanted = await self._new_location(id)
+            wire.check_location(id, wanted)
+        body = wire.declaration(id.name, wanted, properties)
+        request = partial(self._http.request, subject=id, operation="declare_table")
+        declared: Table = await settled(
+            id,
+            partial(
+                request,
+                "POST",
+                wire.tables(id.parent),
+                body=body,
+                decode=partial(wire.lance_table, id, self._options, False),
+            ),
+            partial(request, "GET", wire.table(id), decode=partial(wire.declared_table, id, self._options, body)),
+        )
+        if declared.location != wanted:
+            error = InternalError(
+                f"table {id}: the catalog would keep it at {declared.location}, not at {wanted}; "
+                "give a location that it accepts"
+            )
+            await self._undo(id, error)
+            raise error
+        return declared
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        # A table that could not be addressed afterwards is not created.
+        wire.table(id)
+        if location is not None:
+            wire.check_location(id, location)
+        if reserved := [key for key in properties if key.startswith("polaris.")]:
+            raise InvalidInputError(
+                f"table {id}: property {reserved[0]!r}: the server keeps names that begin with polaris. to itself"
+            )
+
+    async def _deregistered(self, id: TableId) -> None:
+        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=done)
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        raise UnsupportedOperationError(
+            f"Not supported: rename_table of {id} (Polaris has no such call for generic tables; deregister it, and "
+            f"register {to} at the location that this answers)"
+        )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _catalogs(self) -> Page[str]:
+        configured = self._settings.catalogs
+        if configured is None:
+            raise InvalidInputError(
+                "namespace id []: Polaris lists its catalogs to administrators alone; list below a catalog, or set "
+                "catalogs to their names, or to * to ask the server"
+            )
+        if configured != EVERY:
+            return Page(configured)
+        names = await self._http.request(
+            "GET", wire.CATALOGS, subject=NamespaceId(), operation="list_catalogs", decode=wire.catalog_names
+        )
+        return Page(names)
+
+    async def _catalog(self, id: NamespaceId) -> Mapping[str, str]:
+        """Checks that a catalog exists; returns no properties, because only administrators can read them."""
+        await self._http.request(
+            "GET",
+            wire.namespaces(id),
+            query="pageSize=1",
+            subject=id,
+            operation="describe_namespace",
+            decode=namespace_names,
+        )
+        return {}
+
+    async def _properties(self, id: NamespaceId, operation: str) -> Mapping[str, str]:
+        return await self._http.request(
+            "GET", wire.namespace(id), subject=id, operation=operation, decode=partial(wire.namespace_properties, id)
+        )
+
+    async def _whole(
+        self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
+    ) -> Page[str]:
+        """Returns a complete listing. No page size is requested, because some servers then return a single page."""
+
+        async def fetch(token: str | None) -> Page[str]:
+            asked = [query] if query else []
+            if token is not None:
+                asked.append(f"pageToken={quote(token, safe='')}")
+            return await self._http.request(
+                "GET", path, query="&".join(asked), subject=parent, operation=operation, decode=decode
+            )
+
+        names: dict[str, None] = {}
+        async with aclosing(walk(fetch)) as pages:
+            async for _, page in pages:
+                names.update(dict.fromkeys(page.items))
+        return Page(list(names))
+
+    async def _undo(self, id: TableId, error: InternalError) -> None:
+        """Removes the registration that was just made; if that fails, adds a note to the error."""
+        try:
+            await self._deregistered(id)
+        except LanceNamespaceError as e:
+            error.add_note(f"and it is still registered there, for that could not be undone ({e})")
+
+    async def layout_location(self, id: TableId) -> str:
+        if self._settings.root is not None:
+            return default_location(self._settings.root, id)
+        return wire.location_inside(id, await self._properties(id.parent, "declare_table"))
+
+
+def _below_a_catalog(id: NamespaceId, done: str) -> None:
+    if len(id) == 1:
+        raise InvalidInputError(
+            f"namespace id {list(id)!r}: a catalog is {done} by an administrator, with its storage, in Polaris's "
+            "management API; give a namespace inside one"
+        )

@@ -1,0 +1,213 @@
+"""Encoding of requests to Apache Polaris, and decoding of its responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.backends import registrations, vended
+from lance_ns_async.backends.iceberg import wire
+from lance_ns_async.backends.values import check_levels, text
+from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage import locations
+from lance_ns_async.storage.locations import segment
+from lance_ns_async.transports.http import oauth2
+
+CATALOGS = "/management/v1/catalogs"
+"""The path of the list of catalogs."""
+
+LOCATION_TAKEN = "location taken"
+"""Code of this package for a location that overlaps another object's; the server's type is ForbiddenException."""
+
+_SEPARATOR = "\x1f"
+_REWRITTEN = (".", "..")
+"""Path segments that proxies or the server remove, even if they are percent-encoded."""
+
+_TYPE_KEY = "table_type"
+_AMBIGUOUS = "/?#%"
+"""Characters with a meaning in a URI; the server puts names into locations without encoding them."""
+
+
+def namespaces(parent: NamespaceId) -> str:
+    """Returns the path of the namespaces of the catalog that contains `parent`."""
+    return f"/catalog/v1/{_segment(parent, parent[0])}/namespaces"
+
+
+def namespace(id: NamespaceId) -> str:
+    """Returns the path of a namespace."""
+    return f"{namespaces(id)}/{levels(id)}"
+
+
+def tables(parent: NamespaceId) -> str:
+    """Returns the path of the generic tables in `parent`."""
+    return f"/catalog/polaris/v1/{_segment(parent, parent[0])}/namespaces/{levels(parent)}/generic-tables"
+
+
+def table(id: TableId) -> str:
+    """Returns the path of a generic table."""
+    return f"{tables(id.parent)}/{_segment(id, id.name)}"
+
+
+def levels(id: NamespaceId) -> str:
+    """Returns the levels below the catalog, each percent-encoded and then joined; also the value of `parent=`."""
+    for level in id:
+        if _SEPARATOR in level:
+            raise InvalidInputError(
+                f"namespace id {list(id)!r}: Polaris cannot address {level!r}, for {_SEPARATOR!r} separates levels"
+            )
+    return "%1F".join(_segment(id, level) for level in id[1:])
+
+
+def is_addressable(name: str) -> bool:
+    """Returns whether a URL path can contain this name."""
+    return bool(name) and name not in _REWRITTEN
+
+
+_MISTAKES: Mapping[Code, str] = {
+    "MissingOrInvalidRealm": "is the property realm right?",
+    "NotFoundException": "is the endpoint right? It is the server's root",
+}
+"""Advice in messages about an unknown realm or path."""
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns codes and message of an error in the Iceberg REST format; in OAuth2's format, only a message."""
+    if isinstance(body.get("error"), str):
+        return oauth2.explain(body)
+    codes, message = wire.explain(body)
+    # Messages about missing objects contain names, which can be any text, so the type is checked first.
+    if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
+        return (LOCATION_TAKEN, *codes), message
+    if codes and codes[0] in _MISTAKES:
+        return codes, f"{message}; {_MISTAKES[codes[0]]}"
+    return codes, message
+
+
+def catalog_names(body: Any) -> Sequence[str]:
+    """Returns the names in a list of catalogs."""
+    return [text(found["name"]) for found in body["catalogs"]]
+
+
+def children(parent: NamespaceId, body: Any) -> Page[str]:
+    """Returns the last level of each namespace in a listing.
+
+    Raises:
+        ValueError: A namespace is not directly below `parent`.
+    """
+    page = wire.namespace_names(body)
+    above = list(parent[1:])
+    if any(levels[:-1] != above for levels in body["namespaces"]):
+        # A recursive listing would never end if it treated them as children.
+        raise ValueError("namespaces of another parent")
+    return page
+
+
+def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
+    """Returns the properties of a namespace."""
+    check_levels(id[1:], body.get("namespace"))
+    return _kept(body)
+
+
+def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
+    """Returns the Lance table in a response.
+
+    Its storage options are `options`, overridden by the table's properties, and with `vend` by vended credentials.
+
+    Raises:
+        NotALanceTableError: The table has another format, or no location.
+        AnotherAnswerError: The response describes another table.
+    """
+    found = body["table"]
+    if (name := text(found.get("name", id.name))) != id.name:
+        # A proxy that rewrites paths may have requested another table.
+        raise AnotherAnswerError(f"an answer about the table {name!r}")
+    if (format := found.get("format") or "").lower() != "lance":
+        raise not_lance(id, f"its format is {format!r}")
+    if not (location := found.get("base-location")):
+        raise not_lance(id, "it has no base-location")
+    kept = _kept(found)
+    properties = registrations.unmarked(kept)
+    merged = {**options, **properties}
+    merged.pop(_TYPE_KEY, None)
+    if vend:
+        entries = body.get("storage-access-configs") or ()
+        merged = vended.over(merged, vended.storage_options(vended.nearest(entries, location), location))
+    return Table(id, text(location), properties, merged or None, registration=registrations.identity(kept))
+
+
+def declared_table(id: TableId, options: Mapping[str, str], declared: Mapping[str, Any], body: Any) -> Table | None:
+    """Returns the table in a response; None if it differs from the declaration."""
+    found = body["table"]
+    same = all(found.get(key) == declared.get(key) for key in ("format", "base-location", "doc", "properties"))
+    return lance_table(id, options, False, body) if same else None
+
+
+def declaration(name: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the body of the request that declares a Lance table."""
+    body = {
+        "name": name,
+        "format": "lance",
+        "base-location": location,
+        "properties": registrations.marked({**properties, _TYPE_KEY: "lance"}),
+    }
+    return body | ({"doc": properties["doc"]} if "doc" in properties else {})
+
+
+_LOCAL = re.compile(r"(file:|/)", re.IGNORECASE)
+_NO_URI = re.compile(r"""[\s"<>\\^`{|}\[\]]|%(?![0-9A-Fa-f]{2})""")
+
+
+def check_location(id: TableId, location: str) -> None:
+    """Raises InvalidInputError for a local location that Polaris accepts, but that later causes failures.
+
+    Polaris parses every local location in a namespace as a URI. If a table's location is not a valid URI, no namespace
+    and no Iceberg table can be created in the table's namespace.
+    """
+    if _LOCAL.match(location) and (found := _NO_URI.search(location)):
+        raise InvalidInputError(
+            f"table {id}: its location {location!r} has {found[0]!r}, with which Polaris would refuse whatever else is "
+            "made in the namespace; give it as a file URI and percent-encoded, a blank as %20"
+        )
+
+
+def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
+    """Returns the default location of a table, below the location in its namespace's properties.
+
+    Raises:
+        InvalidInputError: The namespace has no location, an ambiguous one, or one that is not allowed for a table.
+    """
+    if not (base := namespace.get("location")):
+        raise InvalidInputError(f"table {id}: its namespace has no location; give one for the table, or set root")
+    for level in id.parent[1:]:
+        if any(character in level for character in _AMBIGUOUS):
+            raise InvalidInputError(
+                f"table {id}: its namespace's location {base} may be another's too, for as a URI it does not tell "
+                f"{level!r} from other levels; give a location for the table, or set root"
+            )
+    place = f"{base.rstrip('/')}/{segment(id.name)}"
+    try:
+        locations.check_location(f"table {id}", place)
+    except InvalidInputError as e:
+        raise InvalidInputError(
+            f"{e}; it comes of its namespace's location, so give one for the table, or set root"
+        ) from e
+    return place
+
+
+def _segment(id: NamespaceId | TableId, name: str) -> str:
+    if not is_addressable(name):
+        raise InvalidInputError(
+            f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which is rewritten on the way"
+        )
+    return quote(name, safe="")
+
+
+def _kept(found: Mapping[str, Any]) -> dict[str, str]:
+    # The server stores null values, which the result type cannot represent.
+    properties: Mapping[str, Any] = found.get("properties") or {}
+    return {key: text(value) for key, value in properties.items() if value is not None}

@@ -1,0 +1,383 @@
+"""Backend for Unity Catalog: Lance tables are external tables with `table_type=lance`, in the schemas of one catalog.
+
+Spec: https://lance.org/format/namespace/integrations/unity, on the REST API of Unity Catalog 0.3 to 0.6. Responses of
+other dialects, including Databricks', are decoded as far as they are known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from time import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    ThrottlingError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends import journal
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.journal import Journalled
+from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.backends.unity import cascading, wire
+from lance_ns_async.backends.unity.columns import columns
+from lance_ns_async.backends.unity.creates import Creates
+from lance_ns_async.backends.unity.credentials import Credentials
+from lance_ns_async.backends.unity.locations import checked_location
+from lance_ns_async.backends.unity.settings import UnitySettings
+from lance_ns_async.backends.values import done, nothing
+from lance_ns_async.backends.vended import over
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.http.transport import HttpTransport, open_http
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+UNITY_ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    "CATALOG_NOT_FOUND": NamespaceNotFoundError,
+    "SCHEMA_NOT_FOUND": NamespaceNotFoundError,
+    ("TABLE_NOT_FOUND", "table"): TableNotFoundError,
+    "SCHEMA_ALREADY_EXISTS": NamespaceAlreadyExistsError,
+    "TABLE_ALREADY_EXISTS": TableAlreadyExistsError,
+    ("ALREADY_EXISTS", "create_namespace"): NamespaceAlreadyExistsError,
+    ("ALREADY_EXISTS", "declare_table"): TableAlreadyExistsError,
+    ("FAILED_PRECONDITION", "drop_namespace"): NamespaceNotEmptyError,
+    "INVALID_ARGUMENT": InvalidInputError,
+    "UNAUTHENTICATED": UnauthenticatedError,
+    "PERMISSION_DENIED": PermissionDeniedError,
+    "RESOURCE_EXHAUSTED": ThrottlingError,
+    "REQUEST_LIMIT_EXCEEDED": ThrottlingError,
+    wire.TWICE: InternalError,
+    ("DELTA_ONLY", "declare_table"): UnsupportedOperationError,
+    # There is no 404: without an error code, it means a wrong path and not a missing table.
+    400: InvalidInputError,
+    401: UnauthenticatedError,
+    403: PermissionDeniedError,
+    # A proxy requires credentials.
+    407: UnauthenticatedError,
+    408: ServiceUnavailableError,
+    429: ThrottlingError,
+    501: UnsupportedOperationError,
+    502: ServiceUnavailableError,
+    503: ServiceUnavailableError,
+    504: ServiceUnavailableError,
+}
+
+
+class UnityBackend(Journalled):
+    """One catalog of a Unity Catalog server.
+
+    Cost: one call to describe an existing table, and one or two more with credentials.
+    """
+
+    settings = UnitySettings
+    errors = UNITY_ERRORS
+    capabilities = Capabilities(
+        min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True, vends=True
+    )
+
+    def __init__(self, http: HttpTransport, settings: UnitySettings) -> None:
+        self._http = http
+        self._root = settings.root
+        self._catalog = NamespaceId([settings.catalog])
+        self._storage_options = settings.storage_options()
+        self.unique_locations = settings.unique_locations
+        self.configured_options = self._storage_options
+        self._at_once = settings.max_in_flight
+        self._creates = Creates(settings.endpoint, settings.api_path)
+        self._credentials = Credentials(http, settings.credentials_operation)
+        self.capabilities = replace(
+            self.capabilities,
+            vends=settings.credentials_operation != "none",
+            vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
+        )
+
+    @classmethod
+    def open(cls, settings: UnitySettings, caller: Caller) -> UnityBackend:
+        """Returns a backend for the catalog `settings.catalog` of the server at `settings.endpoint`."""
+        path = settings.api_path
+        if settings.endpoint.rstrip("/").endswith(path):
+            path = ""
+        return cls(open_http(settings, caller, path=path, explain=wire.explain), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        if not parent:
+            return Page([self._catalog.name])
+        self._check(parent, "list_namespaces", "SCHEMA_NOT_FOUND")
+        return await self._http.request(
+            "GET",
+            "/schemas",
+            query=wire.schemas_query(parent, token),
+            subject=parent,
+            operation="list_namespaces",
+            decode=partial(wire.schema_names, parent),
+        )
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        self._check(id, "describe_namespace", "SCHEMA_NOT_FOUND")
+        return await self._http.request(
+            "GET",
+            wire.schema_path(id),
+            subject=id,
+            operation="describe_namespace",
+            decode=partial(wire.properties_kept, id),
+        )
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        if id[:1] != self._catalog:
+            raise InvalidInputError(f"namespace {id}: {self._serves()}")
+        self._must_be_schema(id)
+        wire.check_name(id)
+        wire.check_properties(id, properties)
+        return await self._create(
+            id,
+            wire.schema_body(id, properties),
+            "/schemas",
+            wire.schema_path(id),
+            operation="create_namespace",
+            taken=NamespaceAlreadyExistsError,
+            decode=partial(wire.properties_kept, id),
+        )
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        self._check(id, "drop_namespace", "SCHEMA_NOT_FOUND")
+        self._must_be_schema(id)
+        left = await self._emptied(id) if cascade else []
+        try:
+            # The `force` option is not used: it would also delete objects that were not listed or are newer.
+            await self._delete(wire.schema_path(id), id, "drop_namespace")
+        except LanceNamespaceError as e:
+            if left:
+                e.add_note(f"and {len(left)} tables of {spelled(id)} are no longer registered; their data is untouched")
+            raise
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        page = await self._page(parent, token, "list_tables", partial(wire.table_names, parent))
+        return replace(page, items=[name for name in page.items if not name.startswith(journal.PREFIX)])
+
+    async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
+        decode = partial(wire.tables, parent, self._storage_options)
+        page = await self._page(parent, token, "scan_tables", decode)
+        return replace(page, items=[table for table in page.items if not table.id.name.startswith(journal.PREFIX)])
+
+    async def _described(self, id: TableId, *, vend: bool) -> Table:
+        self._check(id, "describe_table", "TABLE_NOT_FOUND")
+        found = await self._http.request(
+            "GET",
+            wire.table_path(id),
+            subject=id,
+            operation="describe_table",
+            decode=partial(wire.found, id, self._storage_options),
+        )
+        if not (vend and found.uuid):
+            return found.table
+        vended = await self._credentials.given(id, found.uuid)
+        return replace(found.table, storage_options=over(self._storage_options or {}, vended) or None)
+
+    async def _declared(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    ) -> Table:
+        kept = [] if schema is None else columns(id, schema)
+        declared = await self._create(
+            id,
+            wire.table_body(id, await self._location(id, location), properties, kept),
+            "/tables",
+            wire.table_path(id),
+            operation="declare_table",
+            taken=TableAlreadyExistsError,
+            decode=partial(wire.found, id, self._storage_options),
+        )
+        return declared.table
+
+    async def layout_location(self, id: TableId) -> str:
+        return checked_location(id, default_location(self._root, id))
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        self._check(id.parent, "declare_table", "SCHEMA_NOT_FOUND")
+        wire.check_name(id)
+        wire.check_properties(id, properties)
+        if (kind := properties.get("table_type", "lance")).lower() != "lance":
+            raise InvalidInputError(
+                f"table {id}: property table_type={kind!r}: it is what marks Lance tables; leave it out"
+            )
+        checked_location(id, default_location(self._root, id) if location is None else location)
+
+    async def _deregistered(self, id: TableId) -> None:
+        self._check(id, "deregister_table", "TABLE_NOT_FOUND")
+        await self._delete(wire.table_path(id), id, "deregister_table")
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        raise UnsupportedOperationError(
+            f"Not supported: rename_table of {id} (Unity Catalog has no call for it; "
+            "register its location under the new name and deregister the old one)"
+        )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _page(self, parent: NamespaceId, token: str | None, operation: str, decode: Callable[[Any], T]) -> T:
+        self._check(parent, operation, "SCHEMA_NOT_FOUND")
+        return await self._http.request(
+            "GET",
+            "/tables",
+            query=wire.tables_query(parent, token),
+            subject=parent,
+            operation=operation,
+            decode=decode,
+        )
+
+    async def _create(
+        self,
+        id: NamespaceId | TableId,
+        body: Mapping[str, Any],
+        path: str,
+        own_path: str,
+        *,
+        operation: str,
+        taken: type[LanceNamespaceError],
+        decode: Callable[[Any], T],
+    ) -> T:
+        """Creates an object and returns its decoded description.
+
+        If the response is lost, the object is read back, to find out whether it was created.
+
+        Args:
+            body: The body of the POST request.
+            path: The path of the POST request.
+            own_path: The path of the created object.
+            taken: The error if the name exists.
+
+        Cost: two calls; the second finds out whether another process created the same name at the same time.
+        """
+        began = time() * 1000
+
+        looked_at = False
+
+        def ours(found: Any) -> tuple[T, str] | None:
+            nonlocal looked_at
+            looked_at = True
+            return created(found) if wire.made_by(body, began, found) else None
+
+        def created(found: Any) -> tuple[T, str]:
+            return decode(found), wire.own_id(found)
+
+        async def post() -> tuple[T, str]:
+            return await self._http.request("POST", path, body=body, subject=id, operation=operation, decode=created)
+
+        async def find() -> tuple[T, str] | None:
+            return await self._http.request("GET", own_path, subject=id, operation=operation, decode=ours)
+
+        made, uuid = await self._creates.in_turn(id, lambda: settled(id, post, find, taken), taken)
+        if not looked_at:
+            await self._must_be_alone(id, uuid, own_path, operation, taken)
+        return made
+
+    async def _must_be_alone(
+        self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, taken: type[LanceNamespaceError]
+    ) -> None:
+        """Checks that no other process created the same name at the same time, because the server then has it twice.
+
+        Such a table cannot be used. Of two such schemas, the server returns only one, so the other call fails.
+
+        Raises:
+            InternalError: The server has the table twice.
+            LanceNamespaceError: `taken`, if the server returns the schema of the other process.
+        """
+        try:
+            served = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
+        except LanceNamespaceError as e:
+            if (failure := failure_of(e)) is not None and wire.TWICE in failure.codes:
+                raise
+            # The object was created. A later removal, or a busy server, is no reason to report a failure.
+            log.debug("%s was created, and could not be looked at afterwards: %s", spelled(id), e)
+            return
+        if id.kind == "namespace" and served != uuid:
+            raise taken(
+                f"{PHRASES[taken]}: {id} ({operation}: another process created it at the same time, and the server "
+                "keeps both; use it as it is, and drop it twice to be rid of both)"
+            )
+
+    async def _delete(self, path: str, id: NamespaceId | TableId, operation: str) -> None:
+        request = partial(self._http.request, path=path, subject=id, operation=operation)
+        await removed(partial(request, "DELETE", decode=done), partial(request, "GET", decode=nothing))
+
+    async def _emptied(self, id: NamespaceId) -> Sequence[TableId]:
+        """Removes the registrations of all tables in a schema; returns the ids of the tables.
+
+        Raises:
+            InvalidInputError: The schema contains objects other than Lance tables.
+        """
+        found = await cascading.contents(self._http, id)
+        cascading.check(id, found.others)
+        gone: list[TableId] = []
+
+        async def remove(table: TableId) -> None:
+            # Another client may have removed it meanwhile.
+            with suppress(TableNotFoundError):
+                await self._delete(wire.table_path(table), table, "deregister_table")
+            gone.append(table)
+
+        try:
+            await each(remove, dict.fromkeys(found.tables), max_in_flight=self._at_once)
+        except LanceNamespaceError as e:
+            e.add_note(
+                f"and {len(gone)} of the {len(found.tables)} tables of {spelled(id)} are no longer registered; "
+                "their data is untouched, and the schema is there"
+            )
+            raise
+        return gone
+
+    async def _location(self, id: TableId, location: str | None) -> str:
+        return await self._new_location(id) if location is None else checked_location(id, location)
+
+    def _check(self, id: NamespaceId | TableId, operation: str, missing: str) -> None:
+        """Raises the error that the server would return for an id that cannot exist.
+
+        Args:
+            missing: The error code for the id itself.
+
+        Cost: no call.
+        """
+        if id[:1] != self._catalog:
+            raise _failed(missing, id, operation, self._serves())
+        for level in (id.parent, id):
+            if level and not wire.possible(level[-1]):
+                code = missing if level == id else "SCHEMA_NOT_FOUND"
+                raise _failed(code, id, operation, f"Unity Catalog can have no {level[-1]!r}")
+
+    def _must_be_schema(self, id: NamespaceId) -> None:
+        if id == self._catalog:
+            raise InvalidInputError(
+                f"namespace {id}: it is the catalog itself, which is made and dropped with Unity's own tools; "
+                "give a schema in it"
+            )
+
+    def _serves(self) -> str:
+        return f"only the catalog {self._catalog} is served here; for another connect with that `catalog`"
+
+
+def _failed(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:
+    return error_for(Failure(code, message=why, delivered=False), id, operation, UNITY_ERRORS)

@@ -1,0 +1,60 @@
+"""Sequential creation of objects, because concurrent calls can create the same name twice on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
+
+from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.turns import shared
+from lance_ns_async.errors import PHRASES
+from lance_ns_async.model import Id
+
+T = TypeVar("T")
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Creates:
+    """Creates tables and schemas of one server; calls with the same id run one after another in this process.
+
+    The server may create a name twice for two concurrent calls. All namespaces with the same endpoint share the order,
+    whatever their credentials. Calls of other processes can only be detected afterwards.
+    """
+
+    def __init__(self, endpoint: str, api_path: str) -> None:
+        self._turns = shared(("unity", server_key(endpoint, api_path)))
+
+    async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], taken: type[LanceNamespaceError]) -> T:
+        """Returns the result of `create`.
+
+        Raises:
+            LanceNamespaceError: `taken`, without a call, if another call created the object while this one waited.
+            ServiceUnavailableError: The operation's time was over before this call's turn came.
+        """
+        began = False
+
+        async def work(created_meanwhile: bool) -> T:
+            nonlocal began
+            began = True
+            if created_meanwhile:
+                raise taken(f"{PHRASES[taken]}: {id} (made by another call while this one waited)")
+            return await create()
+
+        try:
+            return await self._turns.run((id.kind, id), work, timeout=remaining())
+        except TimeoutError:
+            if began:
+                raise
+            message = "its time was over while another call was making it"
+            raise ServiceUnavailableError(f"Service unavailable: {id} ({message})") from None
+
+
+def server_key(endpoint: str, api_path: str) -> str:
+    """Returns the same key for URLs of one server that differ in letter case, default port or trailing slashes."""
+    parts = urlsplit(endpoint)
+    path = parts.path.rstrip("/").removesuffix(api_path)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}{path}{api_path}"

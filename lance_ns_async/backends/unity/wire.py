@@ -1,0 +1,318 @@
+"""Encoding of requests to Unity Catalog, and decoding of its responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.backends.unity.columns import schema
+from lance_ns_async.backends.unity.locations import stored_location
+from lance_ns_async.backends.values import check_levels, text, texts
+from lance_ns_async.backends.values import check_name as check_answer
+from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
+from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
+
+PAGE_SIZE = 100
+"""Maximum page size of the server."""
+
+CLOCK_SKEW_MILLIS = 60_000
+"""Milliseconds by which the server's clock may be behind the local clock."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
+_LONGEST_PROPERTY = 255
+_WITH_DATA = ("MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW")
+_MISSING = re.compile(r"(Catalog|Schema|Table) not found")
+TWICE = "NOT_UNIQUE"
+"""Code of this package for a name that the server has twice; the server's own code is only a general failure."""
+
+_HELD_TWICE = (
+    "the server holds that name twice, as two calls of different processes created it at once, and answers nothing "
+    "about it any more; use another name, or have one of its two rows deleted in the server's database, from "
+    "uc_columns first and then from uc_tables"
+)
+_DELTA = re.compile(r"\bdelta\b", re.IGNORECASE)
+_ONLY = re.compile(r"\b(only|supported|format)\b", re.IGNORECASE)
+_DELTA_ONLY = "this service registers Delta tables only, so Lance tables are to be declared in another catalog"
+_REFUSALS = ("INVALID_ARGUMENT", "INVALID_PARAMETER_VALUE", "BAD_REQUEST", "UNSUPPORTED_TABLE_FORMAT", "UNIMPLEMENTED")
+_VENDED: Mapping[str, Mapping[str, str]] = {
+    "aws_temp_credentials": {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+    },
+    "azure_user_delegation_sas": {"sas_token": "azure_storage_sas_token"},
+    "gcp_oauth_token": {"oauth_token": "google_storage_token"},
+}
+"""Members of Unity's response with temporary credentials, and the corresponding storage options of Lance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table and its id in Unity Catalog, which is empty if the response has none."""
+
+    table: Table
+    uuid: str
+
+
+def possible(name: str) -> bool:
+    """Returns whether a catalog, a schema or a table can have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def check_name(id: Id) -> None:
+    """Raises InvalidInputError if the server does not accept the last level of `id` as a name."""
+    if not possible(id[-1]):
+        raise InvalidInputError(
+            f"{id.kind} {id}: Unity Catalog takes no name such as {id[-1]!r}; "
+            "give one of 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
+        )
+
+
+def check_properties(id: Id, properties: Mapping[str, object]) -> None:
+    """Raises InvalidInputError for properties that the server cannot store."""
+    for key, value in properties.items():
+        if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
+            raise InvalidInputError(
+                f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog keeps texts of up to "
+                f"{_LONGEST_PROPERTY} characters, names and values alike"
+            )
+
+
+def schema_path(id: NamespaceId) -> str:
+    """Returns the path of a catalog or of a schema."""
+    return f"/schemas/{_full_name(id)}" if len(id) > 1 else f"/catalogs/{_full_name(id)}"
+
+
+def table_path(id: TableId) -> str:
+    """Returns the path of a table."""
+    return f"/tables/{_full_name(id)}"
+
+
+def schemas_query(parent: NamespaceId, token: str | None) -> str:
+    """Returns the query for a page of the schemas in a catalog."""
+    return urlencode({"catalog_name": parent.name, **_page(token)})
+
+
+def tables_query(parent: NamespaceId, token: str | None) -> str:
+    """Returns the query for a page of tables in a schema, without columns, which the server reads table by table."""
+    catalog, name = parent
+    return urlencode({"catalog_name": catalog, "schema_name": name, "omit_columns": "true", **_page(token)})
+
+
+def schema_body(id: NamespaceId, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the body of the request that creates a schema."""
+    return {"name": id.name, "catalog_name": id.parent.name, "properties": dict(properties)}
+
+
+def table_body(
+    id: TableId, location: str, properties: Mapping[str, str], columns: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Returns the body of the request that creates a table; its format is TEXT, because Unity has none for Lance."""
+    catalog, schema_name = id.parent
+    return {
+        "name": id.name,
+        "catalog_name": catalog,
+        "schema_name": schema_name,
+        "table_type": "EXTERNAL",
+        "data_source_format": "TEXT",
+        "storage_location": location,
+        "properties": {**properties, "table_type": "lance"},
+        "columns": columns,
+    }
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns codes and message of an error; if the message is more precise than the code, a precise code is first."""
+    code, message = text(body["error_code"]), text(body.get("message") or "")
+    told = f"{code}: {message}"
+    if "did not return a unique result" in message:
+        return (TWICE, code), f"{told} ({_HELD_TWICE})"
+    if code in _REFUSALS and _DELTA.search(message) and _ONLY.search(message):
+        return ("DELTA_ONLY", code), f"{told} ({_DELTA_ONLY})"
+    if code == "NOT_FOUND" and (missing := _MISSING.match(message)) is not None:
+        return (f"{missing[1].upper()}_NOT_FOUND", code), told
+    # The replaced suffix is Databricks' spelling.
+    return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), told
+
+
+def schema_names(parent: NamespaceId, body: Any) -> Page[str]:
+    """Returns the sorted names of the schemas in a page."""
+    for one in _list(body, "schemas"):
+        check_answer(parent.name, one.get("catalog_name"), "catalog")
+    return Page(_sorted(_list(body, "schemas")), _token(body))
+
+
+def table_names(parent: NamespaceId, body: Any) -> Page[str]:
+    """Returns the sorted names of the Lance tables in a page, which may be empty before the last page."""
+    return Page(_sorted([one for one in _listed(parent, body) if is_lance(one)]), _token(body))
+
+
+def tables(parent: NamespaceId, storage_options: Mapping[str, str] | None, body: Any) -> Page[Table]:
+    """Returns the Lance tables in a page, without columns."""
+    lance = {parent.table(text(one["name"])): one for one in _listed(parent, body) if is_lance(one)}
+    return Page([_table(id, storage_options, one) for id, one in lance.items()], _token(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An object in a schema: a table, a volume, a function or a model."""
+
+    kind: str
+    name: str
+    is_lance: bool = False
+    has_data: bool = False
+    """Whether the server deletes the data together with the object."""
+
+
+HELD_KINDS = ("tables", "volumes", "functions", "models")
+"""The paths of the listings of a schema's objects."""
+
+
+def held_query(schema: NamespaceId, kind: str, token: str | None) -> str:
+    """Returns the query for a page of the objects of one kind in a schema."""
+    if kind == "tables":
+        return tables_query(schema, token)
+    catalog, name = schema
+    return urlencode({"catalog_name": catalog, "schema_name": name, **_page(token)})
+
+
+def held(kind: str, body: Any) -> Page[Held]:
+    """Returns the objects of one kind in a page."""
+    found = body.get("registered_models" if kind == "models" else kind) or []
+    return Page([_held(kind, one) for one in found], _token(body))
+
+
+def _held(kind: str, one: Any) -> Held:
+    name = text(one["name"])
+    if kind == "tables":
+        table_type = text(one.get("table_type") or "table of no type")
+        return Held(f"{table_type} table", name, is_lance=is_lance(one), has_data=table_type in _WITH_DATA)
+    if kind == "volumes":
+        volume_type = text(one.get("volume_type") or "volume of no type")
+        return Held(f"{volume_type} volume", name, has_data=volume_type != "EXTERNAL")
+    return Held(kind.removesuffix("s"), name)
+
+
+def own_id(body: Any) -> str:
+    """Returns the server's unique id of a table or schema; empty if the response has none."""
+    return text(body.get("table_id") or body.get("schema_id") or "")
+
+
+def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
+    """Returns the properties of a catalog or of a schema."""
+    check_answer(id.name, body.get("name"), "namespace")
+    return texts(body.get("properties"))
+
+
+def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Found:
+    """Returns the Lance table in a response, with columns.
+
+    Raises:
+        NotALanceTableError: The table has another format.
+        AnotherAnswerError: The response describes another table.
+    """
+    check_answer(id.name, text(body["name"]))
+    _check_place(id.parent, body)
+    if not is_lance(body):
+        kind, told = (
+            None if it is None else text(it)
+            for it in (body.get("table_type"), (body.get("properties") or {}).get("table_type"))
+        )
+        raise not_lance(id, f"it is {kind}, and its property table_type is {told!r}")
+    return Found(_table(id, storage_options, body), text(body.get("table_id") or ""))
+
+
+def is_lance(body: Any) -> bool:
+    """Returns whether a table is a Lance table, regardless of its `data_source_format`."""
+    told = (body.get("properties") or {}).get("table_type")
+    return body.get("table_type") == "EXTERNAL" and isinstance(told, str) and told.lower() == "lance"
+
+
+def made_by(sent: Mapping[str, Any], began_millis: float, body: Any) -> bool:
+    """Returns whether a call may have created this object: it is equal to the request, and not older than the call.
+
+    An equal object that another client created at the same time cannot be distinguished, which does no harm.
+
+    Args:
+        sent: The body of the call.
+        began_millis: Start of the call, in milliseconds since the Unix epoch.
+        body: The description of the object.
+    """
+    if body["created_at"] < began_millis - CLOCK_SKEW_MILLIS or texts(body.get("properties")) != sent["properties"]:
+        return False
+    # The server may choose a location for a schema that was created without one.
+    return "storage_location" not in sent or (
+        stored_location(body.get("storage_location") or "") == stored_location(sent["storage_location"])
+        and schema(body.get("columns")) == schema(sent["columns"])
+    )
+
+
+def credentials(body: Any) -> dict[str, str]:
+    """Returns temporary credentials as storage options of Lance; empty if there are none, as for local tables."""
+    options = {
+        option: text(given[key])
+        for kind, names in _VENDED.items()
+        if (given := body.get(kind))
+        for key, option in names.items()
+        if given.get(key)
+    }
+    if options and (until := body.get("expiration_time")):
+        options[EXPIRY] = str(_millis(until))
+    return options
+
+
+def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
+    location, kept = text(body["storage_location"]), texts(body.get("properties"))
+    uuid = text(body.get("table_id") or "") or None
+    return Table(id, location, kept, storage_options, schema=schema(body.get("columns")), registration=uuid)
+
+
+def _millis(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        # The value is not quoted, because it comes from a response with credentials.
+        raise ValueError("expiration_time is no number") from None
+
+
+def _listed(parent: NamespaceId, body: Any) -> Sequence[Any]:
+    listed = _list(body, "tables")
+    for one in listed:
+        _check_place(parent, one)
+    return listed
+
+
+def _list(body: Any, key: str) -> Sequence[Any]:
+    if key not in body and body.keys() - {"next_page_token"}:
+        raise AnotherAnswerError(f"an answer without {key}")
+    # Some servers omit an empty list.
+    return body.get(key) or []
+
+
+def _check_place(parent: NamespaceId, body: Any) -> None:
+    """Raises AnotherAnswerError for a table of another schema than the requested one."""
+    levels = [body.get("catalog_name"), body.get("schema_name")]
+    check_levels(parent, levels)
+
+
+def _token(body: Any) -> str | None:
+    return text(body.get("next_page_token") or "") or None
+
+
+def _sorted(listed: Sequence[Any]) -> Sequence[str]:
+    # A name that two concurrent calls created is listed twice.
+    return sorted({text(one["name"]) for one in listed})
+
+
+def _full_name(id: Id) -> str:
+    return ".".join(quote(name, safe="") for name in id)
+
+
+def _page(token: str | None) -> Mapping[str, str]:
+    size = {"max_results": str(PAGE_SIZE)}
+    return size if token is None else {**size, "page_token": token}

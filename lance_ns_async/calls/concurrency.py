@@ -1,0 +1,168 @@
+"""Concurrent work over many items, and work that concurrent callers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from itertools import islice
+from math import inf
+from time import monotonic
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
+
+from lance_ns_async.calls.policy import remaining
+
+K = TypeVar("K")
+S = TypeVar("S")
+T = TypeVar("T")
+
+with suppress(ImportError):
+    # anyio imports its backend at the first use, which would block the event loop for the time of the import.
+    import_module("anyio._backends._asyncio")
+
+_SLICE = 1_000
+"""Number of items to process before other tasks of the event loop get a turn."""
+
+_MORE_TIME = 1.0
+"""Seconds of additional time that a caller needs to repeat work that failed with a shorter deadline."""
+
+
+class SingleFlight(Generic[T]):
+    """Work that runs at most once at a time, whatever the number of callers.
+
+    Callers that waited share the outcome, failures included, so that a broken server gets one call instead of one
+    from each caller. A later caller starts the work again.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
+        self._lock = asyncio.Lock()
+        self._rounds = 0
+        self._last: T | LanceNamespaceError
+        self._last_until = inf
+
+    async def outcome(self, known: Callable[[], T | None]) -> T:
+        """Returns a known result, the result of a concurrent run, or the result of a new run.
+
+        Args:
+            known: Returns the result if it is already known when this caller's turn comes, else None.
+
+        Raises:
+            LanceNamespaceError: The error of the run, of this caller or of the one it waited for.
+            ServiceUnavailableError: The time of the operation was over before this caller's turn came.
+        """
+        seen = self._rounds
+        await self._turn()
+        try:
+            if (found := known()) is not None:
+                return found
+            if self._rounds == seen:
+                return await self._done()
+            if not isinstance(self._last, LanceNamespaceError):
+                return self._last
+            if isinstance(self._last, ServiceUnavailableError) and _until() > self._last_until + _MORE_TIME:
+                # The shared run failed for a caller with less time, so this caller repeats it.
+                return await self._done()
+            raise type(self._last)(str(self._last)) from self._last
+        finally:
+            self._lock.release()
+
+    async def _turn(self) -> None:
+        try:
+            async with asyncio.timeout(remaining()):
+                await self._lock.acquire()
+        except TimeoutError:
+            message = "its time was over while it waited for what others had asked"
+            raise ServiceUnavailableError(f"Service unavailable: the catalog ({message})") from None
+
+    async def _done(self) -> T:
+        try:
+            result = await self._work()
+        except LanceNamespaceError as e:
+            self._rounds, self._last, self._last_until = self._rounds + 1, e, _until()
+            raise
+        self._rounds, self._last = self._rounds + 1, result
+        return result
+
+
+class SingleFlights(Generic[K, T]):
+    """Work that runs at most once at a time for each key."""
+
+    def __init__(self, work: Callable[[K], Awaitable[T]]) -> None:
+        self._work = work
+        self._flights: WeakValueDictionary[K, SingleFlight[T]] = WeakValueDictionary()
+
+    async def outcome(self, key: K) -> T:
+        """Returns the result of a concurrent run for the key, or of a new run; failures are shared, too."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = SingleFlight(partial(self._work, key))
+        return await flight.outcome(lambda: None)
+
+
+def _until() -> float:
+    left = remaining()
+    return inf if left is None else monotonic() + left
+
+
+async def in_slices(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Returns the function's result for each item; other tasks get a turn after every `_SLICE` items."""
+    made: list[T] = []
+    waiting = iter(items)
+    while True:
+        some = [function(item) for item in islice(waiting, _SLICE)]
+        made += some
+        if len(some) < _SLICE:
+            return made
+        await asyncio.sleep(0)
+
+
+async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:
+    """Runs `work` for every item, with at most `max_in_flight` workers that share one iterator.
+
+    Memory is bounded by the number of workers, not of items.
+
+    Raises:
+        LanceNamespaceError: The first one that `work` raises; it cancels the work under way and is not in a group.
+    """
+    waiting = iter(items)
+    workers = 1
+    errors: list[LanceNamespaceError] = []
+
+    async def worker() -> None:
+        nonlocal workers
+        for item in waiting:
+            if workers < max_in_flight:
+                workers += 1
+                group.start_soon(worker)
+            try:
+                await work(item)
+            except LanceNamespaceError as e:
+                errors.append(e)
+                group.cancel_scope.cancel()
+                return
+
+    try:
+        async with anyio.create_task_group() as group:
+            await worker()
+    except BaseExceptionGroup as several:
+        # Errors of functions that the user supplies are also raised without a group.
+        raise _only(several) from None
+    if errors:
+        raise errors[0]
+    if group.cancel_scope.cancel_called:
+        # An outer and an inner scope were cancelled in the same turn; anyio may confuse the two.
+        raise asyncio.CancelledError
+
+
+def _only(error: BaseException) -> BaseException:
+    """Returns the error inside a group of one; otherwise the error itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

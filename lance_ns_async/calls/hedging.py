@@ -1,0 +1,58 @@
+"""Hedged calls: a second, concurrent sending of a slow call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.errors import Failure
+
+T = TypeVar("T")
+
+
+async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callable[[], bool]) -> T:
+    """Returns the first result of `call`, which is sent a second time if it is slow.
+
+    The slower call is cancelled. If one call fails, the other is awaited; if both fail, the first failure is raised.
+
+    Args:
+        call: Sends the call.
+        after: Seconds before the second call is sent.
+        may: Returns whether the second call may be sent.
+    """
+    answers: list[T] = []
+    errors: list[Failure | LanceNamespaceError] = []
+    begun = 1
+    settled = asyncio.Event()
+
+    async def run() -> None:
+        try:
+            answers.append(await call())
+        except LanceNamespaceError as e:
+            # The error is the server's response; the other call would get the same one.
+            errors.insert(0, e)
+        except Failure as e:
+            errors.append(e)
+            if len(errors) < begun:
+                return
+        settled.set()
+
+    # Not an anyio task group: a scope that ends in the same turn as its task is cancelled may hide the cancellation.
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run())]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(after):
+                await settled.wait()
+        if not settled.is_set() and may():
+            begun = 2
+            tasks.append(group.create_task(run()))
+        await settled.wait()
+        for task in tasks:
+            task.cancel()
+    if answers:
+        return answers[0]
+    raise errors[0]

@@ -1,0 +1,117 @@
+"""Adaptive limit of concurrent calls to one catalog, learned from its responses. Uses no clock and no event loop.
+
+A sequential test separates overload from accidental refusals. Each refusal adds to a score, and each response lowers
+it. Only a full score lowers the limit, to the number of calls that the catalog handled at that moment. The limit then
+grows again, slowly at first and then faster, as in TCP CUBIC.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+START = 32
+"""The initial limit of calls in flight."""
+
+_FLOOR = 2
+_ALARM = 5.0
+"""The score at which refusals count as overload."""
+_WARY = 2.0
+"""The score from which the limit stops growing."""
+_AFTER_ALARM = 3.0
+_HOLD, _LONGEST_HOLD = 8, 32
+"""Rounds of responses during which the limit hardly exceeds the plateau: the initial and the largest number."""
+_LONGEST_REST = 1.0
+
+
+class Limiter:
+    """The limit of calls in flight to one catalog; it never exceeds `most`. Times are seconds of one common clock."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._floor = float(min(_FLOOR, most))
+        self.limit = float(min(START, most))
+        self._plateau: float | None = None
+        """The number of concurrent calls that the catalog is known to handle; None while it has refused nothing."""
+        self._score = 0.0
+        self._usual = 0.03
+        """The share of calls that fail by accident."""
+        self._latency = 0.0
+        self._rounds = 0.0
+        """Responses since the limit reached the plateau, in multiples of the limit."""
+        self._hold = _HOLD
+        self._answered_at = self._cut_at = -inf
+        self._rests_until = -inf
+
+    def answered(self, now: float, sent: float, in_flight: int) -> None:
+        """Records a response, errors included; `in_flight` is the number of calls still under way."""
+        took, self._answered_at = now - sent, now
+        self._latency += (took - self._latency) / 8 if self._latency else took
+        if self._score:
+            self._score = max(0.0, self._score - max(0.01, 2 * self._usual))
+        self._learn(0.0)
+        # Responses to fewer calls than the limit allows say nothing about a higher limit.
+        if self._score < _WARY and in_flight + 1 >= 0.8 * int(self.limit):
+            self._grow()
+
+    def refused(self, now: float, sent: float, in_flight: int) -> float:
+        """Records a refused call; returns the seconds for which its slot must stay empty."""
+        self._learn(1.0)
+        if sent >= self._cut_at:
+            self._suspect(1.0, now, in_flight)
+        else:
+            # It was sent before the last cut, so it is no new sign of overload; but it was one call too many.
+            self._lower(self.limit - 1, (self._plateau or self.limit) - 1)
+        return self._rest(now)
+
+    def failed(self, now: float, sent: float, in_flight: int) -> float:
+        """Records a call without a response; returns the seconds for which its slot must stay empty."""
+        self._learn(1.0)
+        if sent >= self._cut_at:
+            self._suspect(0.5, now, in_flight)
+        return self._rest(now)
+
+    def pace(self, sent: float) -> float:
+        """Returns the usual latency if a call sent at `sent` failed by accident; inf if overload may be the cause.
+
+        A failure is an accident if other calls got responses since `sent`. Call this before the failure is recorded.
+        """
+        return self._latency if self._score < _WARY and self._answered_at >= sent else inf
+
+    def _suspect(self, weight: float, now: float, in_flight: int) -> None:
+        self._score += weight
+        if self._score < _ALARM:
+            return
+        if now - self._cut_at <= 3 * self._latency:
+            # The previous cut was too small, so the number of calls in flight then is no measure of capacity.
+            self._lower(self.limit / 2, 0.75 * self.limit)
+        else:
+            repeated = self._plateau is not None and self.limit <= 1.1 * self._plateau
+            self._hold = min(_LONGEST_HOLD, 2 * self._hold) if repeated else _HOLD
+            held = min(self.limit - 1, max(self.limit / 2, 0.98 * in_flight))
+            self._lower(held, held)
+        self._score, self._cut_at = _AFTER_ALARM, now
+
+    def _lower(self, limit: float, plateau: float) -> None:
+        self.limit = max(self._floor, limit)
+        self._plateau = max(self._floor, plateau)
+        self._rounds = 0.0
+
+    def _grow(self) -> None:
+        if self._plateau is None:
+            grown = self.limit + 1
+        elif self.limit < self._plateau:
+            grown = self.limit + max(self._plateau - self.limit, 1.0) / (2 * self.limit)
+        else:
+            self._rounds += 1 / self.limit
+            grown = self._plateau + max(1.0, self._plateau / 16) * (self._rounds / self._hold) ** 3
+        self.limit = min(float(self._most), grown)
+
+    def _learn(self, refused: float) -> None:
+        # A refusal far below the known capacity is an accident.
+        if self._plateau is not None and (self.limit < 0.7 * self._plateau or 2 * self._rounds < self._hold):
+            self._usual = min(0.15, self._usual + (refused - self._usual) / 32)
+
+    def _rest(self, now: float) -> float:
+        # Slots become free one after another; if all did at once, all their calls would be refused again.
+        self._rests_until = max(now + self._latency, self._rests_until + self._latency / self.limit)
+        return min(_LONGEST_REST, self._rests_until - now)

@@ -1,0 +1,168 @@
+"""Paginated listings: following a catalog's page tokens, and own page tokens that resume inside a page."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lance_namespace.errors import InternalError, InvalidInputError
+
+from lance_ns_async.errors import PHRASES, shortened, spelled
+from lance_ns_async.model import Id, Page
+
+T = TypeVar("T")
+
+_LONGEST_TOKEN = 200
+"""Maximum number of characters of a page token in a message."""
+
+Fetch = Callable[[str | None], Awaitable[Page[T]]]
+"""Fetches the page of a token; None fetches the first page."""
+
+SizedFetch = Callable[[str | None, int | None], Awaitable[Page[T]]]
+"""Fetches a page like `Fetch`, with a hint of how many items to return."""
+
+Keep = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+"""Returns the names that belong in the listing, in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The position in a listing: a page of the catalog, and the last name returned from it."""
+
+    token: str | None = None
+    after: str | None = None
+    size: int | None = None
+    """The size hint of the request for that page; with another hint, the page could end before the name."""
+
+    @classmethod
+    def decode(cls, page_token: str | None) -> Cursor:
+        """Returns the cursor in an opaque page token; None and the empty token mean the beginning.
+
+        Raises:
+            InvalidInputError: The token is not one of this package.
+        """
+        match decode_token(page_token):
+            case None:
+                return cls()
+            case [str() | None as token]:
+                return cls(token)
+            case [str() | None as token, str() as after, int() as size] if size > 0:
+                return cls(token, after, size)
+        raise foreign_token(page_token)
+
+    def encode(self) -> str:
+        """Returns the cursor as an opaque page token."""
+        return encode_token([self.token] if self.after is None else [self.token, self.after, self.size])
+
+    def rest(self, names: Sequence[str]) -> Sequence[str]:
+        """Returns the names that were not returned yet.
+
+        If the last returned name no longer exists, these are the names that sort after it.
+        """
+        if self.after is None:
+            return names
+        if self.after in names:
+            return names[names.index(self.after) + 1 :]
+        return [name for name in names if name > self.after]
+
+
+def encode_token(value: Any) -> str:
+    """Returns a JSON value as an opaque page token."""
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+def decode_token(page_token: str | None) -> Any:
+    """Returns the value in a page token; None for no token and for the empty token.
+
+    Raises:
+        InvalidInputError: The token is not one of this package.
+    """
+    if not page_token:
+        return None
+    try:
+        return json.loads(base64.b64decode(page_token.encode(), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError) as e:
+        raise foreign_token(page_token) from e
+
+
+def endless(token: str, at: Id | None = None) -> InternalError:
+    """Returns the error for a listing in which a page token came twice; `at` is the listed object, None if unknown."""
+    listing = "listing" if at is None else f"listing of {spelled(at)}"
+    told = f"page token {shortened(token, _LONGEST_TOKEN)!r} came twice"
+    return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {told}")
+
+
+async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
+    """Yields each page from `token` on, with the token that requested it.
+
+    Raises:
+        InternalError: A page token came twice, so the listing has no end.
+    """
+    seen = {token}
+    while True:
+        page = await fetch(token)
+        yield token, page
+        token = page.token
+        if token is None:
+            return
+        if token in seen:
+            raise endless(token)
+        seen.add(token)
+
+
+async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
+    """Returns at most `limit` names, each once, and the token of the next page.
+
+    `keep` gets only as many names as the limit requires.
+
+    Args:
+        fetch: Fetches a page of the catalog.
+        keep: Selects the names that belong in the listing.
+        limit: Maximum number of names; None for all.
+        page_token: Where to start; None for the beginning.
+
+    Raises:
+        InvalidInputError: The limit or the page token is invalid.
+        InternalError: The catalog's listing has no end.
+    """
+    check_limit(limit)
+    cursor = Cursor.decode(page_token)
+    # Pages may overlap if objects are created or removed during the listing.
+    found: dict[str, None] = {}
+
+    def size(token: str | None) -> int | None:
+        return cursor.size if token == cursor.token and cursor.after is not None else limit
+
+    async with aclosing(walk(lambda token: fetch(token, size(token)), cursor.token)) as pages:
+        async for token, page in pages:
+            names = cursor.rest(page.items) if token == cursor.token else page.items
+            while names:
+                wanted = len(names) if limit is None else limit - len(found)
+                tried, names = names[:wanted], names[wanted:]
+                found.update(dict.fromkeys(await keep([name for name in tried if name not in found])))
+                if len(found) == limit:
+                    following = Cursor(token, tried[-1], size(token)) if names else Cursor(page.token)
+                    return Page(list(found), following.encode() if following != Cursor() else None)
+    return Page(list(found))
+
+
+def check_limit(limit: int | None) -> None:
+    """Raises InvalidInputError for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise InvalidInputError(f"limit {limit}: a page holds at least 1 name; leave it out to get all")
+
+
+async def keep_all(names: Sequence[str]) -> Sequence[str]:
+    """Returns all names."""
+    return names
+
+
+def foreign_token(page_token: str | None) -> InvalidInputError:
+    """Returns the error for a page token that does not belong to the listing."""
+    return InvalidInputError(
+        f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass on what the page before it gave"
+    )

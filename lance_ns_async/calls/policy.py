@@ -1,0 +1,361 @@
+"""The policy of remote calls, and the caller that applies it: retries, time-outs, concurrency and error mapping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from functools import partial, wraps
+from math import inf
+from random import uniform
+from time import monotonic
+from typing import Any, ParamSpec, TypeVar
+
+import anyio
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+
+from lance_ns_async.calls.hedging import hedged
+from lance_ns_async.calls.observers import Call, Observer, Observers
+from lance_ns_async.calls.traffic import Outcome, Traffic, shared
+from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
+from lance_ns_async.model import Id
+
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_LASTING = ("circuit", "untrusted")
+"""Codes of lasting unavailability: such calls are not sent again."""
+
+_LONGEST_NOTE = 400
+
+_UNDO_SECONDS = 30.0
+"""Seconds that all calls of a rollback together may take, beyond the operation's own time."""
+
+_UNDO_GRACE = 10.0
+"""Seconds after that until a rollback is cancelled, and the same time again until it is no longer awaited."""
+
+_deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Limits of every remote call. All times are in seconds.
+
+    Raises:
+        InvalidInputError: A limit is too small.
+    """
+
+    max_retries: int = 3
+    """How many times a call is sent again after a transient failure."""
+    attempt_timeout: float = 30.0
+    """Maximum time of one attempt of a call, without the wait for a slot."""
+    operation_timeout: float = 120.0
+    """Maximum time of one operation: waits, attempts and pauses of all its calls together."""
+    backoff_initial: float = 0.1
+    """The longest pause before the first retry; it doubles with each further retry.
+
+    With `adaptive`, a call that failed by accident is sent again sooner if the catalog responds quickly.
+    """
+    backoff_max: float = 5.0
+    """The longest pause before any retry, unless the server asks for a longer one."""
+    max_in_flight: int = 32
+    """Maximum number of concurrent calls, shared by all namespaces with the same properties."""
+    adaptive: bool = True
+    """Whether the limit of concurrent calls follows the catalog's capacity; if not, it is always `max_in_flight`."""
+    circuit_after: float = 30.0
+    """Time without any response after which calls fail without being sent, except for occasional probe calls."""
+    hedge_after: float | None = None
+    """Time after which a read under way is sent a second time, concurrently; None disables this."""
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            least = 1 if limit.name == "max_in_flight" else 0
+            if value is None and limit.name == "hedge_after":
+                continue
+            if not value >= least or (value == 0 and limit.name.endswith(("timeout", "hedge_after"))):
+                raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
+
+    def traffic(self, key: Hashable | None = None) -> Traffic:
+        """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
+        made = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
+        return made(adaptive=self.adaptive, patience=self.circuit_after)
+
+    def pause(self, attempt: int, pace: float = inf) -> float:
+        """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
+        return uniform(0, min(self.backoff_max, min(self.backoff_initial, pace) * 2.0 ** min(attempt - 1, 64)))
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Limits all calls inside the context to `seconds` in total; None leaves the current limit unchanged."""
+    if seconds is None:
+        yield
+        return
+    now = _deadline.get()
+    until = monotonic() + seconds
+    token = _deadline.set(until if now is None else min(now, until))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+@asynccontextmanager
+async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Runs `undo` if the block ends with any exception, including cancellation, and raises that exception.
+
+    The rollback has its own bounded time, beyond the operation's. A cancellation during the rollback waits for its
+    end. An error of `undo` becomes a note of the exception.
+
+    Args:
+        undo: Receives the exception, and adds notes to it about what it could not undo.
+    """
+    try:
+        yield
+    except GeneratorExit:
+        # The coroutine is being closed: it cannot await anything any more.
+        raise
+    except BaseException as error:  # panics of Lance, interrupts and memory errors need a rollback, too
+        try:
+            await undoing(undo)(error)
+        except asyncio.CancelledError as e:
+            if not isinstance(error, asyncio.CancelledError):
+                raise
+            for note in getattr(e, "__notes__", ()):
+                error.add_note(note)
+        except Exception as e:  # it must not replace the original error
+            error.add_note(_not_undone(e))
+        raise
+
+
+def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Returns the cleanup function with its own bounded time; a cancellation during the cleanup waits for its end.
+
+    If the cleanup then fails, a note of the cancellation says so, and a warning is logged.
+    """
+
+    @wraps(work)
+    async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = _deadline.set(monotonic() + _UNDO_SECONDS)
+        try:
+            # The task inherits the deadline. A task group would be cancelled together with this coroutine.
+            task = asyncio.ensure_future(work(*args, **kwargs))
+        finally:
+            _deadline.reset(token)
+        cancelled: asyncio.CancelledError | None = None
+        until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
+        # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
+        with anyio.CancelScope(shield=True):
+            while not task.done():
+                try:
+                    await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
+                except asyncio.CancelledError as e:
+                    cancelled = e
+                if not task.done() and monotonic() >= until:
+                    if ends:
+                        break
+                    task.cancel()
+                    until, ends = until + _UNDO_GRACE, True
+        failed: BaseException | None
+        if not task.done():
+            failed = ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+        elif task.cancelled():
+            failed = ServiceUnavailableError("Service unavailable: undoing what failed took too long")
+        else:
+            failed = task.exception()
+        if cancelled is not None:
+            if failed is not None:
+                note = _not_undone(failed)
+                cancelled.add_note(note)
+                # The code that awaits a cancelled task may not get this exception object.
+                log.warning("cancelled, %s", note)
+            raise cancelled
+        if failed is not None:
+            raise failed
+        return task.result()
+
+    return lasting
+
+
+def _not_undone(error: BaseException) -> str:
+    return f"and to undo what was begun failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
+
+
+def remaining() -> float | None:
+    """Returns the seconds left for the current operation; None outside of any operation."""
+    until = _deadline.get()
+    return None if until is None else until - monotonic()
+
+
+class Caller:
+    """Makes remote calls within a policy; one caller serves all users of one catalog."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        errors: ErrorTable,
+        observers: Observers | None = None,
+        *,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.policy = policy
+        self._errors = errors
+        self._observers = observers or Observers()
+        self._enough = min(policy.attempt_timeout, policy.operation_timeout) / 2
+        """Seconds within which a working catalog would have responded."""
+        self.traffic = traffic or policy.traffic()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Passes every call made while the context is open to `observer`."""
+        return self._observers.with_one(observer)
+
+    def beside(self, errors: ErrorTable) -> Caller:
+        """Returns a caller with its own slots and the same observers, so that neither waits for the other."""
+        return Caller(self.policy, errors, self._observers)
+
+    async def call(self, send: Callable[[], Awaitable[T]], *, subject: Id, operation: str, safe: bool = True) -> T:
+        """Returns the result of `send`, which is sent again within the policy after transient failures.
+
+        Args:
+            send: Sends the call once.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages, the error table and the circuit breaker.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+        """
+        until = _deadline.get() or monotonic() + self.policy.operation_timeout
+        once = partial(self._attempt, send, subject, operation, 1, until)
+        try:
+            if safe and self.policy.hedge_after is not None:
+                sendings = iter((once, partial(once, hedge=True)))
+                return await hedged(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
+            return await once()
+        except Failure as failure:
+            if not self._may_pass(failure, subject, operation, safe):
+                raise self._error(failure, subject, operation, safe) from failure
+            first = failure
+        return await self._persist(send, first, subject, operation, safe, until)
+
+    async def _attempt(
+        self,
+        send: Callable[[], Awaitable[T]],
+        subject: Id,
+        operation: str,
+        attempt: int,
+        until: float,
+        hedge: bool = False,
+    ) -> T:
+        started = await self.traffic.enter(operation, subject, until=until)
+        told, became = "failed", Outcome.ABANDONED
+        try:
+            limit = min(self.policy.attempt_timeout, until - started)
+            async with asyncio.timeout(limit):
+                result = await send()
+            told, became = "ok", Outcome.ANSWERED
+            return result
+        except TimeoutError:
+            told, became = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
+            raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
+        except Failure as failure:
+            told, became = str(failure.codes[0]), self._became(failure, subject, operation)
+            # Throttled calls and lost races need the full pause.
+            if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
+                failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
+            raise
+        except LanceNamespaceError as error:
+            told, became = type(error).__name__, Outcome.ANSWERED
+            raise
+        except asyncio.CancelledError:
+            told = "cancelled"
+            raise
+        finally:
+            self._tell(operation, subject, attempt, monotonic() - started, told, hedge)
+            await self.traffic.leave(started, operation, subject, became, why=told, until=until)
+
+    def _became(self, failure: Failure, subject: Id, operation: str) -> Outcome:
+        error = error_class(failure, subject, operation, self._errors)
+        if issubclass(error, ThrottlingError) or 503 in failure.codes:
+            return Outcome.REFUSED
+        return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
+
+    async def _persist(
+        self,
+        send: Callable[[], Awaitable[T]],
+        first: Failure,
+        subject: Id,
+        operation: str,
+        safe: bool,
+        until: float,
+    ) -> T:
+        attempt = 0
+
+        async def again() -> T:
+            nonlocal attempt
+            attempt += 1
+            if attempt == 1:
+                raise first
+            return await self._attempt(send, subject, operation, attempt, until)
+
+        def passing(failure: BaseException) -> bool:
+            return isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe)
+
+        too_late = too_many = False
+
+        def stop(state: RetryCallState) -> bool:
+            nonlocal too_late, too_many
+            if stop_after_attempt(self.policy.max_retries + 1)(state):
+                return True
+            too_late = monotonic() + state.upcoming_sleep >= until
+            too_many = not too_late and not self.traffic.may_repeat()
+            return too_late or too_many
+
+        retrying = AsyncRetrying(
+            sleep=asyncio.sleep,
+            retry=retry_if_exception(passing),
+            wait=self._pause,
+            stop=stop,
+            reraise=True,
+        )
+        try:
+            return await retrying(again)
+        except Failure as last:
+            last.attempts = attempt
+            if too_late:
+                asked = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                last.message += f"; not sent again within the operation's time{asked}"
+            if too_many:
+                last.message += "; not sent again, as most calls to this catalog fail"
+            raise self._error(last, subject, operation, safe) from last
+
+    def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
+        """Returns whether sending the call again is both useful and harmless."""
+        if failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
+            return False
+        error = error_class(failure, subject, operation, self._errors)
+        return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
+
+    def _error(self, failure: Failure, subject: Id, operation: str, safe: bool) -> LanceNamespaceError:
+        if not safe and failure.delivered is None:
+            failure.message += "; whether it took effect is unknown"
+        return error_for(failure, subject, operation, self._errors)
+
+    def _pause(self, state: RetryCallState) -> float:
+        failure = state.outcome.exception() if state.outcome else None
+        assert isinstance(failure, Failure)
+        pause = self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
+        over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
+        return max(0.0, pause - over)
+
+    def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
+        if self._observers.all:
+            self._observers.tell(Call(operation, subject, attempt, seconds, outcome, hedge))

@@ -1,0 +1,212 @@
+"""Slots, limiter, circuit breaker and retry budget of one catalog, shared by all callers in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+from threading import Lock, RLock
+from time import monotonic
+from weakref import WeakSet, WeakValueDictionary
+
+from lance_ns_async.calls.circuit import Budget, Circuit
+from lance_ns_async.calls.limiter import Limiter
+from lance_ns_async.errors import Failure
+from lance_ns_async.model import Id
+
+
+class Outcome(Enum):
+    """The outcome of a call, as a sign of the catalog's load."""
+
+    ANSWERED = auto()
+    """The catalog responded, possibly with an error."""
+    REFUSED = auto()
+    """The catalog is available and refused the call."""
+    FAILED = auto()
+    """There was no response."""
+    ABANDONED = auto()
+    """The call was cancelled, or had too little time for a response."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    turn: asyncio.Future[None]
+    granted: bool = False
+
+
+class Traffic:
+    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
+
+    def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
+        self._most = most
+        self._limiter = Limiter(most) if adaptive else None
+        self._circuit = Circuit(patience)
+        self._budget = Budget(most)
+        self._begin()
+        _all.add(self)
+
+    @property
+    def limit(self) -> int:
+        """The current limit of calls in flight."""
+        return self._most if self._limiter is None else int(self._limiter.limit)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a call would get a slot immediately."""
+        return not self._waiting and self._taken < self.limit
+
+    def may_repeat(self) -> bool:
+        """Returns whether a failed call may be sent again, and counts that retry."""
+        with self._lock:
+            return self._budget.take()
+
+    def may_hedge(self) -> bool:
+        """Returns whether a call under way may be sent a second time, and counts that."""
+        with self._lock:
+            return self.has_room and not self._circuit.is_open and self._budget.take()
+
+    def pace(self, sent: float) -> float:
+        """Returns `Limiter.pace`; inf without a limiter."""
+        with self._lock:
+            return inf if self._limiter is None else self._limiter.pace(sent)
+
+    async def enter(self, operation: str, subject: Id, *, until: float) -> float:
+        """Waits for a slot; returns the current time, which `leave` needs.
+
+        Raises:
+            Failure: The time `until` passed before there was a slot, or the circuit is open.
+        """
+        now = monotonic()
+        if now >= until:
+            raise Failure("deadline", message="its time was over before it was sent", delivered=False)
+        with self._lock:
+            if self.has_room:
+                self._taken += 1
+                return self._checked(now, operation, subject)
+            # A waiter of a closed loop never gets its turn, and may keep alive a call that holds a slot there.
+            while self._waiting and self._waiting[0].turn.get_loop().is_closed():
+                self._waiting.popleft()
+            waiter = _Waiter(asyncio.get_running_loop().create_future())
+            self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(until - now):
+                await waiter.turn
+        except TimeoutError:
+            self._abandon(waiter)
+            message = f"its time was over while {self.limit} other calls were in flight"
+            raise Failure("deadline", message=message, delivered=False) from None
+        except (asyncio.CancelledError, GeneratorExit):
+            self._abandon(waiter)
+            raise
+        with self._lock:
+            return self._checked(monotonic(), operation, subject)
+
+    async def leave(
+        self, sent: float, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
+    ) -> None:
+        """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
+        with self._lock:
+            now = monotonic()
+            rest = min(self._noted(now, sent, operation, subject, outcome, why), until - now)
+            if rest <= 0:
+                self._give_back()
+                return
+            self._resting += 1
+        try:
+            await asyncio.sleep(rest)
+        finally:
+            with self._lock:
+                self._resting -= 1
+                self._give_back()
+
+    def _begin(self) -> None:
+        # A closed coroutine returns its slot where it is collected, which may be inside a locked block.
+        self._lock = RLock()
+        self._waiting: deque[_Waiter] = deque()
+        self._taken = 0
+        """Slots that are not free, including those that rest."""
+        self._resting = 0
+
+    def _checked(self, now: float, operation: str, subject: Id) -> float:
+        if (obstacle := self._circuit.obstacle(now, operation, subject)) is not None:
+            self._give_back()
+            raise Failure("circuit", message=obstacle, delivered=False)
+        return now
+
+    def _noted(self, now: float, sent: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+        """Records the outcome; returns the seconds for which the slot must stay empty."""
+        if outcome is Outcome.ABANDONED:
+            return 0.0
+        in_flight = self._taken - self._resting - 1
+        if outcome is Outcome.ANSWERED:
+            self._circuit.answered()
+            self._budget.answered()
+            if self._limiter is not None:
+                self._limiter.answered(now, sent, in_flight)
+            return 0.0
+        self._circuit.failed(now, operation, subject, why)
+        if self._limiter is None:
+            return 0.0
+        note = self._limiter.refused if outcome is Outcome.REFUSED else self._limiter.failed
+        return note(now, sent, in_flight)
+
+    def _give_back(self) -> None:
+        self._taken -= 1
+        while self._waiting and self._taken < self.limit:
+            waiter = self._waiting.popleft()
+            loop = waiter.turn.get_loop()
+            # There may be no running loop while a coroutine is collected.
+            if loop is asyncio._get_running_loop():
+                _serve(waiter.turn)
+            else:
+                try:
+                    loop.call_soon_threadsafe(_serve, waiter.turn)
+                except RuntimeError:
+                    # That loop was closed, and its waiter with it.
+                    continue
+            waiter.granted = True
+            self._taken += 1
+
+    def _abandon(self, waiter: _Waiter) -> None:
+        with self._lock:
+            if waiter.granted:
+                self._give_back()
+            else:
+                # The waiter may be removed already if its loop was closed.
+                with suppress(ValueError):
+                    self._waiting.remove(waiter)
+
+
+def shared(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
+    """Returns the traffic of one catalog: the same object for the same key and limits, as long as it is in use."""
+    whole = (key, most, adaptive, patience)
+    with _finding:
+        found = _shared.get(whole)
+        if found is None:
+            found = _shared[whole] = Traffic(most, adaptive=adaptive, patience=patience)
+        return found
+
+
+def _serve(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+def _begin_anew() -> None:
+    """Resets the state in a forked process: calls under way and locks belong to the parent."""
+    global _finding
+    _finding = Lock()
+    for traffic in list(_all):
+        traffic._begin()
+
+
+_finding = Lock()
+_shared: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
+_all: WeakSet[Traffic] = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,1 @@
+"""Operations on many tables: describe, list, walk and locate."""

@@ -1,0 +1,298 @@
+"""Bulk describe: planned by a pure function from ids and capabilities, then run concurrently."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from math import inf
+from types import MappingProxyType
+from typing import TypeAlias
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.calls.paging import walk
+from lance_ns_async.calls.policy import remaining
+from lance_ns_async.errors import failure_of, raise_first
+from lance_ns_async.model import NamespaceId, Table, TableId
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """Describe a single table."""
+
+    id: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Describe some tables of one namespace in one call."""
+
+    parent: NamespaceId
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Read pages of one namespace's listing until the names are found."""
+
+    parent: NamespaceId
+    names: Sequence[str]
+
+
+Step: TypeAlias = One | Batch | Scan
+
+Progress = Callable[[int], None]
+"""Receives the number of ids completed since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a namespace's listing was read for one group of ids; the next group continues there."""
+
+    token: str | None = None
+    """The token of the last page with a table of the group; None for the first page."""
+    size: float = 0
+    """Estimated number of tables from about that page on."""
+
+
+Places: TypeAlias = dict[NamespaceId, Place]
+
+_UNREAD = Place()
+
+_AMONG = 8
+"""A listing is read only if at least one in this many of its tables is requested."""
+
+_OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError)
+"""Errors of a shared call that apply to each of its tables; after any other error, each table gets its own call."""
+
+
+_FIRST_GROUP, _LARGEST_GROUP = 500, 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The outcome of a bulk describe: the failure of one table does not affect the others."""
+
+    tables: Mapping[TableId, Table] = field(default_factory=dict)
+    errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
+    """The error for each id that is not in `tables`, in the order of the request."""
+
+    def outcome(self, id: TableId) -> Table | LanceNamespaceError:
+        """Returns the table or the error for an id.
+
+        Raises:
+            KeyError: The id was not requested.
+        """
+        return self.tables[id] if id in self.tables else self.errors[id]
+
+    def raise_for_errors(self) -> Described:
+        """Returns itself if there are no errors.
+
+        Raises:
+            LanceNamespaceError: The first error, with the number of further errors in its message.
+        """
+        raise_first(self.errors.values(), len(self))
+        return self
+
+    def __len__(self) -> int:
+        return len(self.tables) + len(self.errors)
+
+
+def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
+    """Yields the ids in groups to describe one after another: small ones first, so that first results come early.
+
+    If the iterator raises InvalidInputError, the ids before the error are yielded as a last group first.
+    """
+    waiting, size = iter(ids), _FIRST_GROUP
+    failed: InvalidInputError | None = None
+    while failed is None:
+        group: list[TableId] = []
+        try:
+            group.extend(islice(waiting, size))
+        except InvalidInputError as e:
+            failed = e
+        if not group:
+            break
+        yield group
+        size = min(2 * size, _LARGEST_GROUP)
+    if failed is not None:
+        raise failed
+
+
+def plan(
+    ids: Iterable[TableId], capabilities: Capabilities, places: Mapping[NamespaceId, Place] = MappingProxyType({})
+) -> Iterator[Step]:
+    """Yields the steps that describe each id once, in the cheapest way for the catalog's capabilities."""
+    if not (capabilities.listing_has_locations or capabilities.describe_batch):
+        yield from map(One, dict.fromkeys(ids))
+        return
+    # Plain tuples, because creating a validated id for each would take longer than everything else.
+    by_parent: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
+    for id in ids:
+        by_parent[id[:-1]][id[-1]] = None
+    for above, found in by_parent.items():
+        parent, names = NamespaceId(above), list(found)
+        if capabilities.describe_batch and len(names) >= capabilities.batch_from:
+            for start in range(0, len(names), capabilities.describe_batch):
+                yield Batch(parent, names[start : start + capabilities.describe_batch])
+        elif (
+            capabilities.listing_has_locations
+            and len(names) > 2 * capabilities.page_worth
+            and places.get(parent, _UNREAD).size <= _AMONG * len(names)
+        ):
+            yield Scan(parent, names)
+        else:
+            yield from (One(parent.table(name)) for name in names)
+
+
+async def describe_tables(
+    backend: Backend,
+    ids: Iterable[TableId],
+    *,
+    max_in_flight: int,
+    progress: Progress | None = None,
+    places: Places | None = None,
+) -> Described:
+    """Describes each id once.
+
+    After a 401, and after the end of the operation's time, the remaining ids fail without a call.
+
+    Args:
+        backend: The backend to call.
+        ids: The tables to describe; duplicates are ignored.
+        max_in_flight: Maximum number of concurrent steps.
+        progress: Receives the number of completed ids.
+        places: The positions in listings after the previous group of ids; updated for the next group.
+
+    Cost:
+        The calls of `plan`, and one more for each id that no shared response contained.
+    """
+    asked = dict.fromkeys(ids)
+    places = {} if places is None else places
+    if places:
+        for parent in places.keys() - {id.parent for id in asked}:
+            del places[parent]
+    run = _Run(backend, progress, places)
+    sharing = backend.capabilities
+    # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
+    naming = replace(sharing, listing_has_locations=False, describe_batch=0)
+    await each(run.step, plan(asked, sharing, places), max_in_flight=max_in_flight)
+    await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
+    return Described(run.tables, {id: run.errors[id] for id in asked if id in run.errors} if run.errors else {})
+
+
+class _Run:
+    def __init__(self, backend: Backend, progress: Progress | None, places: Places) -> None:
+        self._backend = backend
+        self._progress = progress
+        self._places = places
+        self.tables: dict[TableId, Table] = {}
+        self.errors: dict[TableId, LanceNamespaceError] = {}
+        self.unseen: list[TableId] = []
+        self._end: LanceNamespaceError | None = None
+
+    async def step(self, step: Step) -> None:
+        if (error := self._futile()) is not None:
+            ids = [step.id] if isinstance(step, One) else await in_slices(step.parent.table, step.names)
+            self.errors.update(dict.fromkeys(ids, error))
+            settled = len(ids)
+        else:
+            match step:
+                case One(id):
+                    await self._one(id)
+                    settled = 1
+                case Batch(parent, names):
+                    settled = await self._shared(parent, names, self._batch(parent, names))
+                case Scan(parent, names):
+                    settled = await self._shared(parent, names, self._scan(parent, names))
+        if self._progress is not None and settled:
+            self._progress(settled)
+
+    def _futile(self) -> LanceNamespaceError | None:
+        """Returns the error that makes further calls useless; None if they may succeed."""
+        left = remaining()
+        if left is not None and left <= 0:
+            why = "the time was over before it was asked for"
+            return ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
+        return self._end
+
+    def _note(self, error: LanceNamespaceError) -> None:
+        """Records whether an error makes further calls useless."""
+        if isinstance(error, UnauthenticatedError):
+            # A 401 applies to every table.
+            why = f"not asked for, as who asks was refused: {error}"
+            self._end = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
+
+    async def _one(self, id: TableId) -> None:
+        try:
+            self.tables[id] = await self._backend.describe_table(id)
+        except LanceNamespaceError as e:
+            self.errors[id] = _untraced(e)
+            self._note(e)
+
+    async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
+        """Runs work that describes many names at once; returns how many of them it completed."""
+        error: LanceNamespaceError | None = None
+        try:
+            await work
+        except LanceNamespaceError as e:
+            error = _untraced(e)
+            self._note(error)
+        # A scan that fails may have found some of the tables before.
+        unseen = [id for id in await in_slices(parent.table, names) if id not in self.tables]
+        if isinstance(error, _OF_ALL):
+            self.errors.update(dict.fromkeys(unseen, error))
+            return len(names)
+        self.unseen += unseen
+        return len(names) - len(unseen)
+
+    async def _batch(self, parent: NamespaceId, names: Sequence[str]) -> None:
+        found = await self._backend.describe_tables(parent, names)
+        self.tables.update((parent.table(name), found[name]) for name in names if name in found)
+
+    async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
+        """Reads the listing until all names are found, or until concurrent describes would have cost less."""
+        can = self._backend.capabilities
+        missing = {name.lower() if can.folds_case else name: name for name in names}
+        # If the scan fails, the next group starts at the beginning.
+        begun = self._places.pop(parent, _UNREAD)
+        last = begun.token
+        worth = read = 0
+        async with aclosing(walk(partial(self._backend.scan_tables, parent), begun.token)) as listing:
+            async for token, page in listing:
+                worth += can.page_worth
+                read += len(page.items)
+                for table in page.items:
+                    if (name := missing.pop(table.id.name, None)) is not None:
+                        found = replace(table, id=parent.table(name)) if can.folds_case else table
+                        self.tables[found.id] = found
+                        last = token
+                if worth >= max(len(missing), len(names) - len(missing)) or not missing:
+                    break
+        count = len(names) - len(missing)
+        # If no table was found from a later page on, the tables may be on earlier pages.
+        if count or begun.token is None:
+            self._places[parent] = Place(last, read * len(names) / count if count else inf)
+
+
+def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:
+    """Returns the error without tracebacks, which would keep about 10 to 20 KB of its call's objects alive."""
+    rest: list[BaseException | None] = [error]
+    while rest:
+        if (known := rest.pop()) is not None and known.__traceback__ is not None:
+            known.__traceback__ = None
+            rest += (known.__cause__, known.__context__, failure_of(known))
+    return error

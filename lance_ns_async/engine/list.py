@@ -1,0 +1,134 @@
+"""Listing the Lance tables of one or many namespaces, without tables of other formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
+
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.calls.paging import take, walk
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.errors import NotALanceTableError
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+
+Wanted: TypeAlias = Callable[[TableId], bool]
+"""Returns whether a table belongs in the listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The outcome of listing many namespaces: the failure of one does not affect the others."""
+
+    tables: Mapping[NamespaceId, Sequence[TableId]] = field(default_factory=dict)
+    """The tables of each namespace that could be listed, in the catalog's order."""
+    errors: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    described: Mapping[TableId, Table] = field(default_factory=dict)
+    """Tables that the listing described without further calls; which ones depends on the catalog."""
+    doubtful: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
+    """Listed tables whose format could not be determined, with the error."""
+
+    def raise_for_errors(self) -> Listed:
+        """Returns itself if there are no errors.
+
+        Raises:
+            LanceNamespaceError: The first error.
+        """
+        for error in (*self.errors.values(), *self.doubtful.values()):
+            raise error
+        return self
+
+
+class Lister:
+    """Lists tables through one backend; stores each table that it had to describe in `described`.
+
+    A `tolerant` lister stores errors of describes in `doubtful`; otherwise they are raised.
+    """
+
+    def __init__(
+        self, backend: Backend, *, max_in_flight: int, wanted: Wanted | None = None, tolerant: bool = False
+    ) -> None:
+        self._backend = backend
+        self._max_in_flight = max_in_flight
+        self._wanted = wanted
+        self._tolerant = tolerant
+        self.described: dict[TableId, Table] = {}
+        self.doubtful: dict[TableId, LanceNamespaceError] = {}
+
+    async def page(self, parent: NamespaceId, limit: int | None, page_token: str | None) -> Page[str]:
+        """Returns at most `limit` names of Lance tables in `parent`; None for all."""
+
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return self.ordered(await self._backend.list_tables(parent, token, size))
+
+        return await take(fetch, partial(self.keep, parent), limit=limit, page_token=page_token)
+
+    async def everything(self, parent: NamespaceId) -> Sequence[TableId]:
+        """Returns all Lance tables in `parent`, and stores their descriptions if the listing has locations."""
+        if len(parent) < self._backend.capabilities.min_depth:
+            if parent:
+                # There are no tables at this level, but the namespace must exist.
+                await self._backend.describe_namespace(parent)
+            return []
+        if not self._backend.capabilities.listing_has_locations:
+            names = await self.page(parent, None, None)
+            return await in_slices(parent.table, names.items)
+        found: dict[TableId, Table] = {}
+        async with aclosing(walk(partial(self._backend.scan_tables, parent))) as pages:
+            async for _, page in pages:
+                found.update((table.id, table) for table in page.items if self._wants(table.id))
+        self.described.update(found)
+        return list(found)
+
+    async def many(self, namespaces: Iterable[NamespaceId]) -> Listed:
+        """Lists the tables of each namespace, concurrently."""
+        tables: dict[NamespaceId, Sequence[TableId]] = {}
+        errors: dict[NamespaceId, LanceNamespaceError] = {}
+
+        async def work(namespace: NamespaceId) -> None:
+            try:
+                tables[namespace] = await self.everything(namespace)
+            except LanceNamespaceError as e:
+                errors[namespace] = e
+
+        await each(work, dict.fromkeys(namespaces), max_in_flight=self._max_in_flight)
+        return Listed(tables, errors, self.described, self.doubtful)
+
+    async def keep(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
+        """Returns the names of Lance tables; raises other errors of a describe unless the lister is tolerant."""
+        ids = await in_slices(parent.table, names)
+        if self._wanted is not None:
+            ids = [id for id in ids if self._wanted(id)]
+        if self._backend.capabilities.lists_only_lance:
+            return [id.name for id in ids]
+        await self._describe(ids)
+        return [id.name for id in ids if id in self.described]
+
+    async def tables(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[Table]:
+        """Returns the Lance tables among the names, described; each costs at most one call."""
+        ids = await in_slices(parent.table, await self.keep(parent, names))
+        await self._describe([id for id in ids if id not in self.described])
+        return [self.described[id] for id in ids if id in self.described]
+
+    async def _describe(self, ids: Sequence[TableId]) -> None:
+        outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight)
+        self.described.update(outcome.tables)
+        for id, error in outcome.errors.items():
+            # A table that was dropped meanwhile is no longer in the listing either.
+            if isinstance(error, NotALanceTableError | TableNotFoundError):
+                continue
+            if not self._tolerant:
+                raise error
+            self.doubtful[id] = error
+
+    def _wants(self, id: TableId) -> bool:
+        return self._wanted is None or self._wanted(id)
+
+    def ordered(self, page: Page[str]) -> Page[str]:
+        """Returns the page, sorted if the catalog has no pages, so that the order is the same in every call."""
+        return page if self._backend.capabilities.paginates else Page(sorted(page.items), page.token)

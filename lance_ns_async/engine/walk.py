@@ -1,0 +1,189 @@
+"""Walks of a namespace's subtree: in rounds of concurrent pages, or in a fixed order that can be resumed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lance_namespace.errors import NamespaceNotFoundError
+
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, endless, foreign_token, keep_all, take
+from lance_ns_async.engine.list import Lister
+from lance_ns_async.model import NamespaceId, Page, TableId
+
+Kind = Literal["tables", "namespaces"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A listing that has further pages."""
+
+    at: NamespaceId
+    kind: Kind
+    token: str | None = None
+    seen: set[str] = field(default_factory=set)
+
+    def following(self, token: str) -> _Visit:
+        if token in self.seen:
+            raise endless(token, self.at)
+        self.seen.add(token)
+        return _Visit(self.at, self.kind, token, self.seen)
+
+
+KeepIn = Callable[[NamespaceId, Sequence[str]], Awaitable[Sequence[str]]]
+"""Returns the names in a namespace that belong in the result, in the same order."""
+
+
+class Tree:
+    """The subtree below one namespace."""
+
+    def __init__(self, backend: Backend, start: NamespaceId, *, max_in_flight: int) -> None:
+        self._backend = backend
+        self._start = start
+        self._max_in_flight = max_in_flight
+        self._lister = Lister(backend, max_in_flight=max_in_flight)
+
+    async def tables(self, *, recursive: bool) -> AsyncGenerator[Sequence[TableId], None]:
+        """Yields the tables in groups, with no order between namespaces; holds at most one round of pages in memory."""
+        first = [*self._visits(self._start, "tables")]
+        if recursive:
+            first += self._visits(self._start, "namespaces")
+        if not first and self._start:
+            # There is nothing to list, but the namespace must exist.
+            await self._backend.describe_namespace(self._start)
+        async with aclosing(self._rounds(first, with_tables=True, recursive=recursive)) as rounds:
+            async for found in rounds:
+                ids: list[TableId] = []
+                for parent, kind, names in found:
+                    if kind == "tables":
+                        ids += await in_slices(parent.table, names)
+                yield ids
+
+    async def namespaces(self, *, recursive: bool) -> AsyncGenerator[Sequence[NamespaceId], None]:
+        """Yields the namespaces, parents before children; holds at most one round of pages in memory."""
+        first = [*self._visits(self._start, "namespaces")]
+        if not first and self._start:
+            await self._backend.describe_namespace(self._start)
+        async with aclosing(self._rounds(first, with_tables=False, recursive=recursive)) as rounds:
+            async for found in rounds:
+                yield [parent.child(name) for parent, _, names in found for name in names]
+
+    async def page(self, limit: int | None, page_token: str | None, keep: KeepIn | None = None) -> Page[TableId]:
+        """Returns at most `limit` tables of the subtree, depth first and sorted.
+
+        Args:
+            limit: Maximum number of tables; None for all.
+            page_token: Where to start; None for the beginning.
+            keep: Selects the names in a namespace; None selects Lance tables.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        keep = keep or self._lister.keep
+        check_limit(limit)
+        after = self._after(page_token)
+        found: list[TableId] = []
+        walked = self._depth_first(self._start, after)
+        async with aclosing(walked) as listings:
+            async for parent, listed in listings:
+                names = listed
+                while names:
+                    wanted = len(names) if limit is None else limit - len(found)
+                    tried, names = names[:wanted], names[wanted:]
+                    found += await in_slices(parent.table, await keep(parent, tried))
+                    if len(found) == limit:
+                        return Page(found, encode_token({"after": parent.table(tried[-1])}))
+        return Page(found)
+
+    def _after(self, page_token: str | None) -> tuple[str, ...]:
+        """Returns the names from the start to the last returned table; an empty tuple at the beginning."""
+        match decode_token(page_token):
+            case None:
+                return ()
+            case {"after": [*names]} if len(names) > len(self._start) and all(isinstance(n, str) for n in names):
+                if tuple(names[: len(self._start)]) == self._start:
+                    return tuple(names[len(self._start) :])
+        raise foreign_token(page_token)
+
+    async def _rounds(
+        self, first: list[_Visit], *, with_tables: bool, recursive: bool
+    ) -> AsyncGenerator[list[tuple[NamespaceId, Kind, Sequence[str]]], None]:
+        # No task group is open during a yield: a consumer may stop at any time, in any task.
+        waiting = deque(first)
+        while waiting:
+            visits = [waiting.popleft() for _ in range(min(len(waiting), self._max_in_flight))]
+            pages = await self._fetch(visits)
+            found = []
+            for visit, page in zip(visits, pages, strict=True):
+                found.append((visit.at, visit.kind, page.items))
+                if page.token is not None:
+                    waiting.append(visit.following(page.token))
+                if visit.kind == "namespaces" and recursive:
+                    for name in page.items:
+                        waiting.extend(self._visits(visit.at.child(name), "namespaces"))
+                        if with_tables:
+                            waiting.extend(self._visits(visit.at.child(name), "tables"))
+            yield found
+
+    async def _fetch(self, visits: Sequence[_Visit]) -> Sequence[Page[str]]:
+        pages: list[Page[str]] = [Page([])] * len(visits)
+
+        async def fetch(i: int) -> None:
+            try:
+                pages[i] = await self._page(visits[i])
+            except NamespaceNotFoundError:
+                # A namespace dropped during the walk is no longer part of the tree; only the start must exist.
+                if visits[i].at == self._start:
+                    raise
+
+        await each(fetch, range(len(visits)), max_in_flight=self._max_in_flight)
+        return pages
+
+    async def _page(self, visit: _Visit) -> Page[str]:
+        if visit.kind == "namespaces":
+            return await self._backend.list_namespaces(visit.at, visit.token, None)
+        page = await self._backend.list_tables(visit.at, visit.token, None)
+        return Page(await self._lister.keep(visit.at, page.items), page.token)
+
+    def _visits(self, at: NamespaceId, kind: Kind) -> list[_Visit]:
+        can = self._backend.capabilities
+        if kind == "tables":
+            return [_Visit(at, kind)] if len(at) >= can.min_depth else []
+        return [_Visit(at, kind)] if can.max_depth is None or len(at) < can.max_depth else []
+
+    async def _depth_first(
+        self, at: NamespaceId, after: tuple[str, ...]
+    ) -> AsyncGenerator[tuple[NamespaceId, Sequence[str]], None]:
+        """Yields each namespace with its candidate names that come after `after`, which is relative to `at`."""
+        if len(after) < 2 and self._visits(at, "tables"):
+            names = await self._all(at, "tables")
+            yield at, [name for name in names if not after or name > after[0]]
+        if not self._visits(at, "namespaces"):
+            return
+        inside = after[0] if len(after) > 1 else ""
+        for child in await self._all(at, "namespaces"):
+            if child >= inside:
+                below = self._depth_first(at.child(child), after[1:] if child == inside else ())
+                async with aclosing(below) as listings:
+                    async for found in listings:
+                        yield found
+
+    async def _all(self, at: NamespaceId, kind: Kind) -> Sequence[str]:
+        listing = self._backend.list_tables if kind == "tables" else self._backend.list_namespaces
+
+        async def fetch(token: str | None, size: int | None) -> Page[str]:
+            return await listing(at, token, size)
+
+        try:
+            page = await take(fetch, keep_all, limit=None, page_token=None)
+        except NamespaceNotFoundError:
+            # Dropped during the walk, as in `_fetch`.
+            if at == self._start:
+                raise
+            return []
+        return sorted(page.items)

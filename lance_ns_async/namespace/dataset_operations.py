@@ -1,0 +1,118 @@
+"""The base of operations on datasets: the catalog locates the table, and a worker thread opens the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.paging import keep_all, take
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.engine.credentials import SharedCredentials
+from lance_ns_async.engine.locate import located
+from lance_ns_async.model import Page, Table
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage.datasets import LATEST, Snapshot
+from lance_ns_async.storage.threads import aside, in_thread
+from lance_ns_async.tables import meanwhile
+from lance_ns_async.tables.callback import connecting
+from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.opening import Opener
+from lance_ns_async.tables.staging import Staging
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+T = TypeVar("T")
+
+
+class DatasetOperations(Session):
+    """Runs work on a table's dataset: one call locates the table, and a worker thread opens the dataset."""
+
+    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
+        super().__init__(backend, caller, namespace_id)
+        self._backend: SharedCredentials = SharedCredentials(backend)
+        self._opener = Opener()
+
+    @classmethod
+    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+        """Returns a namespace over a catalog.
+
+        Args:
+            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+            properties: The properties of this backend.
+            policy: Replaces all limits in the properties; None keeps them.
+
+        Raises:
+            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
+
+        Cost:
+            No call: problems with the server are raised by the first operation.
+        """
+        made = super().connect(impl, properties, policy=policy)
+        made._opener = Opener(connecting(impl, dict(properties), policy))
+        return made
+
+    async def aclose(self) -> None:
+        """Releases connections, threads and caches; may be called twice. Open datasets stay open.
+
+        Raises:
+            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
+                there.
+        """
+        await super().aclose()
+        self._opener.close()
+
+    async def _check(self, texts: Texts) -> None:
+        """Raises InvalidInputError for SQL texts that are too complex for Lance; long texts are checked in a thread."""
+        if texts.is_small:
+            texts.check()
+            return
+        with self._operation():
+            await aside(texts.check)
+
+    async def _read(
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
+    ) -> T:
+        """Returns the result of `work` on a snapshot of the dataset."""
+        return await self._on_dataset(id, work, snapshot, changes=False)
+
+    async def _change(
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
+    ) -> T:
+        """Returns the result of `work`, which changes the dataset; it is never run twice."""
+        return await self._on_dataset(id, work, snapshot, changes=True)
+
+    async def _on_dataset(
+        self,
+        id: Iterable[str] | None,
+        work: Callable[[LanceDataset, Table], T],
+        snapshot: Snapshot,
+        *,
+        changes: bool,
+    ) -> T:
+        with self._operation():
+            table = await located(self._backend, self._table(id))
+            return await self._opened(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
+
+    async def _opened(
+        self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
+    ) -> T:
+        """Returns the result of `work` on the dataset of a table that is already located."""
+        async with meanwhile.explained(self._backend, table):
+            return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
+
+
+def staging(namespace: DatasetOperations) -> Staging:
+    """Returns the `Staging` with which other processes, for example Spark executors, write files of tables."""
+    return Staging(namespace._backend, namespace._opener, namespace._operation)
+
+
+async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
+    """Returns at most `limit` of the items, sorted by name, and the token of the next page."""
+
+    async def fetch(token: str | None, size: int | None) -> Page[str]:
+        return Page(sorted(found))
+
+    page = await take(fetch, keep_all, limit=limit, page_token=page_token)
+    return {name: found[name] for name in page.items}, page.token

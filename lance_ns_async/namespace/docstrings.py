@@ -1,0 +1,47 @@
+"""Docstrings of the sync methods, and hints in the TypeErrors of constructors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+C = TypeVar("C", bound=type)
+S = TypeVar("S")
+
+
+def documented(source: type) -> Callable[[C], C]:
+    """Appends the docstrings of `source` to the methods of a class whose docstrings refer to `AsyncNamespace`."""
+
+    def complete(cls: C) -> C:
+        for name, member in vars(cls).items():
+            method = getattr(member, "__func__", member)
+            told = method.__doc__ if inspect.isfunction(method) else None
+            if told and told.startswith(f"See `AsyncNamespace.{name}`"):
+                method.__doc__ = f"{told}\n\n{inspect.getdoc(getattr(source, name))}"
+        return cls
+
+    return complete
+
+
+def called_with(
+    hint: Callable[[S], str],
+) -> Callable[[Callable[Concatenate[S, P], None]], Callable[Concatenate[S, P], None]]:
+    """Adds a hint on the correct call to the TypeError that a constructor raises for wrong arguments."""
+
+    def explained(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+        signature = inspect.signature(init)
+
+        @wraps(init)
+        def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                signature.bind(self, *args, **kwargs)
+            except TypeError as e:
+                raise TypeError(f"{type(self).__name__}: {e}; {hint(self)}") from None
+            init(self, *args, **kwargs)
+
+        return checked
+
+    return explained

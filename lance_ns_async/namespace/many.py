@@ -1,0 +1,278 @@
+"""Operations on many tables at once: concurrent describes, listings and walks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+
+from lance_ns_async.backends import derived
+from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.engine import describe
+from lance_ns_async.engine.describe import Described
+from lance_ns_async.engine.list import Listed, Lister, Wanted
+from lance_ns_async.errors import raise_first
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace.session import Session
+
+T = TypeVar("T")
+
+
+class ManyTables(Session):
+    """Bulk operations, which the spec does not have, for thousands of tables."""
+
+    async def describe_tables(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: describe.Progress | None = None,
+    ) -> Described:
+        """Describes many tables concurrently, each id once.
+
+        Args:
+            ids: The table ids; each is a sequence of names.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                described in time fail with ServiceUnavailableError.
+            progress: Receives the number of ids completed since its last call; runs in the event loop.
+
+        Returns:
+            The described tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each table. If the catalog has batch describes, or listings with locations, they replace most
+            of these calls, and each id that they do not contain costs one more call. After a 401, the remaining ids
+            fail without a call.
+        """
+        with self._within(timeout):
+            checked = await in_slices(self._table, ids)
+            workers = self._workers(max_in_flight)
+            return await describe.describe_tables(self._backend, checked, max_in_flight=workers, progress=progress)
+
+    async def stream_tables(
+        self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
+    ) -> AsyncGenerator[tuple[TableId, Table | LanceNamespaceError], None]:
+        """Describes any number of tables in bounded memory, in the order of the ids.
+
+        Args:
+            ids: The table ids; the iterator may be endless. It is read in groups of 500 ids at first and up to 5,000
+                later, each of which is described like in `describe_tables`.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Yields:
+            Each id with its table or its error.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id; raised after the results for the ids before it.
+
+        Cost:
+            About as many calls as `describe_tables` if the ids are in the order of the catalog's listings, like those
+            of `iter_tables`. Otherwise up to one call for each id if the catalog lists tables with their locations,
+            because listed tables that belong to other groups are not kept.
+        """
+        places: describe.Places = {}
+        for group in self.id_groups(ids):
+            described = await self.describe_group(group, places, max_in_flight=max_in_flight)
+            for id in group:
+                yield id, described.outcome(id)
+            # Otherwise it would stay in memory while the next group is described.
+            del described
+
+    def id_groups(self, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
+        """Yields the ids in the groups that `stream_tables` describes; costs no call."""
+        return describe.groups(map(self._table, ids))
+
+    async def describe_group(
+        self, group: Sequence[TableId], places: describe.Places, *, max_in_flight: int | None = None
+    ) -> Described:
+        """Describes one group of ids.
+
+        Args:
+            group: The ids.
+            places: The positions in listings after the previous group; updated for the next group.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Returns:
+            The described tables, and an error for each other id.
+
+        Raises:
+            InvalidInputError: `max_in_flight` is below 1.
+        """
+        with self._within(None):
+            workers = self._workers(max_in_flight)
+            return await describe.describe_tables(self._backend, group, max_in_flight=workers, places=places)
+
+    async def list_many(
+        self,
+        namespaces: Iterable[Iterable[str]],
+        *,
+        wanted: Wanted | None = None,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> Listed:
+        """Lists the Lance tables of many namespaces concurrently.
+
+        Args:
+            namespaces: The namespace ids; each is a sequence of names.
+            wanted: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
+                other formats, a table that does not belong in the result costs no describe.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+
+        Returns:
+            The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
+                determined is in `doubtful`; neither affects the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
+        """
+        checked = [self._namespace(id) for id in namespaces]
+        with self._within(timeout):
+            workers = self._workers(max_in_flight)
+            return await Lister(self._backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(checked)
+
+    async def iter_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[TableId, None]:
+        """Walks the Lance tables of a namespace with concurrent listings.
+
+        Holds at most one round of pages in memory. Skips a child namespace that is dropped during the walk.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all namespaces below it.
+
+        Yields:
+            The table ids, in no particular order between namespaces.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
+        """
+        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                for id in group:
+                    yield id
+
+    async def protect_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
+    ) -> Sequence[TableId]:
+        """Prevents other tools of the catalog from deleting the files of registered tables.
+
+        On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. Other catalogs need
+        no change. May be repeated.
+
+        Args:
+            namespace: The namespace of the tables; empty for the root.
+            recursive: Whether to include all namespaces below it.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Returns:
+            The ids of the tables that were changed, sorted.
+
+        Raises:
+            LanceNamespaceError: The first error of a table, raised after all other tables were processed.
+
+        Cost:
+            A listing, a describe of each table, and a commit for each table that is changed.
+        """
+        workers = self._workers(max_in_flight)
+        changed: list[TableId] = []
+        errors: list[LanceNamespaceError] = []
+        seen = 0
+
+        async def protect(id: TableId) -> None:
+            try:
+                if await self._backend.protect_table(await self._backend.describe_table(id)):
+                    changed.append(id)
+            except TableNotFoundError:
+                # The table was dropped after it was listed.
+                return
+            except LanceNamespaceError as e:
+                errors.append(e)
+
+        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                seen += len(group)
+                await each(protect, group, max_in_flight=workers)
+        raise_first(errors, seen)
+        return sorted(changed)
+
+    async def iter_namespaces(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[NamespaceId, None]:
+        """Walks the namespaces below a namespace with concurrent listings.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all depths; otherwise only direct children.
+
+        Yields:
+            The namespace ids, parents before their children.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page.
+        """
+        async with aclosing(self.namespace_groups(namespace, recursive=recursive)) as groups:
+            async for group in groups:
+                for id in group:
+                    yield id
+
+    def table_groups(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[Sequence[TableId], None]:
+        """Yields the results of `iter_tables` in the groups in which they arrive; see there for the errors."""
+        return self._in_loop(self._tree(namespace).tables(recursive=recursive))
+
+    def namespace_groups(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[Sequence[NamespaceId], None]:
+        """Yields the results of `iter_namespaces` in the groups in which they arrive; see there for the errors."""
+        return self._in_loop(self._tree(namespace).namespaces(recursive=recursive))
+
+    async def _in_loop(self, groups: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """Yields the groups after a check that the namespace belongs to the running event loop."""
+        self._check_loop()
+        async with aclosing(groups):
+            async for group in groups:
+                yield group
+
+    async def exists(self, id: Iterable[str]) -> bool:
+        """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
+
+        Raises:
+            NotALanceTableError: The name belongs to a table of another format.
+
+        Cost:
+            One call; none for the root namespace.
+        """
+        with self._operation():
+            try:
+                if isinstance(id, NamespaceId):
+                    await derived.describe_namespace(self._backend, self._namespace(id))
+                else:
+                    await self._backend.describe_table(self._table(id))
+            except (NamespaceNotFoundError, TableNotFoundError):
+                return False
+        return True

@@ -1,0 +1,224 @@
+"""Conversions between the models of the spec and internal values: requests are validated, responses are built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+from lance_namespace import TableVersion
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
+from pydantic import BaseModel, ValidationError
+
+from lance_ns_async.backends.base import Version
+from lance_ns_async.model import Table
+from lance_ns_async.responses import DeclareTableResponse, DescribeTableResponse
+from lance_ns_async.storage.datasets import Details
+from lance_ns_async.tables.arrow_json import json_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+M = TypeVar("M", bound=BaseModel)
+
+
+Fields = Mapping[str, Any]
+"""A request as a dict, with the field names of its model."""
+
+
+def coerced(model: type[M], request: object) -> M:
+    """Returns the request as its model; Lance's Rust side sends mappings, Python callers send dicts or models.
+
+    Unknown fields of a plain dict are errors, because a person wrote it. Mappings of Lance may have fields of a newer
+    spec.
+
+    Raises:
+        InvalidInputError: The request is not valid for the model.
+        UnsupportedOperationError: The request has an `identity`.
+    """
+    if not isinstance(request, BaseModel | Mapping):
+        kind = type(request).__name__
+        raise InvalidInputError(f'{model.__name__}: a request is a dict, such as {{"id": ["sales"]}}, not {kind}')
+    if type(request) is dict:
+        _check_fields(model, request, f"{model.__name__}: ")
+    try:
+        found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
+    except ValidationError as e:
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
+        # The error of a nested model does not name the field that contains it.
+        within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
+        raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
+    except RecursionError:
+        raise InvalidInputError(f"{model.__name__}: it is nested too deeply; write it with fewer parts") from None
+    except TypeError as e:
+        # The generated code does not check for lists and dicts.
+        raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None
+    assert found is not None
+    _check_identity(found)
+    return found
+
+
+def _check_identity(request: BaseModel) -> None:
+    """Raises UnsupportedOperationError if a request has credentials of its own."""
+    known = _fields(type(request))
+    if "identity" in known:
+        identity = getattr(request, "identity")  # noqa: B009 - in each request, in no base class
+        if identity is not None and (identity.api_key or identity.auth_token):
+            raise UnsupportedOperationError(
+                "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
+            )
+    if "query" in known:
+        _check_identity(getattr(request, "query"))  # noqa: B009
+
+
+def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) -> None:
+    """Raises InvalidInputError for missing fields, and for fields that the model, or a model in it, does not have."""
+    known = _fields(model)
+    for name, field in model.model_fields.items():
+        if field.is_required() and given.get(field.alias or name) is None:
+            raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise InvalidInputError(f"{where}{name}: unknown, {hint}")
+        part = known[name]
+        if part is not None and value is not None:
+            _check_part(part, value, f"{where}{name}: ")
+
+
+def _check_part(part: _Part, value: object, where: str) -> None:
+    names = " or ".join(list(_fields(part.model))[:3])
+    if part.many and not isinstance(value, list):
+        raise InvalidInputError(f"{where}a list of dicts with {names}, not {type(value).__name__}")
+    for one in value if isinstance(value, list) and part.many else [value]:
+        if type(one) is dict:
+            _check_fields(part.model, one, where)
+        elif not isinstance(one, Mapping | BaseModel):
+            raise InvalidInputError(f"{where}a dict with {names}, not {type(one).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The model in a field, and whether the field holds a list of it."""
+
+    model: type[BaseModel]
+    many: bool
+
+
+@cache
+def _fields(model: type[BaseModel]) -> Mapping[str, _Part | None]:
+    """Returns the fields of a model by their names in dicts, with the model in each, or None for other fields."""
+    return {field.alias or name: _part(field.annotation) for name, field in model.model_fields.items()}
+
+
+def _part(annotation: Any, *, many: bool = False) -> _Part | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _Part(annotation, many)
+    if get_origin(annotation) is dict:
+        return None
+    inner = [it for it in get_args(annotation) if it is not type(None)]
+    return _part(inner[0], many=many or get_origin(annotation) is list) if inner else None
+
+
+def word(given: str | None, field: str, known: Collection[str]) -> str:
+    """Returns one of the `known` options, whatever its case, dashes and underscores; the first one for None.
+
+    Raises:
+        InvalidInputError: The option is unknown.
+    """
+    if given is None:
+        return next(iter(known))
+    folded = re.sub("[_-]", "", given).lower()
+    if folded not in known:
+        raise InvalidInputError(f"{field} {given!r}: unknown; it is one of {', '.join(known)}")
+    return folded
+
+
+def described(
+    table: Table,
+    *,
+    with_uri: bool | None,
+    details: Details | None = None,
+    declared: bool | None = None,
+    wants_schema: bool | None = False,
+) -> DescribeTableResponse:
+    """Returns the response to a describe.
+
+    Args:
+        table: The table.
+        with_uri: Whether to include the location as a URI.
+        details: The details of the dataset; None if it was not opened for them.
+        declared: Whether the table is only declared; None if unknown.
+        wants_schema: Whether a schema that the spec cannot represent is an error; otherwise it is left out.
+
+    Raises:
+        UnsupportedOperationError: The spec cannot represent the schema, and `wants_schema` is true.
+    """
+    fields: dict[str, Any] = {
+        "location": table.location,
+        "table_uri": uri(table.location) if with_uri else None,
+        "properties": _strings(table.properties),
+        "storage_options": _strings(table.storage_options),
+        "managed_versioning": table.managed_versioning,
+        "version": table.version,
+        "is_only_declared": declared,
+        "var_schema": _json_schema(table.schema if details is None else details.schema, wanted=wants_schema),
+    }
+    if details is not None:
+        fields |= {
+            "table": table.id.name,
+            "namespace": list(table.id.parent),
+            "version": details.version,
+            "stats": TableBasicStats(num_deleted_rows=details.deleted_rows, num_fragments=details.fragments),
+            "metadata": {k.decode(): v.decode() for k, v in (details.schema.metadata or {}).items()},
+            "is_only_declared": False,
+        }
+    return DescribeTableResponse(**fields)
+
+
+def registration(table: Table) -> DeclareTableResponse:
+    """Returns what the catalog stores about a table: the response to a declaration, and a part of others."""
+    return DeclareTableResponse(
+        location=table.location,
+        storage_options=_strings(table.storage_options),
+        properties=_strings(table.properties),
+        managed_versioning=table.managed_versioning,
+    )
+
+
+def table_version(version: Version) -> TableVersion:
+    """Returns the model of a version whose manifest exists."""
+    return TableVersion(
+        version=version.number,
+        manifest_path=version.manifest,
+        manifest_size=version.size,
+        timestamp_millis=version.timestamp_millis,
+        metadata=_strings(version.metadata),
+    )
+
+
+def uri(location: str) -> str:
+    """Returns the location as an absolute URI."""
+    return location if "://" in location else Path(location).absolute().as_uri()
+
+
+def _json_schema(schema: pa.Schema | None, *, wanted: bool | None) -> JsonArrowSchema | None:
+    if schema is None:
+        return None
+    try:
+        return json_schema(schema)
+    except UnsupportedOperationError:
+        if wanted:
+            raise
+        return None
+
+
+def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if found is None else dict(found)

@@ -1,0 +1,157 @@
+"""An open catalog: the backend, its limits, and the checks before each operation."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
+from types import TracebackType
+from typing import NoReturn, Self
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import registry
+from lance_ns_async.backends import ids
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.engine.list import Lister
+from lance_ns_async.engine.walk import Tree
+from lance_ns_async.errors import one_line_errors
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.settings import Settings
+
+_SECRET_DIGEST_KEY = os.urandom(16)
+
+
+class Session:
+    """The base of all operations of a namespace: a backend, and the policy for its calls."""
+
+    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
+        self._backend = backend
+        self._caller = caller
+        self._namespace_id = namespace_id
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the first use, which the connections and locks belong to; None before that."""
+
+    @classmethod
+    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+        """Returns a namespace over a catalog.
+
+        Args:
+            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+            properties: The properties of this backend.
+            policy: Replaces all limits in the properties; None keeps them.
+
+        Raises:
+            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
+
+        Cost:
+            No call: problems with the server are raised by the first operation.
+        """
+        backend_class = registry.load(impl)
+        settings = backend_class.settings.parse(properties)
+        limits, namespace_id = settings.within(policy or settings.policy()), _namespace_id(impl, settings, properties)
+        caller = Caller(limits, backend_class.errors, traffic=limits.traffic(namespace_id))
+        return cls(backend_class.open(settings, caller), caller, namespace_id)
+
+    def namespace_id(self) -> str:
+        """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""
+        return self._namespace_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._namespace_id})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}: it lives in one event loop and has no pickle; pickle a Namespace")
+
+    async def __aenter__(self) -> Self:
+        self._check_loop()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Releases connections and threads; may be called twice.
+
+        Raises:
+            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
+                there.
+        """
+        self._check_loop()
+        self._closed = True
+        await self._backend.aclose()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Passes every remote call to `observer` when the call ends, while the context is open.
+
+        Args:
+            observer: Receives the calls; runs in the event loop.
+        """
+        return self._caller.observe(observer)
+
+    def _operation(self) -> AbstractContextManager[None]:
+        return self._within(self._caller.policy.operation_timeout)
+
+    def _within(self, seconds: float | None) -> AbstractContextManager[None]:
+        if seconds is not None and not seconds > 0:
+            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
+        self._check_open()
+        self._check_loop()
+        return _bounded(seconds)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+
+    def _check_loop(self) -> None:
+        """Raises InvalidInputError if the running event loop is not the one of the first use."""
+        running = asyncio.get_running_loop()
+        if self._loop is running:
+            return
+        if self._loop is not None:
+            ended = ", which has ended" if self._loop.is_closed() else ""
+            raise InvalidInputError(
+                f"namespace {self._namespace_id}: it was first used in another event loop{ended}; connect, use and "
+                "close an AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
+            )
+        self._loop = running
+
+    def _lister(self) -> Lister:
+        return Lister(self._backend, max_in_flight=self._workers(None))
+
+    def _tree(self, start: Iterable[str] | None) -> Tree:
+        self._check_open()
+        return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
+
+    def _workers(self, max_in_flight: int | None) -> int:
+        if max_in_flight is not None and max_in_flight < 1:
+            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
+        allowed = self._caller.policy.max_in_flight
+        return allowed if max_in_flight is None else min(max_in_flight, allowed)
+
+    def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
+        return ids.namespace_id(names, self._backend.capabilities)
+
+    def _table(self, names: Iterable[str] | None) -> TableId:
+        return ids.table_id(names, self._backend.capabilities)
+
+
+@contextmanager
+def _bounded(seconds: float | None) -> Iterator[None]:
+    with one_line_errors(), deadline(seconds):
+        yield
+
+
+def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
+    # The key is random for each process: the digest distinguishes principals without revealing a secret.
+    told = repr(sorted(properties.items())).encode()
+    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
+    return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"

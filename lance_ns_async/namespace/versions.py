@@ -1,0 +1,251 @@
+"""The spec's operations on versions of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lance_namespace import (
+    BatchCommitTablesRequest,
+    BatchCommitTablesResponse,
+    BatchCreateTableVersionsRequest,
+    BatchCreateTableVersionsResponse,
+    BatchDeleteTableVersionsRequest,
+    BatchDeleteTableVersionsResponse,
+    CreateTableVersionRequest,
+    CreateTableVersionResponse,
+    DescribeTableVersionRequest,
+    DescribeTableVersionResponse,
+    ListTableVersionsRequest,
+    ListTableVersionsResponse,
+)
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+from lance_namespace_urllib3_client.models.commit_table_result import CommitTableResult
+from lance_namespace_urllib3_client.models.create_table_version_entry import CreateTableVersionEntry
+
+from lance_ns_async.backends.base import Version
+from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, foreign_token
+from lance_ns_async.model import TableId
+from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.many import ManyTables
+from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.storage.datasets import MAIN
+from lance_ns_async.tables import commits, manifests
+
+
+class TableVersions(ManyTables):
+    """Operations on versions of tables. A catalog that commits versions knows only the main branch.
+
+    The `Raises` sections omit an error that they have in common: TableNotFoundError, if the table does not exist.
+    """
+
+    async def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
+        """Commits a version whose manifest is written, and moves the manifest to its final name.
+
+        The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
+        version that is already committed with the same manifest is a success.
+
+        Returns:
+            The committed version.
+
+        Raises:
+            ConcurrentModificationError: Another version with this number exists.
+            InvalidInputError: The manifest is not one of this version, or its name or its folder is wrong.
+            UnsupportedOperationError: The catalog does not commit the versions of this table, or the branch is not
+                main.
+
+        Cost:
+            Two calls.
+        """
+        request = requests.coerced(CreateTableVersionRequest, request)
+        (made,) = await self._committed([request])
+        return CreateTableVersionResponse(version=requests.table_version(made))
+
+    async def batch_create_table_versions(
+        self, request: BatchCreateTableVersionsRequest | Fields
+    ) -> BatchCreateTableVersionsResponse:
+        """Commits one version of each of several tables: all or none.
+
+        Returns:
+            The committed versions, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: A table appears twice, or a manifest is not one of its version.
+            UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
+                several tables at once; or a branch is not main.
+        """
+        request = requests.coerced(BatchCreateTableVersionsRequest, request)
+        made = await self._committed(request.entries)
+        return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in made])
+
+    async def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
+        """Commits one version of each of several tables, like `batch_create_table_versions`.
+
+        Returns:
+            The results, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: An entry does not have exactly one operation, a table appears twice, or a manifest is not
+                one of its version.
+            UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
+        """
+        request = requests.coerced(BatchCommitTablesRequest, request)
+        entries: list[CreateTableVersionRequest] = []
+        for operation in request.operations:
+            named = [name for name, given in operation if given is not None]
+            if len(named) != 1:
+                raise InvalidInputError(f"operations: each names one operation, not {len(named)}: {', '.join(named)}")
+            if operation.create_table_version is None:
+                raise UnsupportedOperationError(
+                    f"Not supported: {named[0]} in one commit with others; only create_table_version is"
+                )
+            entries.append(operation.create_table_version)
+        made = await self._committed(entries)
+        answers = [CreateTableVersionResponse(version=requests.table_version(version)) for version in made]
+        return BatchCommitTablesResponse(results=[CommitTableResult(create_table_version=it) for it in answers])
+
+    async def describe_table_version(
+        self, request: DescribeTableVersionRequest | Fields
+    ) -> DescribeTableVersionResponse:
+        """Returns the location of the manifest of a version.
+
+        Args:
+            request: `version` None means the latest version.
+
+        Raises:
+            TableVersionNotFoundError: The version does not exist, or its manifest was removed.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
+            the versions, the cost of `list_table_versions`.
+        """
+        request = requests.coerced(DescribeTableVersionRequest, request)
+        id = self._table(request.id)
+        with self._operation():
+            found = await commits.one(self._backend, id, request.version, request.branch)
+        return DescribeTableVersionResponse(version=requests.table_version(found))
+
+    async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
+        """Lists the versions whose manifests exist.
+
+        Args:
+            request: `limit` is the maximum number of versions; None returns all. With `descending`, the newest version
+                comes first, otherwise the oldest.
+
+        Returns:
+            The versions, and a page token if there are more. The list is empty if the table has no version, or none
+                that its catalog committed.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            InvalidInputError: The limit or the page token is invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
+            and a look-up in the storage. If the storage commits the versions, all manifests are read.
+        """
+        request = requests.coerced(ListTableVersionsRequest, request)
+        id = self._table(request.id)
+        check_limit(request.limit)
+        after = _after(request.page_token)
+        with self._operation():
+            if request.descending and request.limit == 1 and after is None:
+                newest = await commits.latest(self._backend, id, request.branch)
+                found = [] if newest is None else [newest]
+                more = newest is not None and newest.number > 1
+            else:
+                found = [*await commits.present(self._backend, id, request.branch)]
+                if request.descending:
+                    found.reverse()
+                if after is not None:
+                    found = [it for it in found if (it.number < after if request.descending else it.number > after)]
+                more = request.limit is not None and len(found) > request.limit
+                found = found[: request.limit]
+        return ListTableVersionsResponse(
+            versions=[requests.table_version(version) for version in found],
+            page_token=encode_token([found[-1].number]) if more else None,
+        )
+
+    async def batch_delete_table_versions(
+        self, request: BatchDeleteTableVersionsRequest | Fields
+    ) -> BatchDeleteTableVersionsResponse:
+        """Deletes versions of the main branch.
+
+        If the catalog commits the versions, their records and manifests are deleted, and Lance's clean-up later removes
+        the files that only they need. Otherwise these files are deleted at once.
+
+        Args:
+            request: Each range includes its start and excludes its end; the end -1 means up to the latest version. Such
+                a range never includes the latest version.
+
+        Returns:
+            The number of deleted versions.
+
+        Raises:
+            InvalidTableStateError: A tag or a branch needs one of the versions.
+            InvalidInputError: A range is invalid, or includes the latest version.
+            UnsupportedOperationError: The branch is not main.
+
+        Cost:
+            One call more than `list_table_versions`, and one open of the dataset.
+        """
+        request = requests.coerced(BatchDeleteTableVersionsRequest, request)
+        id = self._table(request.id)
+        if request.branch not in (None, MAIN):
+            raise UnsupportedOperationError(
+                f"Not supported: deleting versions of branch {request.branch!r}; delete_table_branch removes all of it"
+            )
+        ranges = [(it.start_version, None if it.end_version == -1 else it.end_version) for it in request.ranges]
+        for start, end in ranges:
+            if start < 0 or (end is not None and end < start):
+                raise InvalidInputError(f"ranges: [{start}, {end}): it begins at 0 or above, and ends above that")
+        with self._operation():
+            deleted = await commits.delete(self._backend, id, ranges)
+        return BatchDeleteTableVersionsResponse(deleted_count=deleted)
+
+    async def _committed(
+        self, entries: Sequence[CreateTableVersionRequest | CreateTableVersionEntry]
+    ) -> Sequence[Version]:
+        wanted: dict[TableId, Version] = {}
+        for entry in entries:
+            id = self._table(entry.id)
+            if id in wanted:
+                raise InvalidInputError(f"table {id}: it is named twice; a commit makes one version of a table")
+            wanted[id] = _wanted(entry)
+        with self._operation():
+            made = await commits.commit(self._backend, wanted) if wanted else {}
+        return [made[id] for id in wanted]
+
+
+def _wanted(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
+    """Returns the version that a request describes."""
+    _check_branch(entry.branch)
+    name, dot, random = entry.manifest_path.rpartition("/")[2].rpartition(".manifest")
+    if entry.version < 1 or f"{name}{dot}" not in manifests.names(entry.version) or not random:
+        raise InvalidInputError(
+            f"manifest_path {entry.manifest_path!r}: before it is committed, a manifest of version {entry.version} is "
+            f"called {manifests.names(entry.version)[0]} with more behind it; versions count from 1"
+        )
+    return Version(entry.version, entry.manifest_path, entry.manifest_size, metadata=entry.metadata or {})
+
+
+def _check_branch(branch: str | None) -> None:
+    if branch not in (None, MAIN):
+        raise UnsupportedOperationError(
+            f"Not supported: branch {branch!r} (catalogs commit the versions of the main branch alone)"
+        )
+
+
+def _after(page_token: str | None) -> int | None:
+    match decode_token(page_token):
+        case None:
+            return None
+        case [int() as number]:
+            return number
+    raise foreign_token(page_token)

@@ -1,0 +1,1 @@
+"""Reads of resolved tables as one DataFrame."""

@@ -1,0 +1,139 @@
+"""Construction of one DataFrame from many tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.namespace.background_loop import BackgroundLoop
+from lance_ns_async.spark.read.plan import Entry, Plan
+from lance_ns_async.spark.read.reading import plans_reader
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_ns_async.spark.resolve.opening import open_tables
+from lance_ns_async.spark.resolve.report import one_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+TASKS_A_CORE = 4
+"""Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
+
+USUAL_CORES = 8
+"""The assumed number of cores if it is unknown, as in a Spark Connect client."""
+
+_registered: WeakSet[SparkSession] = WeakSet()
+"""Sessions with the registered data source; Spark warns of each registration after the first."""
+
+
+def build_dataframe(
+    locations: LocationMap,
+    spark: SparkSession,
+    columns: Collection[str] | None = None,
+    partitions: int | None = None,
+    table_column: str | None = "_table",
+    *,
+    push_filters: bool = False,
+) -> DataFrame:
+    """Builds a DataFrame of many tables; see `Locations.dataframe`."""
+    from lance_ns_async.spark.read.schemas import common
+
+    if not locations:
+        raise InvalidInputError(f"dataframe: there is no table and so no column; {locations.report.line()}")
+    if partitions is not None and partitions < 1:
+        raise InvalidInputError(f"partitions {partitions}: there must be at least 1")
+    if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
+        raise InvalidInputError(f"push_filters: Spark hands no filter on unless {PUSHDOWN} is true")
+    pinned = _pinned(locations)
+    shared = common(pinned, columns)
+    schema = _with_table_column(shared.schema, table_column)
+    warn_of_expiry(pinned, stacklevel=3)
+    plan = Plan(
+        [_entry(location) for location in pinned],
+        partitions or TASKS_A_CORE * _cores(spark),
+        table_column or None,
+        shared.filterable,
+        push_filters,
+    )
+    if int(spark.version.partition(".")[0]) < 4:
+        return by_map_in_arrow(spark, plan, schema)
+    return by_data_source(spark, plan, schema)
+
+
+def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
+    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0."""
+    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables
+
+    if spark not in _registered:
+        spark.dataSource.register(LanceTables)
+        _registered.add(spark)
+    return spark.read.format(NAME).schema(schema).option(OPTION, plan.encode()).load()
+
+
+def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
+    """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0.
+
+    It needs pandas and does not push filters down.
+    """
+    from lance_ns_async.spark.types import arrow_schema
+
+    plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
+    # Other kinds of partitioning would put two plans into one task and none into another.
+    tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
+    return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
+
+
+def _pinned(locations: LocationMap) -> Sequence[Location]:
+    """Returns the locations with their versions; opens the datasets of those that are not pinned yet."""
+    tables = [location.table() for location in locations.values() if location.schema is None]
+    if not tables:
+        return list(locations.values())
+    loop = BackgroundLoop.lease()
+    try:
+        opened = loop.run(open_tables(tables))
+    finally:
+        loop.release()
+    if opened.errors:
+        raise one_error(list(opened.errors.values()), of=len(locations))
+    now = {table.id: Location.of(table, opened.details[table.id]) for table in tables}
+    return [now.get(id, location) for id, location in locations.items()]
+
+
+def _with_table_column(schema: StructType, table_column: str | None) -> StructType:
+    if not table_column:
+        if not schema.fields:
+            raise InvalidInputError("columns []: with no table_column either, there is nothing to read")
+        return schema
+    # Spark ignores the case of column names.
+    clash = [name for name in schema.names if name.casefold() == table_column.casefold()]
+    if clash:
+        raise InvalidInputError(
+            f"table_column {table_column!r}: the tables have a column {clash[0]!r}; "
+            "name another with table_column=..., or None for no such column"
+        )
+    return schema.add(table_column, "string", nullable=True)
+
+
+def _entry(location: Location) -> Entry:
+    assert location.version is not None and location.rows is not None and location.fragments is not None
+    return Entry(
+        str(location.id),
+        location.location,
+        location.version,
+        location.rows,
+        location.fragments,
+        location.storage_options,
+    )
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except AttributeError:
+        return USUAL_CORES

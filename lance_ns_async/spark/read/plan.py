@@ -1,0 +1,103 @@
+"""Read plan: the tables for Spark's processes to read, and their distribution among tasks.
+
+Spark's Python processes import this module, so its own imports are kept to a minimum.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heapreplace
+from math import ceil
+
+OPENING = 10_000
+"""Cost of opening one table, as the number of rows that take about the same time to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table to read, or a part of its fragments."""
+
+    table: str
+    """The table's id as one string."""
+    location: str
+    version: int
+    rows: int
+    fragments: int
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    share: int = 0
+    """Index of this part, from 0."""
+    shares: int = 1
+    """Number of parts that the table's fragments are split into."""
+
+    @property
+    def weight(self) -> int:
+        """Estimated cost of the read, in rows."""
+        return self.rows // self.shares + OPENING
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a DataFrame or a task reads."""
+
+    entries: Sequence[Entry]
+    groups: int
+    """Maximum number of tasks."""
+    table_column: str | None
+    filterable: Sequence[str] = ()
+    """Columns for which every comparison has the same result in Lance and Spark."""
+    pushes_filters: bool = False
+    """Whether Spark's filters are pushed down to the data source."""
+
+    def split(self) -> list[Plan]:
+        """Returns one plan for each task, without filters."""
+        return [Plan(group, 1, self.table_column) for group in grouped(self.entries, self.groups)]
+
+    def encode(self) -> str:
+        """Returns the plan as text, compressed because it may contain many similar entries."""
+        rows = [
+            (e.table, e.location, e.version, e.rows, e.fragments, e.options and dict(e.options), e.share, e.shares)
+            for e in self.entries
+        ]
+        told = (rows, self.groups, self.table_column, list(self.filterable), self.pushes_filters)
+        return base64.b64encode(zlib.compress(json.dumps(told).encode(), 3)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Plan:
+        """Returns the plan from the output of `encode`."""
+        rows, *rest = json.loads(zlib.decompress(base64.b64decode(text)))
+        return cls([Entry(*row) for row in rows], *rest)
+
+
+def grouped(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
+    """Distributes entries among at most `groups` groups of about equal weight.
+
+    Each group keeps the order of the entries. A table that is heavier than an equal part of the total is split by its
+    fragments.
+
+    Returns:
+        The groups; at least one, which is empty if there are no entries.
+    """
+    shares = _split(list(entries), groups)
+    loads = [(0, n) for n in range(max(1, min(groups, len(shares))))]
+    heapify(loads)
+    found: list[list[int]] = [[] for _ in loads]
+    # Each entry goes to the lightest group, heaviest entries first, so groups differ by at most one entry's weight.
+    for i in sorted(range(len(shares)), key=lambda i: -shares[i].weight):
+        load, lightest = loads[0]
+        found[lightest].append(i)
+        heapreplace(loads, (load + shares[i].weight, lightest))
+    return [[shares[i] for i in sorted(group)] for group in found]
+
+
+def _split(entries: Sequence[Entry], groups: int) -> list[Entry]:
+    fair = sum(entry.weight for entry in entries) / groups
+    found: list[Entry] = []
+    for entry in entries:
+        wanted = ceil(entry.rows / max(fair - OPENING, OPENING))
+        shares = max(1, min(entry.fragments, wanted, groups))
+        found += (replace(entry, share=share, shares=shares) for share in range(shares))
+    return found

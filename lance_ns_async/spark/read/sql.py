@@ -1,0 +1,203 @@
+"""Temporary views of resolved tables for SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.model import TableId
+from lance_ns_async.spark.read.dataframe import build_dataframe
+from lance_ns_async.spark.read.unions import union, warn_of_chains
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_ns_async.spark.resolve.patterns import table_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CONNECTOR = "lance"
+"""The name of the JVM connector's data source in Spark."""
+
+
+def views(
+    spark: SparkSession,
+    locations: LocationMap,
+    *,
+    name: Callable[[TableId], str] = "_".join,
+    connector: bool | None = None,
+) -> Views:
+    """Creates a temporary view for each table, at its pinned version.
+
+    Args:
+        spark: The Spark session.
+        locations: The tables, which must be pinned.
+        name: Returns the name of the view for a table id; the default joins the names of the id by `_`.
+        connector: True to read with the JVM connector, which must be on the class path; False to read with this
+            package's data source, one DataFrame for each table; None for the connector if there is one.
+
+    Returns:
+        The views, which exist until they are closed.
+
+    Raises:
+        InvalidInputError: A table is not pinned, a name is empty, used twice or already that of a view, or there is no
+            connector although it is requested. No view is left behind.
+
+    Cost:
+        No catalog call, also not in queries.
+    """
+    named = _named(locations, name)
+    made = Views(spark, locations, named)
+    try:
+        made._create(connector)
+    except BaseException:  # includes KeyboardInterrupt: the views created so far must be dropped
+        made.close()
+        raise
+    if made.connector:
+        warn_of_expiry(locations.values(), stacklevel=2)
+    return made
+
+
+class Views(Mapping[TableId, str]):
+    """Mapping from table ids to the names of temporary views, quoted for SQL. Closing it drops the views."""
+
+    def __init__(self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str]) -> None:
+        self.connector = False
+        """Whether the JVM connector reads the views."""
+        self._spark = spark
+        self._locations = locations
+        self._named = named
+        self._frames: dict[TableId, DataFrame] = {}
+
+    def sql(self, query: str) -> DataFrame:
+        """Returns the result of `spark.sql`; warns if the query unites more than 200 branches in a chain.
+
+        Spark is slow to plan such a chain; `union` is faster.
+
+        Args:
+            query: A query that uses the view names of this mapping.
+
+        Raises:
+            pyspark.errors.PySparkException: Spark rejects the query.
+        """
+        warn_of_chains(query, stacklevel=2)
+        return self._spark.sql(query)
+
+    def union(self, table_column: str | None = "_table") -> DataFrame:
+        """Returns all rows of all views as one DataFrame.
+
+        With the connector this is a balanced union. Otherwise one data source reads all tables, because each data
+        source starts a process.
+
+        Args:
+            table_column: The name of an additional column with the table id, as in `Locations.dataframe`; None or ""
+                for no such column.
+
+        Raises:
+            InvalidInputError: There is no table, or without the connector the tables cannot be read together.
+        """
+        if not self.connector:
+            return build_dataframe(self._locations, self._spark, table_column=table_column)
+        if not table_column:
+            return union(self._frames.values())
+        from pyspark.sql.functions import lit
+
+        return union(frame.withColumn(table_column, lit(str(id))) for id, frame in self._frames.items())
+
+    def close(self) -> None:
+        """Drops the views; DataFrames made from them remain usable. Repeated calls have no effect."""
+        while self._frames:
+            id, _ = self._frames.popitem()
+            self._spark.catalog.dropTempView(self._named[id])
+
+    def __getitem__(self, id: str | Sequence[str]) -> str:
+        try:
+            return quoted(self._named[table_id(id)])
+        except (InvalidInputError, TypeError) as e:
+            raise KeyError(id) from e
+
+    def __iter__(self) -> Iterator[TableId]:
+        return iter(self._named)
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def __repr__(self) -> str:
+        return f"Views({list(self.values())})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _create(self, connector: bool | None) -> None:
+        """Creates the views; only the first use of the connector shows whether it exists."""
+        self.connector = connector is not False
+        for id, at in self._locations.items():
+            try:
+                self._add(id, at)
+            except _spark_errors() as e:
+                if "DATA_SOURCE_NOT_FOUND" not in str(e) or self._frames or not self.connector:
+                    raise
+                if connector:
+                    raise InvalidInputError(
+                        f"views: the session has no data source {CONNECTOR!r}; put the connector's jars on the class "
+                        "path when Spark starts, or leave connector= out"
+                    ) from e
+                self.connector = False
+                self._add(id, at)
+
+    def _add(self, id: TableId, at: Location) -> None:
+        frame = self._frame(at)
+        try:
+            frame.createTempView(quoted(self._named[id]))
+        except _spark_errors() as e:
+            if "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" not in str(e):
+                raise
+            raise InvalidInputError(
+                f"views: there is a temporary view {quoted(self._named[id])} already; drop it, or give other names "
+                "with name=..."
+            ) from e
+        self._frames[id] = frame
+
+    def _frame(self, at: Location) -> DataFrame:
+        if not self.connector:
+            return build_dataframe(LocationMap([at], self._locations.report), self._spark, table_column=None)
+        # The connector accepts the option `versionAsOf`, but ignores it.
+        reader = self._spark.read.format(CONNECTOR).option("version", str(at.version))
+        return reader.options(**(at.storage_options or {})).load(at.location)
+
+
+def quoted(name: str) -> str:
+    """Returns the name as a quoted identifier of Spark SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[TableId, str]:
+    named = {id: name(id) for id in locations}
+    seen: dict[str, TableId] = {}
+    for id, chosen in named.items():
+        # Spark ignores the case of view names.
+        other = seen.setdefault(chosen.casefold(), id)
+        if other is not id:
+            raise InvalidInputError(
+                f"views: {other} and {id} would both be {quoted(chosen)}; give names that differ with name=..."
+            )
+        if not chosen:
+            raise InvalidInputError(f"views: the name for {id} is empty")
+        if locations[id].version is None:
+            raise InvalidInputError(f"views: {id} is not pinned to a version; prefetch it with pin_versions=True")
+    return named
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    """Returns the error classes that Spark raises: its own, and the one for other errors from the JVM."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return Py4JJavaError, PySparkException

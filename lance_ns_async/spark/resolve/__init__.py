@@ -1,0 +1,1 @@
+"""Resolution of thousands of table locations on the driver."""

@@ -1,0 +1,99 @@
+"""Location of one table, with its version, its storage options and their expiry."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from lance_ns_async.model import EXPIRY, Table, TableId
+from lance_ns_async.storage.datasets import Details
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SOON = 600.0
+"""Number of seconds before their expiry from which storage options cause a warning."""
+
+
+def expiry(storage_options: Mapping[str, str] | None) -> float | None:
+    """Returns the expiry of storage options, in seconds since 1970; None if they contain none."""
+    millis = (storage_options or {}).get(EXPIRY, "")
+    return int(millis) / 1000 if millis.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The location of one table and how to read it. Pickles and copies do not contain the storage options."""
+
+    id: TableId
+    location: str
+    """A URI or a path, as `lance.dataset` accepts it."""
+    version: int | None = None
+    """The version to read; None for the latest at the time of reading."""
+    rows: int | None = None
+    """Number of rows in that version; None if the dataset was not opened."""
+    fragments: int | None = None
+    """Number of fragments in that version; None if the dataset was not opened."""
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    """Options for access to the storage, including secrets; None if there are none or they were omitted."""
+    expires_at: float | None = None
+    """Expiry of the storage options, in seconds since 1970; None if they do not expire."""
+    schema: pa.Schema | None = field(default=None, repr=False, hash=False)
+    """The schema of that version; tables with equal schemas share one object. None if the dataset was not opened."""
+
+    @classmethod
+    def of(cls, table: Table, details: Details | None) -> Location:
+        """Returns the location of a table.
+
+        Args:
+            table: The table as its catalog describes it.
+            details: The details of its dataset; None if it was not opened.
+        """
+        options = table.storage_options
+        if details is None:
+            return cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
+        return cls(
+            table.id,
+            table.location,
+            details.version,
+            details.rows,
+            details.fragments,
+            options,
+            expiry(options),
+            details.schema,
+        )
+
+    def renewed(self, table: Table) -> Location:
+        """Returns the same version of the same table with the location and the storage options of `table`.
+
+        Args:
+            table: A newer description of the table by its catalog.
+        """
+        options = table.storage_options
+        return replace(self, location=table.location, storage_options=options, expires_at=expiry(options))
+
+    def table(self) -> Table:
+        """Returns the table with the location, version and storage options that opening its dataset needs."""
+        return Table(self.id, self.location, storage_options=self.storage_options, version=self.version)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        bare = (self.id, self.location, self.version, self.rows, self.fragments, None, self.expires_at, self.schema)
+        return Location, bare
+
+
+def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
+    """Issues one warning if storage options have expired or expire soon; `stacklevel` 1 refers to the caller."""
+    expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
+    moments = [moment for moment in expiring if moment < time() + SOON]
+    if not moments:
+        return
+    seconds = min(moments) - time()
+    when = f"expire in {seconds:.0f} s" if seconds > 0 else "have expired"
+    warnings.warn(
+        f"the storage options of {len(moments)} tables {when}, and what Spark reads or writes keeps those it was "
+        "given: refresh the locations, and begin anew for each long job",
+        stacklevel=stacklevel + 1,
+    )

@@ -1,0 +1,385 @@
+"""Resolver of thousands of table locations: concurrent on the driver, so that Spark makes no call for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+import anyio.to_thread
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.settings import folded
+from lance_ns_async.spark.resolve.cache import Memory
+from lance_ns_async.spark.resolve.locations import Locations
+from lance_ns_async.spark.resolve.patterns import Wanted, What, table_id
+from lance_ns_async.spark.resolve.prefetch import Ask, prefetch
+from lance_ns_async.spark.resolve.progress import Tell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from lance_ns_async.spark.resolve.report import WriteReport
+
+IN_FLIGHT = 64
+"""Default maximum number of concurrent remote calls of a resolver."""
+
+REMEMBERS = 200_000
+"""Default maximum number of tables in the cache of a resolver."""
+
+LASTING = 600.0
+"""Default minimum lifetime of refreshed storage options in seconds; a DataFrame warns of a shorter one."""
+
+
+class LocationResolver:
+    """Resolves the locations of many tables of one catalog concurrently and caches them.
+
+    In scripts and notebooks, use a Namespace and `prefetch`. In an event loop, use an AsyncNamespace and
+    `await aprefetch` in that namespace's loop. The caller closes the namespace.
+
+    A cache entry contains a table and its pinned version. It is valid until a minute before the storage options expire,
+    and at most for `ttl` seconds. Errors and listings are not cached.
+
+    Args:
+        namespace: The namespace of the catalog.
+        ttl: Maximum lifetime of a cache entry in seconds; 0 for no cache.
+        remembers: Maximum number of cached tables; the least recently used ones are removed first. 0 for no cache.
+        vend_credentials: Whether to request credentials for each table, which costs at least one call for each table. A
+            table without vended credentials is requested again without them.
+
+    Raises:
+        InvalidInputError: `namespace` is neither a Namespace nor an AsyncNamespace, or a number is invalid.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace | AsyncNamespace,
+        *,
+        ttl: float = 300.0,
+        remembers: int = REMEMBERS,
+        vend_credentials: bool = False,
+    ) -> None:
+        if not isinstance(namespace, Namespace | AsyncNamespace):
+            raise InvalidInputError(
+                f"LocationResolver({namespace!r}): wants a Namespace or an AsyncNamespace of lance_ns_async; "
+                "LocationResolver.connect makes one from a catalog's name and properties"
+            )
+        _check(ttl, remembers)
+        self._namespace = namespace
+        self._owns = False
+        self._vends = vend_credentials
+        self._memory = Memory(ttl=ttl, limit=remembers)
+
+    @classmethod
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        ttl: float = 300.0,
+        remembers: int = REMEMBERS,
+        vend_credentials: bool = False,
+    ) -> LocationResolver:
+        """Returns a resolver that owns its namespace; closing the resolver closes the namespace.
+
+        Args:
+            impl: The name of the catalog's implementation, as in `Namespace.connect`.
+            properties: The properties of the catalog, as in `Namespace.connect`.
+            policy: Limits of the remote calls. None for those in the properties, with a default of 64 calls in flight.
+            ttl: Maximum lifetime of a cache entry in seconds; 0 for no cache.
+            remembers: Maximum number of cached tables; 0 for no cache.
+            vend_credentials: Whether to request credentials for each table.
+
+        Returns:
+            A resolver with a sync Namespace.
+
+        Raises:
+            InvalidInputError: The implementation is unknown, or a property or a number is invalid.
+
+        Cost:
+            No remote call.
+        """
+        # The check comes first, because an error after the next step would leave the new namespace open.
+        _check(ttl, remembers)
+        if policy is None and not any(folded(key).endswith("max_in_flight") for key in properties):
+            properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
+        namespace = Namespace.connect(impl, properties, policy=policy)
+        resolver = cls(namespace, ttl=ttl, remembers=remembers, vend_credentials=vend_credentials)
+        resolver._owns = True
+        return resolver
+
+    @property
+    def namespace(self) -> Namespace | AsyncNamespace:
+        """The namespace of the catalog."""
+        return self._namespace
+
+    def prefetch(
+        self,
+        what: What,
+        *,
+        pin_versions: bool = True,
+        on_error: Literal["report", "raise"] = "report",
+        max_in_flight: int = IN_FLIGHT,
+        timeout: float | None = None,
+        progress: bool | Tell = True,
+    ) -> Locations:
+        """Returns the locations of the tables that `what` selects.
+
+        A failure does not affect the other tables.
+
+        Args:
+            what: Table ids, namespaces and patterns such as `"db.*"`, in any mixture.
+            pin_versions: Whether to open each dataset once, on the driver, to get its version, schema and size.
+            on_error: "report" to record failures in the report; "raise" to raise one error after all tables were tried.
+            max_in_flight: Maximum number of concurrent calls; the namespace's policy is a limit, too.
+            timeout: Seconds for the whole run, after which all remaining tables fail; None for no limit.
+            progress: Whether to show a line on a terminal's stderr, or a function that is called with the finished
+                steps and the total. A step is a describe or an open. The function runs in the background thread.
+
+        Returns:
+            The resolved tables in the order of the request, with a report about all others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have such an id, an argument is invalid, or the resolver has an
+                AsyncNamespace.
+            LanceNamespaceError: With `on_error="raise"`, an item was not resolved; the class is that of the first
+                error.
+
+        Cost:
+            Tables in the cache are not described or opened again. Otherwise listings of the namespaces that a pattern
+            can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
+        """
+        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
+        return self._run(ask, "prefetch")
+
+    async def aprefetch(
+        self,
+        what: What,
+        *,
+        pin_versions: bool = True,
+        on_error: Literal["report", "raise"] = "report",
+        max_in_flight: int = IN_FLIGHT,
+        timeout: float | None = None,
+        progress: bool | Tell = True,
+    ) -> Locations:
+        """Resolves tables like `prefetch`, but without blocking the event loop; arguments and errors are the same.
+
+        With a sync Namespace, the work runs in its background loop and a worker thread waits for it. In this case a
+        cancellation ends only the caller's wait, while `timeout` also ends the work and the thread. An AsyncNamespace
+        is no error here.
+        """
+        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
+        return await self._arun(ask)
+
+    def refresh(
+        self,
+        locations: Locations,
+        *,
+        lasting: float = LASTING,
+        on_error: Literal["report", "raise"] = "raise",
+        max_in_flight: int = IN_FLIGHT,
+        timeout: float | None = None,
+    ) -> Locations:
+        """Returns the same tables at the same versions, with storage options that are valid for `lasting` seconds.
+
+        DataFrames made from the old locations keep the old storage options; make new ones from the result. For the
+        newest versions use `prefetch(locations)`, in which cached tables keep their cached version.
+
+        Args:
+            locations: The locations to refresh.
+            lasting: Minimum remaining lifetime of the storage options in seconds. A shorter one is accepted if the
+                catalog issues no longer one.
+            on_error: "raise" to raise one error after all tables were tried; "report" to leave failed tables out.
+            max_in_flight: Maximum number of concurrent calls; the namespace's policy is a limit, too.
+            timeout: Seconds for the whole run, after which all remaining tables fail; None for no limit.
+
+        Returns:
+            New locations, with a report.
+
+        Raises:
+            InvalidInputError: An argument is invalid, or the resolver has an AsyncNamespace.
+            LanceNamespaceError: With `on_error="raise"`, a table does not exist, is at another location, or failed; the
+                class is that of the first error.
+
+        Cost:
+            At most about one describe for each table that is not cached or whose storage options expire sooner. Nothing
+            is opened.
+        """
+        return self._run(self._refreshing(locations, lasting, on_error, max_in_flight, timeout), "refresh")
+
+    async def arefresh(
+        self,
+        locations: Locations,
+        *,
+        lasting: float = LASTING,
+        on_error: Literal["report", "raise"] = "raise",
+        max_in_flight: int = IN_FLIGHT,
+        timeout: float | None = None,
+    ) -> Locations:
+        """Refreshes locations like `refresh`, but without blocking the event loop; arguments and errors are the same.
+
+        `aprefetch` describes in which loop the work runs. An AsyncNamespace is no error here.
+        """
+        return await self._arun(self._refreshing(locations, lasting, on_error, max_in_flight, timeout))
+
+    def write(
+        self,
+        df: DataFrame,
+        id: str | Iterable[str],
+        *,
+        mode: Literal["create", "append", "overwrite", "ignore"] = "create",
+        schema: pa.Schema | None = None,
+        max_rows_per_file: int | None = None,
+        max_bytes_per_file: int | None = None,
+        data_storage_version: str | None = None,
+    ) -> WriteReport:
+        """Writes a DataFrame to a table: executors write the files, and this process commits them as one version.
+
+        Columns are compared by name before any job, and each batch is cast to the types of the table. If the job fails,
+        nothing is committed, and the files of finished tasks and a table that was declared for the write are removed.
+        Errors of the DataFrame itself are raised as Spark's errors. The call blocks until the commit is done.
+
+        Args:
+            df: The rows to write; not a stream.
+            id: The table: a TableId, a sequence of names or a string.
+            mode: "create" declares a new table. "ignore" does the same, but leaves an existing table unchanged.
+                "append" adds rows to an existing table. "overwrite" replaces rows and columns in a new version, or
+                creates the table.
+            schema: Types for some or all columns of a new version, such as fixed-size lists for vectors. For other
+                columns, an overwrite keeps a type of the table that is the same for Spark; the default is the type of
+                the DataFrame.
+            max_rows_per_file: Maximum number of rows in a file; None for Lance's default.
+            max_bytes_per_file: Maximum size of a file in bytes; None for Lance's default.
+            data_storage_version: The file format of a new table; None for the default of Lance. An existing table keeps
+                its own.
+
+        Returns:
+            The committed version and the number of written rows and fragments.
+
+        Raises:
+            InvalidInputError: An argument is invalid, the DataFrame has columns that cannot be stored, or the resolver
+                has an AsyncNamespace.
+            TableAlreadyExistsError: The table exists and `mode` is "create".
+            TableNotFoundError: The table does not exist and `mode` is "append".
+            TableSchemaValidationError: The columns do not match, or a value cannot be cast to the type of its column.
+            ConcurrentModificationError: During the write, the table was moved or changed in conflict with the write.
+            ImportError: pandas is not installed.
+
+        Cost:
+            One describe before the job, one after it, and a declare if the table is new.
+        """
+        from lance_ns_async.spark.write.write import MODES, Writing, write
+
+        namespace = self._blocking("write", "a job of Spark's would hold that up, so give the resolver a Namespace")
+        table = table_id(id)
+        limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+        writing = Writing(table, requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
+        try:
+            return write(namespace, df, writing)
+        finally:
+            self._memory.forget(Wanted((table,), ()))
+
+    def forget(self, what: What | None = None) -> None:
+        """Removes tables from the cache, so that the next prefetch requests them from the catalog.
+
+        Args:
+            what: Table ids, namespaces and patterns, as in `prefetch`; None for all tables.
+
+        Raises:
+            InvalidInputError: An item is neither a valid id nor a valid pattern.
+        """
+        self._memory.forget(None if what is None else Wanted.read(what))
+
+    def close(self) -> None:
+        """Closes the namespace if the resolver owns it, as after `connect`. Repeated calls have no effect."""
+        if self._owns and isinstance(self._namespace, Namespace):
+            self._namespace.close()
+
+    async def aclose(self) -> None:
+        """Closes the resolver like `close`, without blocking the event loop."""
+        await anyio.to_thread.run_sync(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"LocationResolver({self._namespace!r})"
+
+    def _prefetching(
+        self,
+        what: What,
+        pin_versions: bool,
+        on_error: str,
+        max_in_flight: int,
+        timeout: float | None,
+        progress: bool | Tell,
+    ) -> Ask:
+        return Ask(
+            wanted=Wanted.read(what),
+            pin_versions=pin_versions,
+            on_error=on_error,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+            vends=self._vends,
+        )
+
+    def _refreshing(
+        self, locations: Locations, lasting: float, on_error: str, max_in_flight: int, timeout: float | None
+    ) -> Ask:
+        return Ask(
+            wanted=Wanted(tuple(locations), ()),
+            pin_versions=False,
+            on_error=on_error,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=False,
+            vends=self._vends,
+            keeps=locations,
+            lasting=lasting,
+        )
+
+    def _run(self, ask: Ask, name: str) -> Locations:
+        remedy = f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
+        return self._blocking(name, remedy).run(partial(prefetch, memory=self._memory, ask=ask))
+
+    async def _arun(self, ask: Ask) -> Locations:
+        work = partial(prefetch, memory=self._memory, ask=ask)
+        if isinstance(self._namespace, AsyncNamespace):
+            return await work(self._namespace)
+        return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
+
+    def _blocking(self, name: str, remedy: str) -> Namespace:
+        """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""
+        if isinstance(self._namespace, AsyncNamespace):
+            raise InvalidInputError(
+                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; {remedy}"
+            )
+        return self._namespace
+
+
+def _check(ttl: float, remembers: int) -> None:
+    if not ttl >= 0:
+        raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
+    if remembers < 0:
+        raise InvalidInputError(f"remembers {remembers}: it is a number of tables; 0 to remember nothing")

@@ -1,0 +1,1 @@
+"""Catalog for the JVM connector, served from prefetched locations."""

@@ -1,0 +1,168 @@
+"""Catalog endpoint inside the driver, which serves prefetched tables to Spark's Lance connector."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from anyio.from_thread import start_blocking_portal
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.spark.resolve.location import warn_of_expiry
+from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_ns_async.spark.serve.prefetched import Prefetched
+from lance_ns_async.spark.serve.upstream import Catalog, Nobody, Resolver, Upstream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+CONNECTOR = "org.lance.spark.LanceNamespaceSparkCatalog"
+"""The connector's class that implements a Spark catalog."""
+
+GRACE = 5.0
+"""Seconds that open requests have to finish when the context ends."""
+
+_NAME = re.compile(r"\w[\w-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The port of an endpoint and the token that it requires."""
+
+    port: int
+    token: str = field(repr=False)
+
+
+_addresses: WeakKeyDictionary[SparkSession, dict[str, _Address]] = WeakKeyDictionary()
+"""Addresses of served catalogs by session: Spark keeps a catalog's first configuration until the session ends."""
+
+
+class Served:
+    """A catalog that is served to Spark, with its request counts. Its representation is one line."""
+
+    def __init__(self, catalog: str, prefetched: Prefetched, upstream: Upstream) -> None:
+        self.catalog = catalog
+        """The name of the catalog in SQL."""
+        self._prefetched = prefetched
+        self._upstream = upstream
+
+    @property
+    def answered(self) -> int:
+        """Number of requests about a table that needed no call to the real catalog."""
+        return self._prefetched.answered
+
+    @property
+    def misses(self) -> int:
+        """Number of requests for a table to the real catalog."""
+        return self._upstream.located
+
+    @property
+    def passed(self) -> int:
+        """Number of other requests that the real catalog handled: listings and changes."""
+        return self._upstream.passed
+
+    def __repr__(self) -> str:
+        line = f"catalog {self.catalog}: answered {self.answered:,} from the prefetch, {self.misses:,} asked upstream"
+        return f"{line}, {self.passed:,} passed on" if self.passed else line
+
+
+@contextmanager
+def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None) -> Iterator[Served]:
+    """Serves a catalog to Spark; see `Locations.serve`."""
+    upstream = Nobody(locations) if resolver is None else Catalog(resolver, _namespace(resolver))
+    prefetched = Prefetched(locations, upstream)
+    _check_session(spark, catalog)
+    kept = _kept(spark, catalog)
+    warn_of_expiry(locations.values(), stacklevel=3)
+    served = Served(catalog, prefetched, upstream)
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal(name="lance-ns-endpoint"))
+        server = serving(prefetched, port=kept.port, token=kept.token, grace=GRACE)
+        try:
+            gateway = stack.enter_context(portal.wrap_async_context_manager(server))
+        except InvalidInputError as e:
+            if not isinstance(e.__cause__, OSError):
+                raise
+            raise InvalidInputError(f"catalog {catalog!r}: {e}; give it another name with catalog=...") from e
+        stack.callback(log.info, "%r", served)
+        for key, value in _settings(catalog, gateway).items():
+            spark.conf.set(key, value)
+            stack.callback(spark.conf.unset, key)
+        _addresses.setdefault(spark, {})[catalog] = _Address(urlsplit(gateway.url).port or 0, kept.token)
+        yield served
+
+
+def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
+    prefix = f"spark.sql.catalog.{catalog}"
+    # The keys contain "token", so Spark redacts the values wherever it shows settings.
+    headers = {f"{prefix}.headers.{name}": value for name, value in gateway.headers.items()}
+    return {
+        **headers,
+        f"{prefix}.impl": "rest",
+        f"{prefix}.uri": gateway.url,
+        # Otherwise the connector makes a call to guess whether ids begin with a namespace.
+        f"{prefix}.single_level_ns": "false",
+        # Executors cannot reach this endpoint.
+        f"{prefix}.executor_credential_refresh": "false",
+        prefix: CONNECTOR,
+    }
+
+
+def _namespace(resolver: Resolver) -> Namespace:
+    namespace = resolver.namespace
+    if not isinstance(namespace, Namespace):
+        raise InvalidInputError(
+            "serve: this resolver has an AsyncNamespace, whose event loop stands still while Spark plans; "
+            "give a resolver of a Namespace"
+        )
+    return namespace
+
+
+def _check_session(spark: SparkSession, catalog: str) -> None:
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise InvalidInputError(
+            "serve: this is a Spark Connect session, whose server cannot reach an endpoint in this process; "
+            "use `dataframe` there, which needs no catalog"
+        )
+    if not _NAME.fullmatch(catalog):
+        raise InvalidInputError(f"catalog {catalog!r}: it is no name that Spark could have for a catalog")
+    jvm = spark._jvm
+    assert jvm is not None
+    # Spark uses the same class loader to find catalogs.
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if loader.getResource(f"{CONNECTOR.replace('.', '/')}.class") is None:
+        raise InvalidInputError(
+            f"serve: the Lance connector is not on Spark's class path, there is no {CONNECTOR}; start Spark with its "
+            "jars in spark.driver.extraClassPath and spark.executor.extraClassPath"
+        )
+
+
+def _kept(spark: SparkSession, catalog: str) -> _Address:
+    """Returns the address to serve the catalog at: any port, unless the session has loaded the catalog before.
+
+    Raises:
+        InvalidInputError: Spark has another catalog of this name.
+    """
+    if (there := spark.conf.get(f"spark.sql.catalog.{catalog}", None)) is not None:
+        raise InvalidInputError(f"catalog {catalog!r}: Spark has one of this name, {there}; name it with catalog=...")
+    # SQL is used, because the Python API runs a job for the same list.
+    if catalog not in {row["catalog"] for row in spark.sql("SHOW CATALOGS").collect()}:
+        return _Address(0, secrets.token_urlsafe(32))
+    try:
+        return _addresses[spark][catalog]
+    except KeyError:
+        raise InvalidInputError(
+            f"catalog {catalog!r}: Spark has loaded one of this name, and keeps it for this session; "
+            "give another name with catalog=..."
+        ) from None

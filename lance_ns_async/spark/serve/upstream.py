@@ -1,0 +1,198 @@
+"""Handlers for requests about anything that was not prefetched: the catalog, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Literal, NoReturn, Protocol
+
+import anyio.to_thread
+from lance_namespace import (
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    ListTablesRequest,
+    ListTablesResponse,
+    NamespaceExistsResponse,
+)
+from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
+
+from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.paging import keep_all, take
+from lance_ns_async.model import Id, NamespaceId, Page, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_ns_async.spark.resolve.patterns import What
+
+
+class Resolver(Protocol):
+    """The part of `LocationResolver` that a served catalog needs."""
+
+    @property
+    def namespace(self) -> Namespace | AsyncNamespace:
+        """The namespace of the catalog."""
+
+    async def aprefetch(
+        self, what: What, *, pin_versions: bool, on_error: Literal["report", "raise"], progress: bool
+    ) -> Mapping[TableId, Location]:
+        """Returns the locations of tables from the cache or the catalog."""
+
+    def forget(self, what: What | None) -> None:
+        """Removes tables from the cache."""
+
+
+class Upstream(Protocol):
+    """Handler of tables and operations that the prefetched locations do not cover."""
+
+    renews: bool
+    """Whether a known table can be requested again."""
+    located: int
+    """Number of requests for a table."""
+    passed: int
+    """Number of other requests."""
+
+    async def locate(self, id: TableId) -> Location:
+        """Returns the location of a table."""
+
+    def forget(self, ids: Sequence[TableId]) -> None:
+        """Removes tables from the cache."""
+
+    def has(self, operation: str) -> bool:
+        """Returns whether the operation is available."""
+
+    async def do(self, operation: str, request: Any, *others: Any) -> Any:
+        """Returns the response to any other operation."""
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Registers an observer of remote calls; see `AsyncNamespace.observe`."""
+
+
+class Catalog:
+    """The catalog of a resolver; its calls run in the event loop of the namespace."""
+
+    renews = True
+
+    def __init__(self, resolver: Resolver, namespace: Namespace) -> None:
+        self._resolver = resolver
+        self._namespace = namespace
+        self.located = 0
+        self.passed = 0
+
+    async def locate(self, id: TableId) -> Location:
+        """Returns the location of the table from the resolver's cache or the catalog."""
+        self.located += 1
+        found = await self._resolver.aprefetch(id, pin_versions=False, on_error="raise", progress=False)
+        return found[id]
+
+    def forget(self, ids: Sequence[TableId]) -> None:
+        """Removes the tables from the resolver's cache."""
+        self._resolver.forget(ids)
+
+    def has(self, operation: str) -> bool:
+        """Returns whether the namespace has the operation."""
+        return hasattr(self._namespace, operation)
+
+    async def do(self, operation: str, request: Any, *others: Any) -> Any:
+        """Runs the operation of the namespace in a worker thread and returns its response."""
+        self.passed += 1
+        work = partial(getattr(self._namespace, operation), request, *others)
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Registers an observer of remote calls; see `AsyncNamespace.observe`.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+        """
+        return self._namespace.observe(observer)
+
+
+class Nobody:
+    """Upstream without a catalog: lists the prefetched tables and refuses everything else."""
+
+    renews = False
+    located = 0
+    passed = 0
+
+    def __init__(self, locations: LocationMap) -> None:
+        self._ids = tuple(locations)
+        self._missing = {problem.subject: problem.reason for problem in locations.report.missing}
+
+    async def locate(self, id: TableId) -> Location:
+        """Refuses the table.
+
+        Raises:
+            TableNotFoundError: The prefetch did not find the table.
+            UnsupportedOperationError: The table was not prefetched.
+        """
+        if (reason := self._missing.get(id)) is not None:
+            raise TableNotFoundError(reason)
+        refuse(id, "was not prefetched")
+
+    def forget(self, ids: Sequence[TableId]) -> None:
+        """Does nothing, because there is no catalog to request the tables from."""
+
+    def has(self, operation: str) -> bool:
+        """Returns True, so that a refused operation raises an error with the reason."""
+        return True
+
+    async def do(self, operation: str, request: Any, *others: Any) -> Any:
+        """Lists the prefetched tables and their namespaces.
+
+        Raises:
+            UnsupportedOperationError: Another operation, or a namespace without prefetched tables.
+        """
+        match operation:
+            case "list_tables":
+                return await self._tables(request)
+            case "list_namespaces":
+                return await self._namespaces(request)
+            case "namespace_exists":
+                self._below(NamespaceId(request.id or ()))
+                return NamespaceExistsResponse()
+        names = getattr(request, "id", None) or ()
+        subject = TableId(names) if names and "namespace" not in operation else NamespaceId(names)
+        refuse(subject, f"cannot be asked for {operation}")
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Returns an empty context, because there are no remote calls."""
+        return nullcontext()
+
+    async def _tables(self, request: ListTablesRequest) -> ListTablesResponse:
+        parent = NamespaceId(request.id or ())
+        depth = len(parent)
+        names = {id.name for id in self._below(parent) if len(id) == depth + 1}
+        page = await _page(names, request)
+        return ListTablesResponse(tables=list(page.items), page_token=page.token)
+
+    async def _namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+        parent = NamespaceId(request.id or ())
+        depth = len(parent)
+        names = {id[depth] for id in self._below(parent) if len(id) > depth + 1}
+        page = await _page(names, request)
+        return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
+
+    def _below(self, parent: NamespaceId) -> Sequence[TableId]:
+        found = [id for id in self._ids if id.parent[: len(parent)] == parent]
+        if not found:
+            refuse(parent, "has no table that was prefetched")
+        return found
+
+
+def refuse(subject: Id, why: str) -> NoReturn:
+    """Raises UnsupportedOperationError, because there is no catalog; the message contains a remedy."""
+    raise UnsupportedOperationError(
+        f"{subject.kind} {subject}: it {why}, and there is no catalog to ask: prefetch what is needed, "
+        "or give `serve` a resolver=..."
+    )
+
+
+async def _page(names: Iterable[str], request: ListTablesRequest | ListNamespacesRequest) -> Page[str]:
+    ordered = sorted(names)
+
+    async def fetch(token: str | None, size: int | None) -> Page[str]:
+        return Page(ordered)
+
+    return await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)

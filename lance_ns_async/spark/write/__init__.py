@@ -1,0 +1,1 @@
+"""Writes of a DataFrame into a table."""

@@ -1,0 +1,184 @@
+"""Writer of a Spark task: it writes rows to files and returns their metadata. A later commit makes them readable.
+
+Spark's Python processes import this module, so this package must be installed there. It makes no catalog call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from lance_ns_async.spark.types import is_list
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMN = "fragment"
+"""The only column of a task's result, which has one row for each file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The target and the options of all tasks. Pickled into every task, including the storage options."""
+
+    table: str
+    """The table's id as one string."""
+    location: str
+    schema: pa.Schema
+    """The schema of the files."""
+    version: int | None
+    """The version to append to; None for files that will be the whole content of a version."""
+    replaces: bool
+    """Whether the new version replaces an existing one."""
+    limits: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    """Further arguments of `write_fragments`."""
+    options: Mapping[str, str] | None = dataclass_field(default=None, repr=False)
+    """The storage options, including secrets."""
+
+
+class Names(AccumulatorParam[list[str]]):
+    """Accumulator of the file metadata of finished tasks, which is also available after a failed job."""
+
+    def zero(self, value: list[str]) -> list[str]:
+        return []
+
+    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
+        value1.extend(value2)
+        return value1
+
+
+def fragments_writer(
+    sink: Sink, names: Accumulator[list[str]] | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Returns a function for `mapInArrow` that writes the rows of a task.
+
+    The function yields the metadata of each file as JSON, and nothing if there are no rows.
+
+    Args:
+        sink: The target of the rows.
+        names: Receives the same metadata, if not None.
+    """
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        rows = (batch for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:
+            return
+        written = _written(sink, chain([first], rows))
+        if names is not None:
+            names.add(written)
+        yield pa.RecordBatch.from_arrays([pa.array(written, pa.string())], [COLUMN])
+
+    return write
+
+
+def _written(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
+    import pyarrow as pa
+    from lance.fragment import write_fragments
+    from lance_namespace.errors import LanceNamespaceError
+
+    from lance_ns_async.model import Table, TableId
+    from lance_ns_async.storage.pylance_errors import translated
+
+    failures: list[Exception] = []
+
+    def shaped_batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                yield shaped(batch, sink.schema, sink.table)
+        except Exception as e:  # Lance reads this iterator and keeps only the text of its errors
+            failures.append(e)
+            raise
+
+    rows = pa.RecordBatchReader.from_batches(sink.schema, shaped_batches())
+    table = Table(TableId.parse(sink.table), sink.location)
+    try:
+        with translated(table):
+            # If Lance fails, it removes the files that it has written.
+            fragments = write_fragments(rows, **_where(sink), **sink.limits)
+    except LanceNamespaceError:
+        if failures:
+            raise failures[0] from None
+        raise
+    return [json.dumps(fragment.to_json()) for fragment in fragments]
+
+
+def _where(sink: Sink) -> dict[str, Any]:
+    import lance
+
+    options = dict(sink.options) if sink.options else None
+    if sink.version is not None:
+        # Files refer to columns by field ids, which this version has assigned.
+        dataset = lance.dataset(sink.location, version=sink.version, storage_options=options)
+        return {"dataset_uri": dataset, "mode": "append"}
+    mode = "overwrite" if sink.replaces else "create"
+    return {"dataset_uri": sink.location, "mode": mode, "storage_options": options}
+
+
+def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch:
+    """Returns the batch with the schema `want`.
+
+    Raises:
+        TableSchemaValidationError: A value cannot be cast, or is null in a column that is not nullable.
+    """
+    import pyarrow as pa
+
+    from lance_ns_async.tables.alignment import aligned
+
+    arrays = []
+    for field in want:
+        try:
+            array = _with_offsets(batch.column(field.name)).cast(field.type)
+        except pa.ArrowException as e:
+            raise _unfit(table, field, f"a value cannot be made {field.type}: {e}") from e
+        if _has_null(array, field):
+            raise _unfit(table, field, "there is a null in it, and it allows none")
+        arrays.append(array)
+    return aligned(pa.RecordBatch.from_arrays(arrays, schema=want))
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    """Returns the same values with all offsets.
+
+    Spark below 4.0 omits the offsets of an empty list in a list, and Lance needs them.
+    """
+    import pyarrow as pa
+
+    if not pa.types.is_nested(array.type) or all(buffer is None or buffer.size for buffer in array.buffers()):
+        return array
+    return array.take(pa.array(range(len(array)), pa.int64()))
+
+
+def _unfit(table: str, field: pa.Field, why: str) -> Exception:
+    from lance_namespace.errors import TableSchemaValidationError
+
+    return TableSchemaValidationError(f"Table schema invalid: {table} (column {field.name!r}: {why})")
+
+
+def _has_null(array: pa.Array, field: pa.Field) -> bool:
+    """Returns whether a field that is not nullable has a null, at any depth.
+
+    Lance does not check this and would store the null.
+    """
+    import pyarrow as pa
+
+    if array.null_count and not field.nullable:
+        return True
+    type = field.type
+    if pa.types.is_struct(type):
+        inside = array.drop_null()
+        return any(_has_null(inside.field(n), type.field(n)) for n in range(type.num_fields))
+    if is_list(type):
+        return _has_null(array.flatten(), type.value_field)
+    if pa.types.is_map(type):
+        entries = pa.list_(pa.field("entry", pa.struct([type.key_field, type.item_field]), nullable=False))
+        return _has_null(array.cast(entries), pa.field(field.name, entries))
+    return False

@@ -1,0 +1,195 @@
+"""Write of a DataFrame: executors write the files; the driver declares the table and makes a single commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace import errors
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError, TableNotFoundError
+
+from lance_ns_async.model import TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.dataset_operations import staging
+from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.report import WriteReport
+from lance_ns_async.spark.write import fitting
+from lance_ns_async.spark.write.task_writer import COLUMN, Names, Sink, fragments_writer
+from lance_ns_async.tables.staging import Staged
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.fragment import FragmentMetadata
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+MODES = ("create", "append", "overwrite", "ignore")
+
+_INTERRUPT = "spark.job.interruptOnCancel"
+_OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<told>.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The arguments of one write; see `LocationResolver.write`."""
+
+    id: TableId
+    mode: str
+    schema: pa.Schema | None
+    data_storage_version: str | None
+    limits: Mapping[str, int | None]
+
+    def __post_init__(self) -> None:
+        for name, limit in self.limits.items():
+            if limit is not None and limit < 1:
+                raise InvalidInputError(f"{name} {limit}: at least 1 must be allowed; None for Lance's own limit")
+        if self.schema is not None and self.mode == "append":
+            raise InvalidInputError("schema: a table that is appended to has its columns already; leave it out")
+
+    def fit(self, frame: StructType, dataset: LanceDataset | None) -> pa.Schema:
+        """Returns the schema of the files.
+
+        Args:
+            frame: The schema of the DataFrame.
+            dataset: The dataset of the existing table; None if there is none.
+
+        Raises:
+            InvalidInputError: Columns or options are invalid.
+            TableSchemaValidationError: The columns do not match those of the table or of `schema`.
+        """
+        given = fitting.columns(frame)
+        if dataset is not None and self.mode == "append":
+            self._check_version(dataset.data_storage_version)
+            return fitting.for_append(self.id, given, dataset.schema)
+        schema = fitting.for_new(self.id, given, self.schema, None if dataset is None else dataset.schema)
+        version = self.data_storage_version if dataset is None else dataset.data_storage_version
+        fitting.storable(self.id, schema, version)
+        if dataset is not None:
+            self._check_version(version)
+        return schema
+
+    def sink(self, staged: Staged) -> Sink:
+        """Returns the target and the options for the tasks."""
+        given = {**self.limits, "data_storage_version": self.data_storage_version}
+        dataset = staged.dataset
+        return Sink(
+            str(self.id),
+            staged.table.location,
+            staged.schema,
+            version=None if dataset is None or staged.replaces else dataset.version,
+            replaces=dataset is not None and staged.replaces,
+            limits={name: value for name, value in given.items() if value is not None},
+            options=staged.table.storage_options,
+        )
+
+    def _check_version(self, there: str | None) -> None:
+        if self.data_storage_version not in (None, there):
+            raise InvalidInputError(
+                f"data_storage_version {self.data_storage_version!r}: table {self.id} is stored as {there!r} and stays "
+                "so; leave it out, or drop the table and create it anew"
+            )
+
+
+def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
+    """Writes a DataFrame to a table; see `LocationResolver.write`."""
+    if df.isStreaming:
+        raise InvalidInputError("df: it is a stream; write each of its batches, with df.writeStream.foreachBatch(...)")
+    _check_pandas()
+    context = _context(df.sparkSession)
+    names = None if context is None else context.accumulator([], Names())
+    try:
+        staged = namespace.run(partial(_begin, writing=writing, frame=df.schema))
+    except TableAlreadyExistsError as e:
+        if writing.mode != "ignore":
+            raise
+        return namespace.run(partial(_left_as_it_is, id=writing.id, found=e))
+    try:
+        warn_of_expiry([Location.of(staged.table, None)], stacklevel=3)
+        tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
+        with _interrupting(context):
+            fragments = _fragments([row[0] for row in tasks.collect()])
+    except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
+        finished = _fragments([] if names is None else names.value)
+        namespace.run(partial(_abandon, staged=staged, fragments=finished, error=error))
+        if (ours := _ours(error)) is not None:
+            raise ours from error
+        raise
+    dataset = namespace.run(lambda it: staging(it).commit(staged, fragments))
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    return WriteReport(writing.id, staged.table.location, dataset.version, rows, len(fragments))
+
+
+async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> Staged:
+    mode = "create" if writing.mode == "ignore" else writing.mode
+    return await staging(namespace).begin(writing.id, mode, partial(writing.fit, frame))
+
+
+async def _abandon(
+    namespace: AsyncNamespace, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
+) -> None:
+    await staging(namespace).abandon(staged, fragments, error)
+
+
+async def _left_as_it_is(namespace: AsyncNamespace, id: TableId, found: TableAlreadyExistsError) -> WriteReport:
+    try:
+        table, dataset = await staging(namespace).found(id)
+    except TableNotFoundError:
+        # The error refers to an object that is not a Lance table of the catalog.
+        raise found from None
+    return WriteReport(id, table.location, None if dataset is None else dataset.version, 0, 0)
+
+
+def _check_pandas() -> None:
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version
+
+    try:
+        require_minimum_pandas_version()
+    except ImportError as e:
+        raise ImportError(f"writing from Spark needs: pip install pandas ({e})") from e
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """Returns the Spark context; None with Spark Connect, where it is not available."""
+    try:
+        return spark.sparkContext
+    except AttributeError:
+        return None
+
+
+@contextmanager
+def _interrupting(context: SparkContext | None) -> Iterator[None]:
+    """Makes tasks of a failed job end at once, so that they remove their files before the driver does the cleanup."""
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(_INTERRUPT)
+    context.setLocalProperty(_INTERRUPT, "true")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_INTERRUPT, before)  # type: ignore[arg-type]  # None removes it
+
+
+def _fragments(written: Sequence[str]) -> list[FragmentMetadata]:
+    from lance.fragment import FragmentMetadata
+
+    return [FragmentMetadata.from_json(text) for text in written]
+
+
+def _ours(error: BaseException) -> LanceNamespaceError | None:
+    """Returns the error that a writer task raised; None if the job failed otherwise, as in a function of the user."""
+    found = _OURS.search(str(error))
+    cls: Any = None if found is None else getattr(errors, found["name"], None)
+    if found is None or not (isinstance(cls, type) and issubclass(cls, LanceNamespaceError)):
+        return None
+    raised: LanceNamespaceError = cls(found["told"])
+    for note in getattr(error, "__notes__", ()):
+        raised.add_note(note)
+    return raised

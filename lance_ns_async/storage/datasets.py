@@ -1,0 +1,249 @@
+"""Datasets at the locations of tables: opened, inspected and deleted, without calls to the catalog."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableBranchNotFoundError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.errors import PHRASES
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import dir_markers, files, locations
+from lance_ns_async.storage.threads import THREADS, in_thread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+MAIN = "main"
+"""Lance's name of the default branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state of a dataset: a version or a tag, on a branch; all None for the latest version of main."""
+
+    version: int | None = None
+    tag: str | None = None
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tag is not None and (self.version is not None or self.branch is not None):
+            raise InvalidInputError(f"tag {self.tag!r}: a tag already names a version and a branch; give it alone")
+
+
+LATEST = Snapshot()
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The properties of an open dataset."""
+
+    version: int
+    schema: pa.Schema
+    rows: int
+    fragments: int
+    deleted_rows: int
+
+
+async def details(table: Table, snapshot: Snapshot = LATEST) -> Details:
+    """Returns the details of a snapshot of the dataset. Cost: one open."""
+    return await in_thread(table, lambda: told(opened(table, snapshot)))
+
+
+def told(dataset: LanceDataset) -> Details:
+    """Returns the details of an open dataset. Blocks: for `in_thread`."""
+    stats = dataset.stats.dataset_stats()
+    return Details(
+        version=dataset.version,
+        schema=dataset.schema,
+        rows=dataset.count_rows(),
+        fragments=stats["num_fragments"],
+        deleted_rows=stats["num_deleted_rows"],
+    )
+
+
+async def is_only_declared(table: Table) -> bool:
+    """Returns whether nothing was written to the table yet. Cost: one open; two during a drop of a table there."""
+    for last in (False, True):
+        try:
+            await in_thread(table, lambda: opened(table))
+        except TableNotFoundError:
+            return True
+        except TableVersionNotFoundError:
+            # The version was deleted between the listing and the read.
+            if last:
+                raise
+        else:
+            break
+    return False
+
+
+async def written(tables: Sequence[Table]) -> Sequence[Table]:
+    """Returns the tables that have data, in their order. Cost: one open each, concurrently."""
+    declared: set[TableId] = set()
+
+    async def check(table: Table) -> None:
+        if table.version is None and await is_only_declared(table):
+            declared.add(table.id)
+
+    await each(check, tables, max_in_flight=THREADS)
+    return [table for table in tables if table.id not in declared]
+
+
+CREDENTIALS = {
+    "abfss": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    "s3": (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    ),
+}
+"""By URI scheme: environment variables, any one of which is enough for Lance to reach the storage."""
+
+
+def is_at_hand(table: Table) -> bool:
+    """Returns whether the storage can be accessed: it is local, or storage options or the environment have credentials.
+
+    Otherwise, Lance would request credentials from the machine it runs on, which takes seconds if there is no response.
+    """
+    scheme, remote, _ = table.location.partition("://")
+    if table.storage_options or not remote or scheme == "file":
+        return True
+    return any(os.environ.get(name) for name in CREDENTIALS.get(scheme, ()))
+
+
+async def check_alone(table: Table) -> None:
+    """Checks that a drop deletes only the table, for example not the folder of a namespace.
+
+    Raises:
+        InvalidTableStateError: The location is not safe (see `locations.check_deletable`), contains other datasets, or
+            contains a dataset and files that are not part of a Lance table.
+
+    Cost:
+        A listing of the location.
+    """
+    locations.check_deletable(table)
+    found, strange = await in_thread(table, lambda: neighbours(table))
+    if strange:
+        raise InvalidTableStateError(
+            f"Invalid table state: {table.id} (drop_table would delete {len(strange)} folders or files under its "
+            f"location {table.location} that are no part of a Lance table, such as {strange[0]!r}; deregister it, or "
+            "move those first)"
+        )
+    if found:
+        raise InvalidTableStateError(
+            f"Invalid table state: {table.id} (drop_table would delete {len(found)} other tables that lie under its "
+            f"location {table.location}, such as {found[0]}; deregister it, and move or drop those first)"
+        )
+
+
+async def tidy(table: Table) -> None:
+    """Removes what a declaration leaves at a location to which nothing was written."""
+    await in_thread(table, lambda: dir_markers.remove(table.location, table.storage_options), changes=True)
+
+
+async def data_files(table: Table) -> Sequence[str]:
+    """Returns the data files at a table's location, including those of no version. Cost: a listing."""
+
+    def work() -> Sequence[str]:
+        session = files.open_session(table.location, table.storage_options)
+        return [path for path in session.list() if path.startswith("data/")]
+
+    return await in_thread(table, work)
+
+
+async def remove_files(table: Table, paths: Sequence[str]) -> None:
+    """Deletes files at a table's location that belong to no version."""
+
+    def work() -> None:
+        session = files.open_session(table.location, table.storage_options)
+        for path in paths:
+            files.delete(session, path)
+
+    if paths:
+        await in_thread(table, work, changes=True)
+
+
+_OWN = ("data", "metadata", "tree")
+"""The names in a table's folder, except those that begin with a dot or an underscore; `metadata` is the catalog's."""
+
+
+def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the paths of other datasets under the table's location, and the names that are not part of a Lance table.
+
+    The names are only returned if the location itself has a dataset: otherwise a drop does not delete them. Blocks: for
+    `in_thread`.
+    """
+    paths = files.open_session(table.location, table.storage_options).list()
+    tops = {path.partition("/")[0] for path in paths}
+    strange = {name for name in tops if name not in _OWN and not name.startswith((".", "_"))}
+    found = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
+    if any(place.startswith("tree/") for place in found):
+        # Lance stores branches in this folder.
+        found -= {f"tree/{branch}" for branch in opened(table).branches.list()}
+    strange -= {place.partition("/")[0] for place in found}
+    return sorted(found), sorted(strange) if "_versions" in tops else []
+
+
+def options(table: Table) -> dict[str, str] | None:
+    """Returns the storage options for Lance; None if there are none."""
+    return dict(table.storage_options or {}) or None
+
+
+def opened(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> LanceDataset:
+    """Opens a snapshot of the dataset. Blocks: for `in_thread`.
+
+    A missing version, tag, branch and dataset cause different errors.
+
+    Args:
+        table: The table.
+        snapshot: The state to open.
+        **how: Arguments for pylance instead of location and storage options, for example for shared caches.
+
+    Raises:
+        TableBranchNotFoundError: The dataset does not have the branch.
+    """
+    import lance
+
+    if not how:
+        how = {"uri": table.location, "storage_options": options(table)}
+    if snapshot.branch in (None, MAIN):
+        return lance.dataset(version=snapshot.tag if snapshot.tag is not None else snapshot.version, **how)
+    dataset = lance.dataset(**how)
+    try:
+        return dataset.checkout_version((snapshot.branch, snapshot.version))
+    except (OSError, ValueError) as e:
+        # If the branch does not exist, Lance reports a missing version.
+        check_branch(table, dataset, snapshot.branch, cause=e)
+        raise
+
+
+def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cause: Exception | None = None) -> None:
+    """Checks that the dataset has a branch.
+
+    Raises:
+        TableBranchNotFoundError: It does not.
+
+    Cost:
+        A listing of its branches.
+    """
+    if branch in (None, MAIN):
+        return
+    known = dataset.branches.list()
+    if branch not in known:
+        told = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(known)])})"
+        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {told}") from cause

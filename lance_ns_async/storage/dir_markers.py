@@ -1,0 +1,77 @@
+"""Marker files of Lance's directory catalogs at the locations of tables that were only declared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit
+
+from lance_ns_async.storage import files
+
+_RESERVED, HIDDEN = ".lance-reserved", ".lance-deregistered"
+"""The markers of a reserved name and of a hidden table."""
+
+
+def remove(location: str, options: Mapping[str, str] | None) -> None:
+    """Removes the markers if there are no other files, and empty local folders. Blocks.
+
+    Directly below a root, where the name decides the location, markers stay unless the table is hidden: another client
+    may have declared it.
+    """
+    session = files.open_session(location, options)
+    found = set(session.list())
+    if found <= {_RESERVED, HIDDEN} and (HIDDEN in found or not location.endswith(".lance")):
+        for mark in sorted(found, reverse=True):
+            files.delete(session, mark)
+    _remove_empty_folders(location)
+
+
+def is_only_declared(path: str) -> bool:
+    """Returns whether a local folder has only the markers of a table and no written data. Blocks."""
+    return set(os.listdir(path)) <= {_RESERVED, HIDDEN, "data"} and not _has_files(os.path.join(path, "data"))
+
+
+def clear(location: str, options: Mapping[str, str] | None) -> bool:
+    """Removes a hidden table to which nothing was written; returns whether there was one.
+
+    Blocks.
+    """
+    session = files.open_session(location, options)
+    found = set(session.list())
+    if HIDDEN not in found or any(it not in (_RESERVED, HIDDEN) and not it.startswith("data/.tmp") for it in found):
+        return False
+    for path in sorted(found, reverse=True):
+        files.delete(session, path)
+    # Below a root, pylance treats even an empty folder as a table.
+    _remove_empty_folders(location)
+    return True
+
+
+def _has_files(path: str) -> bool:
+    return os.path.isdir(path) and bool(os.listdir(path))
+
+
+def _remove_empty_folders(location: str) -> None:
+    if (path := local_path(location)) is not None:
+        for folder in (os.path.join(path, "data"), path):
+            # The folder may contain files that other clients are writing.
+            with suppress(OSError):
+                os.rmdir(folder)
+
+
+def local_path(location: str) -> str | None:
+    """Returns the path of a location in the local file system; None for other storages."""
+    if location.startswith("file:"):
+        return os.path.abspath(unquote(urlsplit(location).path))
+    return None if "://" in location else os.path.abspath(location)
+
+
+def same_place(one: str, other: str) -> bool:
+    """Returns whether two locations are the same, whatever their spelling."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(location: str) -> str:
+    local = local_path(location)
+    return location.rstrip("/") if local is None else f"file://{local}"

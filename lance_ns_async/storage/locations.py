@@ -1,0 +1,261 @@
+"""Locations of tables: checks of locations that are registered or deleted, and default locations below a root."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Collection
+from difflib import get_close_matches
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated
+from urllib.parse import quote, unquote
+
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
+from pydantic import AfterValidator
+
+from lance_ns_async.errors import PHRASES, shortened, spelled
+from lance_ns_async.model import Table, TableId
+
+SCHEMES = (
+    *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
+    *("file", "file+uring", "file-object-store", "memory", "shared-memory"),
+)
+"""All URI schemes that Lance supports."""
+
+_LOCAL = ("file", "file+uring", "file-object-store")
+_OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http", "https")
+"""Schemes of other tools, which a catalog may contain."""
+
+_LONGEST_SHOWN = 200
+_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
+"""Unicode categories of control characters, and of line and paragraph separators."""
+_RELATIVE = "is relative, so that it is another place from each working directory"
+
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
+"""A scheme has at least two letters; a single letter is a Windows drive."""
+
+
+_DRIVE = re.compile("[A-Za-z]:")
+
+
+def checked_root(value: str, *, also: Collection[str] = ()) -> str:
+    """Returns the root unchanged.
+
+    Args:
+        value: A path or a URI.
+        also: URI schemes to accept in addition to those of Lance.
+
+    Raises:
+        ValueError: The root is empty, a file, or not a usable URI.
+    """
+    if not value.strip():
+        raise ValueError("it is empty; give a path, or a URI such as s3://bucket/data")
+    path = _local_path(value, {*SCHEMES, *also})
+    uri = _URI.fullmatch(value)
+    if "://" in value and uri is not None and (problem := _problem_of_root(uri)) is not None:
+        # Tables below such a root could be declared, but not dropped.
+        raise ValueError(f"it {problem}")
+    if path is not None:
+        found = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
+        if found is not None and not os.path.isdir(found):
+            raise ValueError(f"{found} is a file, not a directory")
+    return value
+
+
+def _local_path(root: str, schemes: Collection[str]) -> Path | None:
+    """Returns the path of a root in the local file system; None for other storages.
+
+    Raises:
+        ValueError: The URI is not usable.
+    """
+    uri = _URI.fullmatch(root)
+    scheme = uri["scheme"].lower() if uri else ""
+    if uri is None or not (uri["slashes"] or scheme in schemes or not uri["host"]):
+        return Path(os.path.abspath(os.path.expanduser(root)))
+    if not uri["slashes"]:
+        raise ValueError("a URI goes on with two slashes, as in file:///data or s3://bucket/data")
+    if scheme not in schemes:
+        near = get_close_matches(scheme, schemes, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else f"Lance knows {', '.join(SCHEMES)}"
+        raise ValueError(f"unknown scheme {scheme!r}, {hint}")
+    if scheme in _LOCAL:
+        if uri["host"] not in ("", "localhost"):
+            raise ValueError("a URI of local files goes on with three slashes, as in file:///data")
+        return Path(unquote(uri["path"]) or "/")
+    if not uri["host"] and not scheme.endswith("memory"):
+        raise ValueError("it names no bucket; write e.g. s3://bucket/data")
+    return None
+
+
+def check_location(what: str, location: str, *, relative: bool = False, folder: bool = False) -> None:
+    """Checks that a location is unambiguous and belongs to one table, because a drop deletes everything under it.
+
+    It must mean the same for each reader, whatever its working directory and its URI parser. It must not be a whole
+    bucket or file system.
+
+    Args:
+        what: The owner of the location, for the message.
+        location: An absolute path or a URI, as a user wrote it.
+        relative: Whether the catalog accepts relative locations, and resolves them against its own root.
+        folder: Whether the location is a parent of tables, which may be a whole bucket.
+
+    Raises:
+        InvalidInputError: The location is not allowed; the message says why, and what to write instead.
+    """
+    if (problem := _problem(location, relative=relative, folder=folder)) is not None:
+        shown = shortened(location, _LONGEST_SHOWN)
+        raise InvalidInputError(f"{what}: its location {shown!r} {problem}")
+
+
+def check_deletable(table: Table) -> None:
+    """Checks the location of a table before a drop; another tool may have registered a location that is not safe.
+
+    An ambiguous location means different things to different readers, so that a drop could delete other data.
+
+    Raises:
+        InvalidTableStateError: The location is not safe; the message says why.
+    """
+    if (problem := _problem(table.location)) is not None:
+        shown = shortened(table.location, _LONGEST_SHOWN)
+        raise InvalidTableStateError(
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing is deleted, as its location {shown!r} "
+            f"{problem}; deregister the table, and register it where its data is)"
+        )
+
+
+def check_writable(table: Table) -> None:
+    """Checks that a table is not at a relative location, which only another tool can have registered.
+
+    A relative location depends on the working directory, so that a change could affect other data.
+
+    Raises:
+        InvalidTableStateError: The location is relative.
+    """
+    if is_relative(table.location):
+        shown = shortened(table.location, _LONGEST_SHOWN)
+        raise InvalidTableStateError(
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing is changed, as its location {shown!r} "
+            f"{_RELATIVE}; register the table where its data is)"
+        )
+
+
+def is_relative(location: str) -> bool:
+    """Returns whether a location is a path that depends on the working directory of its reader."""
+    return _URI.fullmatch(location) is None and not os.path.isabs(location)
+
+
+def _problem(location: str, *, relative: bool = False, folder: bool = False) -> str | None:
+    """Returns the problem of a location, with what to write instead; None if it is allowed."""
+    if not location.strip():
+        return "is empty; leave it out for the default place"
+    if location != location.strip():
+        return "begins or ends with a blank; leave that out"
+    if not location.isascii() and any(unicodedata.category(character) == "Cs" for character in location):
+        return "cannot be written as UTF-8; give it without halves of surrogate pairs"
+    if any(unicodedata.category(character) in _CONTROLS for character in location):
+        return "has a control character or one that ends a line; leave it out"
+    uri = _URI.fullmatch(location)
+    if uri is not None:
+        return _problem_of_uri(uri, folder)
+    if is_relative(location):
+        if not relative:
+            return f"{_RELATIVE}; give a whole URI or path, such as s3://bucket/tables/t.lance"
+        if location.startswith("~"):
+            return "begins with '~', which some readers take for a home directory; write that out, or take another name"
+        if _DRIVE.match(location):
+            return "begins with a drive of Windows, which others take for the name of a folder; take another name"
+        return _problem_of_names(location, folder)
+    return _problem_of_names(os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/"), folder)
+
+
+def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
+    scheme, host, path = uri["scheme"], uri["host"] if uri["slashes"] else "", uri["path"]
+    if not uri["slashes"]:
+        # Without two slashes, only file:/x is allowed, which is another spelling of file:///x.
+        if scheme != "file" or uri["host"] or not path:
+            return "is no whole URI; two slashes follow the colon, as in file:///data/t or s3://bucket/t"
+    if scheme != scheme.lower():
+        return f"has a scheme in upper case; write {scheme.lower()}:"
+    if scheme not in (*SCHEMES, *_OTHERS):
+        # Lance does not support other schemes, so that it cannot delete anything there.
+        near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.75)
+        return f"has the unknown scheme {scheme!r}; did you mean {near[0]}?" if near else None
+    if scheme in _LOCAL and host:
+        return f"has the host {host!r}, which readers of files ignore or take for a folder; write file:///data/t"
+    if scheme not in _LOCAL and not host and not scheme.endswith("memory"):
+        return "names no bucket; write e.g. s3://bucket/tables/t.lance"
+    if found := next((mark for mark in "?#\\" if mark in host + path), None):
+        # URI parsers cut a location off at `?` and `#`, and some treat a backslash as a slash.
+        return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
+    if scheme.endswith("memory"):
+        # Memory storages have no buckets: the host is the first folder.
+        path = host + path
+    return _problem_of_names(path.removeprefix("/"), folder, encoded=True)
+
+
+def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str | None:
+    """Returns the problem of a path below the root of its storage; a slash at its end is allowed."""
+    if folder and not path:
+        return None
+    if not path.strip("/"):
+        return "is the root of its storage; give the table a folder of its own in it"
+    names = path.removesuffix("/").split("/")
+    while True:
+        if "" in names:
+            return "has two slashes in a row, or three at its beginning; some catalogs and stores take them for one"
+        if found := next((name for name in names if name in (".", "..")), None):
+            return f"has {found!r} among the names of its path; write it without"
+        decoded = [unquote(name) for name in names] if encoded else names
+        if decoded == names:
+            return None
+        if any(unicodedata.category(character) in _CONTROLS or character in "/\\" for character in "".join(decoded)):
+            return "has a slash or a control character that is percent-encoded; leave it out"
+        # Some readers decode a name twice, so that a name encoded twice is checked, too.
+        names = decoded
+
+
+def _problem_of_root(uri: re.Match[str]) -> str | None:
+    if found := next((mark for mark in "?#\\" if mark in uri["host"] + uri["path"]), None):
+        return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
+    return _problem_of_names(uri["path"].removeprefix("/"), folder=True, encoded=True)
+
+
+Root = Annotated[str, AfterValidator(checked_root)]
+"""A directory, which need not exist yet: a local path, or a URI of a storage that Lance supports."""
+
+
+def default_location(root: str | None, id: TableId) -> str:
+    """Returns `{root}/{namespace levels}/{table}` as a URI.
+
+    Args:
+        root: A URI or a local path; None means the working directory.
+        id: The id of the table.
+    """
+    if root is not None and "://" in root:
+        # The result has the only spelling that all readers understand in the same way.
+        scheme, _, rest = root.partition("://")
+        scheme = scheme.lower()
+        if scheme in _LOCAL and rest.startswith("localhost/"):
+            rest = rest.removeprefix("localhost")
+        base = f"{scheme}://{rest.rstrip('/')}"
+    else:
+        base = Path(root or ".").expanduser().resolve().as_uri()
+    return "/".join((base, *(segment(name) for name in id)))
+
+
+def unique_location(location: str) -> str:
+    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{8 hexadecimal digits}`."""
+    stem = location.removesuffix(".lance")
+    return f"{stem}-{token_hex(4)}{location[len(stem) :]}"
+
+
+def segment(name: str) -> str:
+    """Returns the name as one path segment that no URI parser decodes: special characters become `~` and two digits.
+
+    Percent-encoding is not safe: if a location is decoded, `..%2F..` leaves the root.
+    """
+    if name in (".", ".."):
+        return name.replace(".", "~2E")
+    return quote(name, safe="").replace("~", "%7E").replace("%", "~")

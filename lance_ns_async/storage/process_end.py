@@ -1,0 +1,213 @@
+"""The end of the process: calls into native code in worker threads end before the interpreter does.
+
+CPython before 3.14 ends a thread that returns from native code after the interpreter is finalized by unwinding its
+stack. Rust and C++ then abort the process (SIGABRT), or the process hangs. Therefore no such call begins once `atexit`
+runs, and calls in progress are waited for. Work that only reads ends between two of its calls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic
+
+from lance_namespace.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
+
+REFUSAL = "the interpreter is ending; use the namespace before that"
+
+LONGEST_WAIT = 10.0
+"""Maximum number of seconds for which the end of the process waits for calls in progress."""
+
+_SILENCE = 1.0
+"""Seconds of waiting after which a warning is logged."""
+
+_SHOWN = 5
+"""Maximum number of calls that a message names."""
+
+
+class GivenUp(Exception):
+    """Ends work whose result is no longer needed; it is not visible to callers."""
+
+
+class Stoppable:
+    """Work in a worker thread that can stop between its calls into native code."""
+
+    def __init__(self) -> None:
+        self.given_up = threading.Event()
+
+    def check(self) -> None:
+        """Raises GivenUp if the result is no longer needed."""
+        if self.given_up.is_set():
+            raise GivenUp
+
+
+class _Call:
+    """A call into native code, or several in a row."""
+
+    def __init__(self, subject: str, work: Stoppable | None) -> None:
+        self.subject = subject
+        self.work = work
+
+
+class _Calls:
+    """The calls into native code that are in progress."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._under_way: set[_Call] = set()
+        self._closed = False
+
+    def begin(self, call: _Call) -> None:
+        """Registers a call.
+
+        Raises:
+            InvalidInputError: The process is ending.
+        """
+        with self._changed:
+            if self._closed:
+                raise InvalidInputError(f"{call.subject}: {REFUSAL}")
+            self._under_way.add(call)
+
+    def end(self, call: _Call) -> None:
+        """Removes a call that has ended."""
+        with self._changed:
+            self._under_way.remove(call)
+            if self._closed and not self._under_way:
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Refuses calls from now on, and stops the work that can be stopped."""
+        with self._changed:
+            self._closed = True
+            for call in self._under_way:
+                if call.work is not None:
+                    call.work.given_up.set()
+
+    def wait(self, seconds: float) -> list[str]:
+        """Waits at most `seconds` until all calls have ended; returns the subjects of those that have not."""
+        until = monotonic() + seconds
+        with self._changed:
+            while self._under_way and (left := until - monotonic()) > 0:
+                self._changed.wait(left)
+            return [call.subject for call in self._under_way]
+
+
+_calls = _Calls()
+_to_stop: list[Callable[[], None]] = []
+
+
+_work: ContextVar[Stoppable | None] = ContextVar("lance_ns_async_stoppable", default=None)
+
+
+@contextmanager
+def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
+    """Makes the end of the process wait for the native code that runs in this context, in a worker thread.
+
+    Args:
+        subject: The object of the call, for messages.
+        work: The work that `check_given_up` checks in this context; None if it must not stop before its end.
+
+    Raises:
+        InvalidInputError: The process is ending.
+    """
+    # The call must end in the object in which it began: a forked child has another one.
+    calls = _calls
+    calls.begin(call := _Call(subject, work))
+    token = _work.set(work)
+    try:
+        yield
+    finally:
+        _work.reset(token)
+        calls.end(call)
+
+
+def check_given_up() -> None:
+    """Raises GivenUp if the work of this thread can stop, and its result is no longer needed."""
+    if (work := _work.get()) is not None:
+        work.check()
+
+
+@contextmanager
+def thread_start() -> Iterator[None]:
+    """Maps the error of a thread that cannot start, because the interpreter is ending.
+
+    From Python 3.12 on, no thread starts once `atexit` runs.
+
+    Raises:
+        InvalidInputError: The interpreter is ending.
+    """
+    try:
+        yield
+    except RuntimeError as e:
+        if "interpreter shutdown" in str(e):
+            raise InvalidInputError(REFUSAL) from e
+        raise
+
+
+def before_waiting(stop: Callable[[], None]) -> Callable[[], None]:
+    """Registers `stop` to be called before the end of the process waits; it requests calls that can stop to end."""
+    _to_stop.append(stop)
+    return stop
+
+
+@atexit.register
+def _end() -> None:
+    """Waits for calls before the interpreter ends; logs the calls that do not end in time."""
+    _calls.close()
+    for stop in _to_stop:
+        stop()
+    try:
+        if left := _calls.wait(_SILENCE):
+            told = "the process waits up to %g s for the storage, and ends at once if interrupted again (%s)"
+            log.warning(told, LONGEST_WAIT, _list(left))
+            left = _calls.wait(LONGEST_WAIT - _SILENCE)
+    except KeyboardInterrupt:
+        left = _calls.wait(0)
+    if left:
+        # Ending without finalizing the interpreter would be safe, but would skip the exit handlers of other libraries,
+        # and would lose the exit status, which Python does not provide earlier.
+        log.warning("the process ends before the storage has answered (%s)", _list(left))
+        _delay_aborts()
+
+
+def _delay_aborts() -> None:
+    """Makes a thread that aborts the process sleep first, so that the process ends earlier with its own exit status.
+
+    The handler of SIGABRT is the C library's `sleep`. Its argument, the signal number, is 6: the thread sleeps for 6
+    seconds, and then the abort continues. An abort for any other reason is only delayed.
+    """
+    if sys.version_info >= (3, 14) or sys.platform == "win32":
+        # There, no stack is unwound.
+        return
+    try:
+        import ctypes
+    except ImportError:
+        return
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+
+
+def _list(subjects: list[str]) -> str:
+    more = f" and {len(subjects) - _SHOWN} more" if len(subjects) > _SHOWN else ""
+    return ", ".join(subjects[:_SHOWN]) + more
+
+
+def _forget() -> None:
+    """Resets a forked child: the calls belong to the parent, and a thread of the parent may hold the lock."""
+    global _calls
+    _calls = _Calls()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,133 @@
+"""The mapping of pylance's errors to those of the spec, by text, because their classes are built-in and differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableIndexNotFoundError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    ThrottlingError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.errors import PHRASES, one_line, shortened, spelled, without_source
+from lance_ns_async.model import Table
+
+_LONGEST = 400
+
+_REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
+"""The classes that pylance's Python code raises for invalid arguments."""
+
+_PHRASE = "|".join(map(re.escape, PHRASES.values()))
+# An error of this package that Lance raised again: `Namespace error: <phrase of Lance>: <our phrase>: ...`. Both
+# phrases may be equal.
+_OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<told>(?P<phrase>{_PHRASE}): .*)")
+_BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
+
+# The order matters: the text of an error may also match a later pattern.
+_FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
+    (
+        re.compile(
+            r"_versions/\S+\.manifest was not found|Not found: \S+/_versions/\S+\.manifest|Version not found err"
+        ),
+        TableVersionNotFoundError,
+    ),
+    (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
+    (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
+    (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
+    (re.compile(r"Ref not found error: tag"), TableTagNotFoundError),
+    (re.compile(r"Ref conflict error: tag"), TableTagAlreadyExistsError),
+    (re.compile(r"Dataset already exists"), TableAlreadyExistsError),
+    (re.compile(r"Dataset at path .* was not found"), TableNotFoundError),
+    (re.compile(r"Index name .* already exists"), TableIndexAlreadyExistsError),
+    (re.compile(r"Lance index not found|Index \"[^\"]*\" not found"), TableIndexNotFoundError),
+    (
+        re.compile(
+            r"No field named|does not exist in (the )?(dataset|schema)|is not in the dataset|not found in schema"
+            r"|Field '[^']*' not found"
+        ),
+        TableColumnNotFoundError,
+    ),
+    (re.compile(r"Append with different schema|LanceError\(Schema\)"), TableSchemaValidationError),
+    (
+        re.compile(r"Retryable commit conflict|Incompatible transaction|Commit conflict|Too many concurrent writers"),
+        ConcurrentModificationError,
+    ),
+    (
+        re.compile(r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"),
+        UnauthenticatedError,
+    ),
+    (re.compile(r"status code: 403|AccessDenied|Permission denied \(os error"), PermissionDeniedError),
+    (re.compile(r"SlowDown|status code: 429"), ThrottlingError),
+    (re.compile(r"status code: 50[234]|error sending request|operation timed out"), ServiceUnavailableError),
+    (re.compile(r"Not supported: "), UnsupportedOperationError),
+    (
+        re.compile(
+            r"No object store provider|Invalid user input|already exists in the dataset|Ref is invalid"
+            r"|can't set tokenizer|supports only cosine distance|num_bits \d+ not supported|Can't cast value"
+            r"|GeoArrowArray|File name too long|NoSuchBucket|specified bucket does not exist"
+        ),
+        InvalidInputError,
+    ),
+)
+
+
+@contextmanager
+def translated(table: Table) -> Iterator[None]:
+    """Converts errors of pylance about a table into errors of the spec."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, RuntimeError, KeyError, IndexError, OverflowError) as e:
+        raise error(table, e) from e
+    except BaseException as e:  # a panic of Lance; its class is no Exception and cannot be imported
+        if type(e).__name__ != "PanicException":
+            raise
+        raise error(table, RuntimeError(f"Lance panicked: {e}")) from e
+
+
+def error(table: Table, e: Exception) -> LanceNamespaceError:
+    """Returns the error of the spec for an error of pylance."""
+    raw = str(e.args[0]) if isinstance(e, KeyError) and e.args else str(e)
+    text = _told(raw) if len(e.args) < 2 or isinstance(e, OSError) else _told(" ".join(map(str, e.args)))
+    if (asked := _OURS.search(text)) is not None:
+        return _BY_PHRASE[asked["phrase"]](one_line(asked["told"]))
+    cls = next((cls for pattern, cls in _FAULTS if pattern.search(text)), None)
+    if cls is None:
+        refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
+        cls = InvalidInputError if refused_in_python else InternalError
+    if cls is TableNotFoundError:
+        # The catalog has the table, otherwise its location would not be known.
+        text = "it is declared, and nothing was written there yet"
+    return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
+
+
+def _told(raw: str) -> str:
+    """Returns the message on one line of limited length, without positions in pylance's source code."""
+    text = " ".join(without_source(raw).split())
+    text = re.sub(r"(?<=://)[^/@\s]+@", "", text)
+    text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
+    text = text.replace("please specify a different name or use replace=True", "give another name, or drop it first")
+    text = re.sub(r",? location:\s*\)", ")", text)
+    # Some texts contain the whole schema in Rust's debug format.
+    text = re.sub(r":? ?Schema \{.*", "", text)
+    return shortened(text, _LONGEST)

@@ -1,0 +1,261 @@
+"""Blocking work on a table's storage, in worker threads and within the operation's time.
+
+A thread cannot be stopped from outside. Abandoned work continues in its thread, unless it checks `under_way` and ends
+itself. Work that writes rows does so before each batch, and work that creates a first version before its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeVar, get_args
+
+import anyio
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
+
+from lance_ns_async.calls.policy import remaining
+from lance_ns_async.errors import shortened
+from lance_ns_async.model import Table
+from lance_ns_async.storage.locations import check_writable
+from lance_ns_async.storage.process_end import Stoppable, before_waiting, native_call, thread_start
+from lance_ns_async.storage.pylance_errors import translated
+
+T = TypeVar("T")
+
+PATIENCE = 120.0
+"""Seconds after which a storage that does not respond counts as failed, if the operation has no limit of its own."""
+
+THREADS = 16
+"""Maximum number of concurrent datasets of one event loop, and of further ones to which rows are written."""
+
+TIME_TO_END = 1.0
+"""Seconds that abandoned work which reads rows has to end, before its caller continues."""
+
+_LONGEST = 400
+
+
+class Work(Stoppable):
+    """Work in a worker thread, which its caller may abandon."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = False
+        self.clock: Callable[[bool], None] | None = None
+        """Stops the clock of the time-out for False, and starts it again for True."""
+        self.unread: BaseException | None = None
+        """The error of reading rows from Python, if there was one."""
+        self._reads: list[object] = []
+        self._over = threading.Event()
+
+    @property
+    def will_learn(self) -> bool:
+        """Whether the work is in progress and reads rows, by which it notices that it was abandoned."""
+        return bool(self._reads) and not self._over.is_set()
+
+    def waits_for_rows(self, yes: bool) -> None:
+        """Stops the clock while the work waits for rows, and starts it again when they have arrived."""
+        if self.clock is not None and not self.given_up.is_set():
+            self.clock(not yes)
+
+    def will_read(self, rows: object) -> None:
+        """Registers rows that Lance reads by callbacks from its own threads, until the work has ended."""
+        # A reference is kept, because releasing the last one calls Python, too.
+        self._reads.append(rows)
+        _calling.add(self)
+
+    def end(self) -> None:
+        """Marks the work as ended."""
+        self._over.set()
+        _calling.discard(self)
+
+    def wait(self, seconds: float) -> None:
+        """Waits at most `seconds` for the end of the work."""
+        self._over.wait(seconds)
+
+
+_unfinished: set[Work] = set()
+"""The work in progress in threads for data, including abandoned work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load of this process's threads for data."""
+
+    running: int
+    """Operations in progress whose callers wait."""
+    given_up: int
+    """Operations in progress that were abandoned."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next operation would wait, perhaps for ever.
+
+        Either all threads are in use, or as many abandoned operations continue as the machine has processors: Lance
+        computes in about that number of its own threads, and these operations may occupy all of them.
+        """
+        return self.running + self.given_up >= THREADS or self.given_up >= min(os.cpu_count() or 1, THREADS)
+
+
+def load() -> Load:
+    """Returns the load of the threads for data; writes of rows have other threads and are not included."""
+    works = _unfinished.copy()
+    given_up = sum(work.given_up.is_set() for work in works)
+    return Load(len(works) - given_up, given_up)
+
+
+_calling: set[Work] = set()
+"""Work that calls Python from threads that Python does not know, which is fatal once the interpreter ends."""
+
+_last: list[Work] = []
+"""The work in progress when the process ended; kept, so that its rows are not released after Python has ended."""
+
+_work: ContextVar[Work] = ContextVar("lance_ns_async_work")
+
+
+def under_way() -> Work:
+    """Returns the work that this thread runs for `in_thread`; in other threads, work that is never abandoned."""
+    return _work.get(Work())
+
+
+@before_waiting
+def _give_up_all() -> None:
+    """Makes work that reads rows from Python end at its next batch when the process ends."""
+    # A copy, because work that ends meanwhile leaves the set.
+    _last.extend(_calling.copy())
+    for work in _last:
+        work.given_up.set()
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of this work belong to the parent.
+    os.register_at_fork(after_in_child=_calling.clear)
+    os.register_at_fork(after_in_child=_unfinished.clear)
+
+
+async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, reads: bool = False) -> T:
+    """Returns the result of blocking `work` on the table's storage, within the operation's time.
+
+    Abandoned work continues in its thread until it checks. If it `changes` something, its outcome is then unknown.
+
+    Args:
+        table: The table.
+        work: The work; errors of pylance are converted to those of the spec.
+        changes: Whether the work changes the storage.
+        reads: Whether the work reads rows from Python. Such work has its own threads, because the source of the rows
+            may need the others. Its time restarts with each batch, and does not include the wait for a batch.
+
+    Raises:
+        ServiceUnavailableError: The time is over, or too many abandoned operations are in progress.
+        InvalidTableStateError: The work `changes` a table at a relative location.
+        InvalidInputError: The rows cannot be read, or the process is ending.
+    """
+    if not reads and (lost := load().given_up) >= THREADS:
+        raise ServiceUnavailableError(
+            f"Service unavailable: {table.id} ({lost} operations on data that were given up still run, and no more are "
+            "begun beside them; nothing was done; try again later, or start this process anew)"
+        )
+    if changes:
+        check_writable(table)
+    left = remaining()
+    seconds = PATIENCE if left is None else left
+    mine = Work()
+    token = _work.set(mine)
+    limiter = _limiter("writing" if reads else "data")
+    try:
+        # This is asyncio's time-out, because anyio's may treat a cancellation as its time-out if both come at once.
+        async with asyncio.timeout(seconds) as bound:
+            if reads:
+                mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
+            with thread_start():
+                return await anyio.to_thread.run_sync(
+                    lambda: _done(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
+                )
+    except TimeoutError as e:
+        raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
+    finally:
+        _work.reset(token)
+        mine.given_up.set()
+        if mine.will_learn:
+            # The work ends with its current batch; after that, the caller may have to roll back what it began.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(mine.wait, TIME_TO_END, limiter=_limiter("waiting"))
+
+
+def _set(loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout, seconds: float, runs: bool) -> None:
+    """Starts or stops the clock of work that reads rows; called in the thread that reads them."""
+
+    def reschedule() -> None:
+        # The time-out may already have ended.
+        with suppress(RuntimeError):
+            bound.reschedule(loop.time() + seconds if runs else None)
+
+    # The loop may be closed; then there is no caller any more.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(reschedule)
+
+
+def _late(work: Work, table: Table, left: float | None, *, changes: bool) -> str:
+    within = f"{PATIENCE:g} s" if left is None else "the operation's time"
+    if not work.began:
+        return f"{table.id} (all {THREADS} threads for data were busy for {within}; nothing was done)"
+    unknown = "; whether it took effect is unknown" if changes else ""
+    return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
+
+
+def _done(mine: Work, table: Table, work: Callable[[], T], *, counts: bool) -> T:
+    mine.began = True
+    if counts:
+        _unfinished.add(mine)
+    try:
+        with native_call(str(table.id)), translated(table):
+            return work()
+    except LanceNamespaceError:
+        if mine.unread is None:
+            raise
+        if isinstance(mine.unread, LanceNamespaceError):
+            raise mine.unread from None
+        told = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
+        raise InvalidInputError(f"data: the rows for {table.id} could not be read ({told})") from mine.unread
+    finally:
+        _unfinished.discard(mine)
+        mine.end()
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Returns the result of blocking work that accesses no storage, within the operation's time.
+
+    Raises:
+        ServiceUnavailableError: The time is over.
+    """
+    try:
+        async with asyncio.timeout(remaining()):
+            with thread_start():
+                return await anyio.to_thread.run_sync(_aside, work, abandon_on_cancel=True, limiter=_limiter("aside"))
+    except TimeoutError as e:
+        raise ServiceUnavailableError("Service unavailable: the data did not come within the operation's time") from e
+
+
+def _aside(work: Callable[[], T]) -> T:
+    with native_call("data in memory"):
+        return work()
+
+
+Kind = Literal["data", "writing", "waiting", "aside"]
+"""The kinds of threads: work of one kind may wait for work of another kind, but not of its own."""
+
+_LIMITERS: anyio.lowlevel.RunVar[Mapping[Kind, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")
+
+
+def _limiter(kind: Kind) -> anyio.CapacityLimiter:
+    try:
+        kept = _LIMITERS.get()
+    except LookupError:
+        kept = {kind: anyio.CapacityLimiter(THREADS) for kind in get_args(Kind)}
+        _LIMITERS.set(kept)
+    return kept[kind]

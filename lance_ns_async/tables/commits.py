@@ -1,0 +1,206 @@
+"""Versions of tables: commits in the catalog, and manifests in the storage.
+
+A version is committed in the catalog first; then its manifest is moved to the final name that Lance reads. If the
+writer was killed in between, the next request for the version completes the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.base import Backend, Version, Versions
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.locate import located
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.datasets import MAIN
+from lance_ns_async.tables import manifests
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping[TableId, Version]:
+    """Commits a version of each table, all or none, and moves their manifests to the final names.
+
+    Raises:
+        UnsupportedOperationError: The catalog does not commit versions, or not those of one of the tables.
+    """
+    _must_commit(backend)
+
+    async def prepare(table: Table, version: Version) -> pa.Schema:
+        _must_be_managed(table)
+        return await manifests.read(table, version)
+
+    made = await backend.commit_versions(wanted, prepare)
+    await each(_published, made.values(), max_in_flight=len(made))
+    return {id: versions.found[0] for id, versions in made.items()}
+
+
+async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Version | None:
+    """Returns the latest version; None if there is none, or none in the catalog that commits the table's versions."""
+    known = await _known(backend, id, all=False, branch=branch)
+    if not known.table.managed_versioning:
+        return next(iter(await manifests.recorded(known.table, branch)), None)
+    return await _at_hand(known.table, known.found[0]) if known.found else None
+
+
+async def one(backend: Backend, id: TableId, number: int | None, branch: str | None = None) -> Version:
+    """Returns a version whose manifest exists; the latest if `number` is None.
+
+    Raises:
+        TableVersionNotFoundError: There is no such version.
+    """
+    known = await _known(backend, id, all=False, branch=branch)
+    table, found = known.table, known.found
+    if not table.managed_versioning:
+        found = await manifests.recorded(table, branch)
+    elif number is not None and (table.version is None or number < table.version):
+        found = (await _known(backend, id, all=True)).found if found else []
+        if all(version.number != number for version in found):
+            # Some catalogs only record the latest version.
+            found = [*(await manifests.stored(table)).values()]
+    version = next((version for version in found if number in (None, version.number)), None)
+    if version is None:
+        which = "it has none yet" if number is None else f"version {number}"
+        raise TableVersionNotFoundError(f"Table version not found: {id} ({which})")
+    return await _at_hand(table, version) if table.managed_versioning else version
+
+
+async def present(backend: Backend, id: TableId, branch: str | None = None) -> Sequence[Version]:
+    """Returns the versions whose manifests exist, oldest first."""
+    return await _present(await _known(backend, id, all=True, branch=branch), branch)
+
+
+async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, int | None]]) -> int:
+    """Removes versions and their manifests; returns their number.
+
+    Args:
+        backend: The catalog.
+        id: The table.
+        ranges: First version, and the version after the last one; None for all up to the latest, which stays.
+
+    Raises:
+        InvalidInputError: A range with an end contains the latest version.
+        InvalidTableStateError: A tag or a branch needs one of the versions.
+    """
+    known = await _known(backend, id, all=True)
+    table = known.table
+    found = await _present(known)
+    if not found:
+        return 0
+    *old, last = found
+    for start, end in ranges:
+        if end is not None and start <= last.number < end:
+            raise InvalidInputError(
+                f"ranges: [{start}, {end}) holds {last.number}, the latest version, which must stay"
+            )
+    going = _within(old, ranges)
+    if not going:
+        return 0
+    needed = await manifests.needed(table)
+    for version in going:
+        if version.number in needed:
+            raise InvalidTableStateError(
+                f"Invalid table state: {id} (version {version.number} must stay: {needed[version.number]} needs it)"
+            )
+    numbers = [version.number for version in going]
+    if not table.managed_versioning:
+        return await manifests.clean_up(table, numbers)
+    await backend.forget_versions(id, numbers)
+    await manifests.remove(table, going)
+    return len(going)
+
+
+def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:
+    """Returns the versions in any of the ranges, in one pass over both, because both may be long."""
+    found: list[Version] = []
+    following = iter(sorted(ranges, key=lambda it: it[0]))
+    upcoming = next(following, None)
+    end: float = 0
+    for version in sorted(versions, key=lambda it: it.number):
+        while upcoming is not None and upcoming[0] <= version.number:
+            end = max(end, inf if upcoming[1] is None else upcoming[1])
+            upcoming = next(following, None)
+        if version.number < end:
+            found.append(version)
+    return found
+
+
+async def _published(made: Versions) -> None:
+    """Moves the manifest of a version that was just committed to its final name."""
+    table, version = made.table, made.found[0]
+    try:
+        if not await manifests.publish(table, version):
+            raise _no_manifest(table, version)
+    except LanceNamespaceError as e:
+        e.add_note(f"version {version.number} of {table.id} is committed; asking for it tries this again")
+        raise
+
+
+async def _known(backend: Backend, id: TableId, *, all: bool, branch: str | None = None) -> Versions:
+    if not backend.capabilities.commits_versions:
+        return Versions(await located(backend, id), [])
+    known = await backend.table_versions(id, all=all)
+    if known.table.managed_versioning and branch not in (None, MAIN):
+        raise UnsupportedOperationError(
+            f"Not supported: branch {branch!r} of {id} (its catalog commits the main one alone)"
+        )
+    return known
+
+
+async def _present(known: Versions, branch: str | None = None) -> Sequence[Version]:
+    table = known.table
+    if not table.managed_versioning:
+        return [*reversed(await manifests.recorded(table, branch))]
+    if not known.found:
+        return []
+    await _at_hand(table, known.found[0])
+    told = {version.number: version for version in known.found if version.staging is not None}
+    stored = await manifests.stored(table)
+    # Manifests after the latest version were not committed.
+    return [told.get(number, stored[number]) for number in sorted(stored) if number <= known.found[0].number]
+
+
+async def _at_hand(table: Table, version: Version) -> Version:
+    """Returns the version after moving its manifest to the final name, if necessary."""
+    if version.staging is None:
+        # The catalog has no record of the manifest's path.
+        stored = (await manifests.stored(table)).get(version.number)
+        if stored is not None:
+            return replace(version, staging=stored.staging)
+    elif await manifests.find(table, version):
+        return version
+    raise _no_manifest(table, version)
+
+
+def _no_manifest(table: Table, version: Version) -> LanceNamespaceError:
+    if version.number == table.version:
+        return InvalidTableStateError(
+            f"Invalid table state: {table.id} (its latest version {version.number} has no manifest at {table.location})"
+        )
+    return TableVersionNotFoundError(
+        f"Table version not found: {table.id} (version {version.number}: its manifest was removed)"
+    )
+
+
+def _must_commit(backend: Backend) -> None:
+    if not backend.capabilities.commits_versions:
+        raise UnsupportedOperationError("Not supported: this catalog commits no versions; Lance does, in the storage")
+
+
+def _must_be_managed(table: Table) -> None:
+    if not table.managed_versioning:
+        raise UnsupportedOperationError(
+            f"Not supported: {table.id} (Lance commits its versions in the storage, for managed_by is not 'impl')"
+        )

@@ -1,0 +1,262 @@
+"""Manifests in a table's storage: reads, moves to their final names, listings and deletes.
+
+A writer stores the manifest of a version as `_versions/{name}.manifest-{random}`. After the catalog has committed the
+version, the manifest is moved to `_versions/{name}.manifest`. Any process that finds a pending move may complete it:
+all of them move the same bytes, and only those that the catalog committed.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote, urlsplit
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    InvalidTableStateError,
+    TableNotFoundError,
+)
+
+from lance_ns_async.backends.base import Version
+from lance_ns_async.model import Table
+from lance_ns_async.storage import datasets, dir_markers, files
+from lance_ns_async.storage.threads import in_thread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_VERSIONS = "_versions"
+_LARGEST = 2**64 - 1
+_FINAL = re.compile(r"(\d+)\.manifest")
+
+
+def names(number: int) -> tuple[str, str]:
+    """Returns the possible names of a version's manifest: in scheme V2, where new versions sort first, and in V1."""
+    return f"{_LARGEST - number:020}.manifest", f"{number}.manifest"
+
+
+def directory(table: Table) -> str:
+    """Returns the directory of the table's manifests in object-store form: no scheme, bucket or leading slash."""
+    local = dir_markers.local_path(table.location)
+    root = unquote(urlsplit(table.location).path) if local is None else local
+    return f"{root.strip('/')}/{_VERSIONS}"
+
+
+async def read(table: Table, version: Version) -> pa.Schema:
+    """Returns the schema in the manifest of a version that is not committed yet.
+
+    Raises:
+        ConcurrentModificationError: The version already has a manifest with its final name.
+        InvalidInputError: The file is in another directory, or is not a manifest of this version.
+    """
+    given = (version.staging or "").rpartition("/")[0]
+    # Object stores encode special characters in different ways.
+    if directory(table) not in (given.strip("/"), unquote(given).strip("/")):
+        raise _unfit(version, f"it is not in {directory(table)}")
+
+    def work() -> pa.Schema:
+        store = _Store(table)
+        if store.has(_name(version.manifest)):
+            raise ConcurrentModificationError(
+                f"Concurrent modification: {table.id} (version {version.number}: its manifest is there already)"
+            )
+        return store.schema(version)
+
+    return await in_thread(table, work)
+
+
+async def publish(table: Table, version: Version) -> bool:
+    """Moves a committed version's manifest to its final name; returns whether the manifest exists there now."""
+    staging, final = _name(version.staging), _name(version.manifest)
+    return await in_thread(table, lambda: _Store(table).move(staging, final))
+
+
+async def find(table: Table, version: Version) -> bool:
+    """Returns whether a version's manifest exists at its final name, after a pending move is completed."""
+    staging, final = _name(version.staging), _name(version.manifest)
+
+    def work() -> bool:
+        store = _Store(table)
+        return store.has(final) or (staging != final and store.move(staging, final))
+
+    return await in_thread(table, work)
+
+
+async def stored(table: Table) -> Mapping[int, Version]:
+    """Returns the versions that have a manifest in the storage, keyed by number. Cost: one listing."""
+    return await in_thread(table, lambda: _Store(table).versions())
+
+
+async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]:
+    """Returns the versions of a table whose storage commits them, newest first.
+
+    Args:
+        table: The table.
+        branch: The branch; None for main.
+
+    Cost: a listing, and a read of each version.
+    """
+    below = _VERSIONS if branch in (None, datasets.MAIN) else f"tree/{branch}/{_VERSIONS}"
+
+    def work() -> list[Version]:
+        opened = datasets.opened(table, datasets.Snapshot(branch=branch))
+        present = _Store(table).versions(below)
+        return [
+            Version(
+                told["version"],
+                present[told["version"]].staging,
+                timestamp_millis=int(told["timestamp"].timestamp() * 1000),
+                metadata=told["metadata"],
+            )
+            for told in cast(Any, opened).versions()
+            if told["version"] in present
+        ]
+
+    try:
+        return sorted(await in_thread(table, work), key=lambda version: -version.number)
+    except TableNotFoundError:
+        # The table is declared, and nothing was written to it yet.
+        return []
+
+
+async def needed(table: Table) -> Mapping[int, str]:
+    """Returns the versions that must be kept, each with the tag or child branch that needs it. Cost: one open."""
+
+    def work() -> dict[int, str]:
+        dataset = datasets.opened(table)
+        branches, tags = dataset.branches.list().items(), dataset.tags.list().items()
+        return {
+            **{it["parent_version"]: f"branch {name!r}" for name, it in branches if it["parent_branch"] is None},
+            **{it["version"]: f"tag {name!r}" for name, it in tags if it["branch"] is None},
+        }
+
+    return await in_thread(table, work)
+
+
+async def clean_up(table: Table, numbers: Sequence[int]) -> int:
+    """Removes versions that the storage committed, and the files that only they use; returns their number."""
+
+    def work() -> int:
+        removed: int = datasets.opened(table).cleanup_old_versions(versions=[*numbers]).old_versions
+        return removed
+
+    return await in_thread(table, work, changes=True)
+
+
+async def remove(table: Table, versions: Iterable[Version]) -> None:
+    """Deletes the manifests of versions; a missing manifest is not an error."""
+
+    def work() -> None:
+        store = _Store(table)
+        for version in versions:
+            store.delete(_name(version.manifest))
+
+    await in_thread(table, work, changes=True)
+
+
+class _Store:
+    """The files in a table's `_versions`, accessed through pylance. Blocks: for `in_thread`."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._session = files.open_session(table.location, table.storage_options)
+        local = dir_markers.local_path(table.location)
+        self._folder = None if local is None else Path(local, _VERSIONS)
+
+    def has(self, name: str) -> bool:
+        found: bool = self._session.contains(f"{_VERSIONS}/{name}")
+        return found
+
+    def versions(self, below: str = _VERSIONS) -> dict[int, Version]:
+        found: dict[int, Version] = {}
+        root = directory(self._table).removesuffix(_VERSIONS)
+        for path in self._session.list(below):
+            name = _name(path)
+            if (match := _FINAL.fullmatch(name)) is not None:
+                # Only names in scheme V2 have twenty digits.
+                number = int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
+                found[number] = Version(number, f"{root}{below}/{name}")
+        return found
+
+    def schema(self, version: Version) -> pa.Schema:
+        import lance
+
+        with tempfile.TemporaryDirectory() as folder:
+            # A dataset that contains only this manifest has the version and the schema.
+            copy = os.path.join(folder, _VERSIONS, _name(version.manifest))
+            os.mkdir(os.path.dirname(copy))
+            if not self._fetch(_name(version.staging), copy):
+                raise _unfit(version, "there is no such file")
+            if version.size not in (None, size := os.path.getsize(copy)):
+                raise _unfit(version, f"it holds {size} bytes, not {version.size}")
+            try:
+                found = lance.dataset(folder)
+            except (OSError, ValueError) as e:
+                raise _unfit(version, f"it cannot be read: {e}") from e
+            if found.version != version.number:
+                raise _unfit(version, f"it is of version {found.version}")
+            schema: pa.Schema = found.schema
+            return schema
+
+    def move(self, staging: str, final: str) -> bool:
+        """Moves a manifest to its final name; returns False if neither file exists."""
+        if self._folder is not None:
+            return self._move_here(self._folder / staging, self._folder / final)
+        with tempfile.TemporaryDirectory() as folder:
+            copy, present = os.path.join(folder, staging), os.path.join(folder, final)
+            if not self._fetch(staging, copy):
+                return self.has(final)
+            if not self.has(final):
+                self._session.upload_file(copy, f"{_VERSIONS}/{final}")
+            elif self._fetch(final, present):
+                self._check_same(copy, present)
+        self.delete(staging)
+        return True
+
+    def delete(self, name: str) -> None:
+        files.delete(self._session, f"{_VERSIONS}/{name}")
+
+    def _fetch(self, name: str, path: str) -> bool:
+        return files.download(self._session, f"{_VERSIONS}/{name}", path)
+
+    def _move_here(self, staging: Path, final: Path) -> bool:
+        try:
+            # Unlike a rename, a hard link never replaces an existing file.
+            os.link(staging, final)
+        except FileNotFoundError:
+            return final.exists()
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                self._check_same(staging, final)
+        except OSError:
+            # The file system does not support hard links.
+            with suppress(FileNotFoundError):
+                if final.exists():
+                    self._check_same(staging, final)
+                staging.rename(final)
+            return final.exists()
+        staging.unlink(missing_ok=True)
+        return True
+
+    def _check_same(self, staging: str | Path, final: str | Path) -> None:
+        if not filecmp.cmp(staging, final, shallow=False):
+            raise InvalidTableStateError(
+                f"Invalid table state: {self._table.id} ({os.path.basename(final)} is not what the catalog committed, "
+                f"which is {os.path.basename(staging)}: somebody wrote past the catalog)"
+            )
+
+
+def _name(path: str | None) -> str:
+    assert path is not None
+    return path.rpartition("/")[2]
+
+
+def _unfit(version: Version, why: str) -> InvalidInputError:
+    return InvalidInputError(f"manifest_path {version.staging!r}: it is no manifest of version {version.number}: {why}")

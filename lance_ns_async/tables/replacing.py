@@ -1,0 +1,118 @@
+"""Replacement of namespaces and registrations; a failure or cancellation restores the earlier state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
+
+from lance_ns_async.backends import derived
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.policy import rollback
+from lance_ns_async.errors import masked
+from lance_ns_async.model import NamespaceId, Table, TableId, has
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Drops an empty namespace and creates it again; creates a namespace that does not exist."""
+    if not id:
+        return await derived.create_namespace(backend, id, properties)
+    try:
+        old = await backend.describe_namespace(id)
+    except NamespaceNotFoundError:
+        return await backend.create_namespace(id, properties)
+    async with rollback(partial(_make_again, backend, id, old)):
+        await backend.drop_namespace(id, cascade=False)
+        return await backend.create_namespace(id, properties)
+
+
+async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str], error: BaseException) -> None:
+    try:
+        await backend.describe_namespace(id)
+    except NamespaceNotFoundError:
+        try:
+            await backend.create_namespace(id, old)
+        except LanceNamespaceError as e:
+            error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
+    except LanceNamespaceError as e:
+        error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
+
+
+async def register(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
+    """Registers a table, and replaces an existing registration; no data is moved or deleted."""
+    backend.check_declaration(id, location, properties)
+    try:
+        old = await backend.describe_table(id)
+    except TableNotFoundError:
+        return await backend.declare_table(id, location, properties)
+    return await replace(backend, old, location, properties)
+
+
+async def replace(
+    backend: Backend, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+) -> Table:
+    """Replaces a registration by another one of the same table id.
+
+    Concurrent readers find the old or the new registration, also after the process is killed: if the catalog has no
+    call for the replacement, a record of the new registration exists meanwhile.
+
+    Raises:
+        TableNotFoundError: Another client has removed the registration meanwhile.
+        ConcurrentModificationError: Another client has replaced the registration meanwhile.
+        UnsupportedOperationError: The catalog (Nessie) cannot change the location of a registered table.
+
+    Cost: one or two calls, or seven if the catalog has no call for the replacement.
+    """
+    return await backend.replace_table(old, location, properties, schema)
+
+
+async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str]], error: BaseException) -> None:
+    """Restores the registration `old`, which was replaced by one with the location and properties of `new`.
+
+    A registration that another client has changed or removed meanwhile stays as it is. If the restoration fails, a note
+    on `error` contains the earlier registration.
+    """
+    try:
+        there = await _there(backend, old.id)
+        if there is None or _same(there, old) or not _is(there, *new):
+            return
+        if backend.capabilities.replaces and there.registration != old.registration:
+            return
+        await backend.replace_table(there, old.location, old.properties or {}, old.schema)
+    except (TableNotFoundError, ConcurrentModificationError):
+        return
+    except LanceNamespaceError as e:
+        error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {masked(old.properties or {})}"))
+
+
+async def _there(backend: Backend, id: TableId) -> Table | None:
+    try:
+        return await backend.describe_table(id)
+    except TableNotFoundError:
+        return None
+
+
+def _same(one: Table, other: Table) -> bool:
+    if len(one.properties or {}) != len(other.properties or {}) or (one.schema is None) != (other.schema is None):
+        return False
+    columns = one.schema is None or one.schema.equals(other.schema)
+    return columns and _is(one, other.location, other.properties or {})
+
+
+def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
+    """Returns whether the table has this location and these properties."""
+    return table.location == location and has(table, properties)
+
+
+def _left(error: LanceNamespaceError, before: str) -> str:
+    return f"and what was before could not be put back ({error}): {before}"

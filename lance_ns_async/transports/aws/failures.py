@@ -1,0 +1,268 @@
+"""Conversion of botocore's exceptions to failures, and the error table of the codes that all AWS services share."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Collection, Iterator, Mapping
+from socket import gaierror
+from typing import Any, TypeAlias
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ProxyConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.parsers import ResponseParserError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    ThrottlingError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
+from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.tls import UNTRUSTED
+
+AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
+"""The exceptions of a failed call of botocore."""
+
+
+def _all(error: type[LanceNamespaceError], *codes: Code) -> dict[Code | tuple[Code, str], type[LanceNamespaceError]]:
+    return dict.fromkeys(codes, error)
+
+
+AWS_ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    **_all(
+        InvalidInputError,
+        "InvalidInputException",
+        "ValidationException",
+        "ValidationError",
+        "ParamValidationError",
+        "ResourceNumberLimitExceededException",
+        "MalformedPolicyDocument",
+        "PackedPolicyTooLarge",
+        "RegionDisabledException",
+        "ProfileNotFound",
+        "ConfigParseError",
+        "InvalidConfigError",
+        "UnknownCredentialError",
+        400,
+        404,
+        413,
+    ),
+    **_all(
+        PermissionDeniedError,
+        "AccessDeniedException",
+        "AccessDenied",
+        "UnauthorizedOperation",
+        "GlueEncryptionException: denied",
+        "FederationSourceException: AccessDeniedException",
+        403,
+    ),
+    **_all(
+        UnauthenticatedError,
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "SignatureDoesNotMatch",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "RequestExpired",
+        "IDPRejectedClaim",
+        "InvalidIdentityToken",
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "TokenRetrievalError",
+        "SSOError",
+        "LoginError",
+        "NoAuthTokenError",
+        "RefreshWithMFAUnsupportedError",
+        401,
+        # A proxy requires credentials.
+        407,
+    ),
+    **_all(
+        ThrottlingError,
+        "ThrottlingException",
+        "Throttling",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "SlowDown",
+        "FederationSourceException: ThrottlingException",
+        429,
+    ),
+    **_all(
+        ServiceUnavailableError,
+        "OperationTimeoutException",
+        "FederationSourceException",
+        "FederationSourceRetryableException",
+        "ResourceNotReadyException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "InternalServiceException",
+        "InternalServerException",
+        "InternalFailure",
+        "IDPCommunicationError",
+        "MetadataRetrievalError",
+        408,
+        500,
+        502,
+        503,
+        504,
+    ),
+    **_all(
+        InternalError,
+        "GlueEncryptionException",
+        "FederationSourceException: EntityNotFoundException",
+        "FederationSourceException: InvalidCredentialsException",
+        "FederationSourceException: InvalidInputException",
+        "FederationSourceException: InvalidResponseException",
+        "FederationSourceException: OperationNotSupportedException",
+        "FederationSourceException: PartialFailureException",
+        "unreadable",
+    ),
+    **_all(
+        UnsupportedOperationError,
+        "OperationNotSupportedException",
+        "UnknownOperationException",
+        "UnknownOperation",
+        "InvalidAction",
+        "UnsupportedOperationException",
+        501,
+    ),
+    **_all(
+        ConcurrentModificationError,
+        "ConcurrentModificationException",
+        "VersionMismatchException",
+        "ConditionCheckFailureException",
+    ),
+}
+"""Error codes of AWS services and of botocore, and HTTP statuses."""
+
+SIGNATURES = ("SignatureDoesNotMatch", "InvalidSignatureException")
+"""Codes whose message, after its first line, quotes the signed request including the session token."""
+
+_PERHAPS_DONE = ("OperationTimeoutException", "FederationSourceException", 408)
+"""Codes of client errors after which the server may still have acted."""
+
+_PASSING = ("ConcurrentModificationException",)
+"""Codes of transient failures other than unavailability and throttling."""
+
+_LACKING = ("404", "500", "501")
+"""Codes of servers that implement only a part of an API, for the rest of it; they do not use AWS's error format."""
+
+_SHOWN = 500
+"""Maximum number of characters of a server's message in an error."""
+
+
+def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str | None] = ()) -> Failure:
+    """Returns the failure for an exception of botocore.
+
+    Args:
+        optional: Whether the server may not know the call.
+        secrets: Values that are redacted, because servers repeat them.
+    """
+    match error:
+        case ClientError():
+            return _answered(error.response, optional, secrets)
+        case EndpointConnectionError() if not _was_refused(error):
+            return Failure("disconnected", message=_lost(error))
+        case SSLError() if isinstance(error.kwargs.get("error"), ssl.SSLCertVerificationError):
+            return Failure("untrusted", message=f"{_told(error)}; {UNTRUSTED}", delivered=False)
+        case EndpointConnectionError() | ConnectTimeoutError() | ProxyConnectionError() | SSLError():
+            message = f"{_told(error)}; are endpoint and region right, and the server up?"
+            return Failure("refused", message=message, delivered=False)
+        case ReadTimeoutError():
+            return Failure("timeout", message=_told(error))
+        case HTTPClientError():
+            return Failure("disconnected", message=_lost(error))
+        case ResponseParserError():
+            message = "an answer that is not what AWS sends, so is the endpoint right?"
+            return Failure("unreadable", message=message)
+    # All other exceptions are raised before anything is sent. Their base classes are the less specific codes.
+    names = [cls.__name__ for cls in type(error).__mro__ if issubclass(cls, BotoCoreError)]
+    return Failure(*names, message=f"{names[0]}: {_told(error)}", delivered=False)
+
+
+def _answered(response: Mapping[str, Any], optional: bool, secrets: Collection[str | None]) -> Failure:
+    error, about = response.get("Error", {}), response.get("ResponseMetadata", {})
+    code = _first_line(unsaid(str(error.get("Code", "")), secrets))
+    status = about.get("HTTPStatusCode", 0)
+    headers = about.get("HTTPHeaders", {})
+    request = about.get("RequestId")
+    message = _first_line(unsaid(str(error.get("Message") or "no message"), secrets))
+    if 300 <= status < 400:
+        message = f"redirects are not followed; it points to {headers.get('location', 'nowhere')}"
+    codes = [*_finer(code, response, secrets), code, status]
+    if optional and code in _LACKING:
+        codes.insert(0, "UnknownOperationException")
+    return Failure(
+        *codes,
+        message=f"{code}: {message}" + (f"; request {request}" if request else ""),
+        retry_after=_retry_after(headers),
+        delivered=False if _was_turned_away(code, status) else None,
+        transient=code in _PASSING,
+    )
+
+
+def _was_turned_away(code: str, status: int) -> bool:
+    """Returns whether the server did not act: the request is invalid, it was throttled, or the call is unknown."""
+    if {code, status} & set(_PERHAPS_DONE):
+        return False
+    return 400 <= status < 500 or status == 501 or AWS_ERRORS.get(code) is ThrottlingError
+
+
+def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | None]) -> Iterator[Code]:
+    """Yields codes that are more specific than the error's own code."""
+    if code == "FederationSourceException" and (cause := response.get("FederationSourceErrorCode")):
+        yield f"{code}: {_first_line(unsaid(str(cause), secrets))}"
+    if code == "GlueEncryptionException":
+        told = str(response["Error"].get("Message", "")).lower()
+        if "denied" in told or "not authorized" in told:
+            yield f"{code}: denied"
+
+
+def _was_refused(error: EndpointConnectionError) -> bool:
+    """Returns whether there was no connection; aiobotocore uses the same exception for a connection that was reset."""
+    cause = error.kwargs.get("error")
+    return isinstance(cause, gaierror) or any(cls.__name__ == "ClientConnectorError" for cls in type(cause).__mro__)
+
+
+def _lost(error: HTTPClientError) -> str:
+    """Returns a message from the cause, because botocore's own may wrongly say that there was no connection."""
+    cause = error.kwargs.get("error")
+    told = " ".join(str(cause).split())
+    # aiohttp's message about incomplete headers is the repr of the headers received so far.
+    return f"the connection was lost: {told if told and not told.startswith('<') else type(cause).__name__}"[:_SHOWN]
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    for name, unit in (("retry-after", 1.0), ("x-amz-retry-after", 0.001)):
+        if (value := headers.get(name, "").strip()).isdecimal():
+            return float(value) * unit
+    return None
+
+
+def _told(error: Exception) -> str:
+    return _first_line(str(error))
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0][:_SHOWN]

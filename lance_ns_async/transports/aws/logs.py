@@ -1,0 +1,46 @@
+"""Suppression of botocore's log records that contain headers or bodies of this package's calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from functools import cache
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_TALKATIVE = (
+    "aiobotocore.endpoint",
+    "aiobotocore.parsers",
+    "botocore.auth",
+    "botocore.endpoint",
+    "botocore.parsers",
+    "botocore.utils",
+)
+"""Loggers that quote requests, which contain the session token, and responses, in which STS returns new keys."""
+
+_ours: ContextVar[bool] = ContextVar("lance_ns_async_aws_call", default=False)
+
+
+async def unlogged(call: Awaitable[T]) -> T:
+    """Returns the result of a call of botocore whose requests and responses are not logged, whatever the log level.
+
+    Other users of botocore in the process log as before.
+    """
+    _silence()
+    token = _ours.set(True)
+    try:
+        return await call
+    finally:
+        _ours.reset(token)
+
+
+@cache
+def _silence() -> None:
+    for name in _TALKATIVE:
+        logging.getLogger(name).addFilter(_is_not_ours)
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    return not _ours.get()

@@ -1,0 +1,60 @@
+"""Parser that returns responses of JSON services as plain JSON, several times faster than botocore's own parser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from aiobotocore.parsers import AioJSONParser, AioResponseParserFactory
+from botocore.parsers import ResponseParserError
+
+_TOLD = ("__type", "message", "Message")
+
+
+class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships no types
+    """Parses successful responses as plain JSON, with times as numbers and with unknown members.
+
+    botocore parses the errors.
+    """
+
+    async def parse(self, response: Any, shape: Any) -> Any:
+        if response["status_code"] != 200 or (shape is not None and shape.event_stream_name):
+            return await super().parse(response, shape)
+        body = response["body"]
+        if not isinstance(body, bytes):
+            body = await body
+        try:
+            parsed = orjson.loads(body) if body else {}
+        except ValueError as e:
+            raise ResponseParserError(str(e)) from e
+        if not isinstance(parsed, dict):
+            raise ResponseParserError(f"a {type(parsed).__name__} where an object is wanted")
+        headers = response["headers"]
+        parsed["ResponseMetadata"] = {
+            "HTTPStatusCode": 200,
+            "HTTPHeaders": headers,
+            "RequestId": headers.get("x-amzn-requestid"),
+        }
+        return parsed
+
+    def _parse_body_as_json(self, body_contents: bytes) -> Any:
+        """Returns the members of an error, or its text if it is not a JSON object.
+
+        botocore itself fails on error formats that no service of AWS uses.
+        """
+        try:
+            told = orjson.loads(body_contents) if body_contents else {}
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            return {"message": body_contents.decode("utf-8", "replace")}
+        return {name: value for name, value in told.items() if name not in _TOLD or isinstance(value, str)}
+
+
+class PlainJsonParsers(AioResponseParserFactory):  # type: ignore[misc]  # the package ships no types
+    """Factory of parsers: `PlainJsonParser` for JSON, botocore's parsers for all other protocols."""
+
+    def create_parser(self, protocol_name: str) -> Any:
+        if protocol_name == "json":
+            return PlainJsonParser(**self._defaults)
+        return super().create_parser(protocol_name)

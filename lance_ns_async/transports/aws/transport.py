@@ -1,0 +1,333 @@
+"""Transport for AWS services on aiobotocore, which signs and sends calls. The backend interprets the responses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from aiobotocore.config import AioConfig
+from aiobotocore.credentials import AioCredentials
+from aiobotocore.session import AioSession
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
+from botocore.loaders import create_loader
+from botocore.parsers import ResponseParserError
+from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+
+from lance_ns_async.calls.concurrency import SingleFlight
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import AnotherAnswerError, Failure
+from lance_ns_async.model import Id, NamespaceId, Page
+from lance_ns_async.transports.aws.credentials import (
+    AssumedCredentials,
+    ChainCredentials,
+    Credentials,
+    Keys,
+    Session,
+    StaticCredentials,
+    assumed_session,
+)
+from lance_ns_async.transports.aws.failures import AWS_ERRORS, SIGNATURES, failure
+from lance_ns_async.transports.aws.logs import unlogged
+from lance_ns_async.transports.aws.parser import PlainJsonParsers
+from lance_ns_async.transports.aws.settings import AwsSettings
+from lance_ns_async.transports.aws.wire import DirectSession
+from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.reuse import Trust
+from lance_ns_async.transports.http.wire import ResponseTooLargeError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An AWS service and the settings of the connections to it."""
+
+    name: str
+    region: str | None
+    endpoint: str | None
+    connect_timeout: float
+    read_timeout: float
+    connections: int
+    max_bytes: int
+    """Maximum size of a response in bytes."""
+    ca_bundle: str | None = None
+    keep_alive: float = 12.0
+    """Seconds for which an idle connection may be reused."""
+
+    @property
+    def is_aws(self) -> bool:
+        """Whether the service is AWS's own: neither properties nor environment set another endpoint."""
+        variables = (f"AWS_ENDPOINT_URL_{self.name.upper()}", "AWS_ENDPOINT_URL")
+        return self.endpoint is None and not any(map(os.environ.get, variables))
+
+
+class AwsTransport:
+    """Makes calls on one AWS service. The first call builds the client in a worker thread."""
+
+    def __init__(
+        self,
+        service: Service,
+        credentials: Credentials,
+        caller: Caller,
+        *,
+        beneath: AwsTransport | None = None,
+    ) -> None:
+        """Creates a transport without connections.
+
+        Args:
+            beneath: The transport that the credentials use, which is closed together with this one; None if none.
+        """
+        self._service = service
+        self._credentials = credentials
+        self._caller = caller
+        self._opening = SingleFlight(self._open)
+        self._signing = AioCredentials("", "")
+        self._trust = Trust()
+        self._client: Any = None
+        self._stack = AsyncExitStack()
+        self._closed = False
+        if beneath is not None:
+            self._stack.push_async_callback(beneath.aclose)
+
+    async def call(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        *,
+        subject: Id,
+        operation: str,
+        decode: Callable[[Any], T],
+        safe: bool = True,
+        optional: bool = False,
+    ) -> T:
+        """Makes a call and returns its decoded response.
+
+        Args:
+            action: The name of botocore's method.
+            arguments: The arguments of that method.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            decode: Converts the response.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+            optional: Whether servers other than AWS may not know the action.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+
+        Cost: one remote call; one more to renew credentials, and one more to repeat a call whose keys were rejected.
+        """
+        client = self._client or await self._opening.outcome(lambda: self._client)
+        keys = await self._credentials.current()
+        perhaps = optional and not self._service.is_aws
+
+        async def call(keys: Keys) -> T:
+            async def send() -> T:
+                self._sign_with(keys)
+                answer = await self._answer(getattr(client, action), arguments, perhaps)
+                try:
+                    return _decoded(answer, decode)
+                except AnotherAnswerError as e:
+                    self._trust.withdraw()
+                    raise Failure("mismatch", message=str(e)) from e
+
+            return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
+
+        try:
+            return await call(keys)
+        except UnauthenticatedError:
+            # A call with rejected keys had no effect, so even a write may be sent again with other keys.
+            if (others := await self._credentials.renewed(keys)) is None:
+                raise
+        return await call(others)
+
+    def paged(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        *,
+        subject: Id,
+        operation: str,
+        decode: Callable[[Any], Page[T]],
+        optional: bool = False,
+    ) -> Callable[[str | None], Awaitable[Page[T]]]:
+        """Returns a function that fetches the page of a listing at a token; see `call`."""
+
+        async def fetch(token: str | None) -> Page[T]:
+            asked = {**arguments, "NextToken": token} if token else arguments
+            return await self.call(
+                action, asked, subject=subject, operation=operation, decode=decode, optional=optional
+            )
+
+        return fetch
+
+    async def aclose(self) -> None:
+        """Closes the connections; may be called twice."""
+        self._closed = True
+        await self._stack.aclose()
+
+    async def _open(self) -> Any:
+        self._check_open()
+        client = await anyio.to_thread.run_sync(
+            lambda: asyncio.run(_build(self._service, self._signing, self._trust)), abandon_on_cancel=True
+        )
+        # Nothing is awaited after this check, so each client that is used is also closed with the transport.
+        self._check_open()
+        self._stack.push_async_exit(client)
+        self._client = client
+        return client
+
+    async def _answer(self, method: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], optional: bool) -> Any:
+        self._check_open()
+        try:
+            return await unlogged(method(**arguments))
+        except ResponseTooLargeError as e:
+            raise Failure("unreadable", message=str(e)) from e
+        except (BotoCoreError, ClientError, ResponseParserError) as e:
+            secrets = self._signing.secret_key, self._signing.token
+            found = failure(e, optional=optional, secrets=secrets)
+            told = str(e)
+            quoted = found.codes[0] in SIGNATURES or unsaid(told, secrets) != told
+            raise found from (None if quoted else e)
+        except (AttributeError, TypeError, RuntimeError) as e:
+            # A client that is closed during a call raises these exceptions.
+            self._check_open(e)
+            raise
+
+    def _sign_with(self, keys: Keys) -> None:
+        # Nothing is awaited before the signature, so each request is signed with the keys of its own call.
+        self._signing.access_key, self._signing.secret_key = keys.access_key, keys.secret_key
+        self._signing.token = keys.token
+
+    def _check_open(self, cause: Exception | None = None) -> None:
+        if self._closed:
+            raise InvalidInputError(f"{self._service.name} client: it is closed; connect anew") from cause
+
+
+def open_aws(name: str, settings: AwsSettings, caller: Caller) -> AwsTransport:
+    """Returns a transport to an AWS service; opens no connection yet.
+
+    Args:
+        name: botocore's name of the service.
+
+    Raises:
+        InvalidInputError: The file of `ca_bundle` does not exist.
+    """
+    if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
+        raise InvalidInputError(f"{settings.backend} properties: ca_bundle: there is no file {settings.ca_bundle}")
+    credentials, sts = _credentials(settings, caller)
+    service = _service(name, settings, caller, settings.region, settings.endpoint)
+    return AwsTransport(service, credentials, caller, beneath=sts)
+
+
+def _credentials(settings: AwsSettings, caller: Caller) -> tuple[Credentials, AwsTransport | None]:
+    own = _own_credentials(settings, caller)
+    if settings.assume_role_arn is None:
+        return own, None
+    region = settings.assume_role_region or settings.region
+    # STS has its own slots, so that calls that wait for the role cannot block it.
+    beside = caller.beside(AWS_ERRORS)
+    sts = AwsTransport(_service("sts", settings, caller, region, settings.sts_endpoint), own, beside)
+    arguments = _role(settings)
+
+    async def fetch() -> Session:
+        return await sts.call(
+            "assume_role", arguments, subject=NamespaceId(), operation="assume_role", decode=assumed_session
+        )
+
+    return AssumedCredentials(fetch), sts
+
+
+def _own_credentials(settings: AwsSettings, caller: Caller) -> Credentials:
+    if settings.access_key_id is None or settings.secret_access_key is None:
+        return ChainCredentials(caller.beside(AWS_ERRORS), settings.region)
+    token = settings.session_token.get_secret_value() if settings.session_token else None
+    return StaticCredentials(Keys(settings.access_key_id, settings.secret_access_key.get_secret_value(), token))
+
+
+def _role(settings: AwsSettings) -> dict[str, Any]:
+    arguments = {
+        "RoleArn": settings.assume_role_arn,
+        "RoleSessionName": settings.assume_role_session_name,
+        "DurationSeconds": int(settings.assume_role_timeout_sec),
+    }
+    if settings.assume_role_external_id is not None:
+        arguments["ExternalId"] = settings.assume_role_external_id.get_secret_value()
+    return arguments
+
+
+def _service(name: str, settings: AwsSettings, caller: Caller, region: str | None, endpoint: str | None) -> Service:
+    return Service(
+        name=name,
+        region=region,
+        endpoint=endpoint,
+        connect_timeout=settings.connect_timeout,
+        read_timeout=settings.read_timeout,
+        connections=caller.policy.max_in_flight,
+        ca_bundle=settings.ca_bundle,
+        max_bytes=settings.max_response_bytes,
+        keep_alive=settings.keep_alive,
+    )
+
+
+async def _build(service: Service, signing: AioCredentials, trust: Trust) -> Any:
+    """Returns a client that signs with `signing`.
+
+    It is not bound to an event loop before its first call, so a worker thread can build it. Reading the service
+    descriptions takes a tenth of a second.
+    """
+    config = AioConfig(
+        connect_timeout=service.connect_timeout,
+        read_timeout=service.read_timeout,
+        max_pool_connections=service.connections,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Without a fixed value, it would be built again for every call.
+        user_agent="lance-ns-async",
+        connector_args={"keepalive_timeout": service.keep_alive},
+        http_session_cls=partial(DirectSession, max_bytes=service.max_bytes, trust=trust),
+    )
+    try:
+        session = AioSession()
+        session.register_component("credential_provider", _Provider(signing))
+        session.register_component("response_parser_factory", PlainJsonParsers())
+        session.register_component("data_loader", _descriptions())
+        region = service.region or session.get_config_variable("region") or os.environ.get("AWS_REGION")
+        made = session.create_client(
+            service.name, region_name=region, endpoint_url=service.endpoint, verify=service.ca_bundle, config=config
+        )
+        return await made.__aenter__()
+    except NoRegionError as e:
+        raise InvalidInputError(f"region of {service.name}: unknown; set the property region or AWS_REGION") from e
+    except (BotoCoreError, ValueError) as e:
+        raise InvalidInputError(f"{service.name} client: {e}") from e
+
+
+@cache
+def _descriptions() -> Any:
+    """Returns a loader that reads each service description once per process; this is most of a client's build time."""
+    return create_loader(os.environ.get("AWS_DATA_PATH"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """A credential provider for botocore's session that returns fixed credentials."""
+
+    credentials: AioCredentials
+
+    async def load_credentials(self) -> AioCredentials:
+        return self.credentials
+
+
+def _decoded(answer: Any, decode: Callable[[Any], T]) -> T:
+    try:
+        return decode(answer)
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        # Only the names are shown, because the values may be credentials.
+        message = f"an answer of unknown form ({type(e).__name__}: {e}): it holds {', '.join(map(str, answer))}"
+        raise Failure("unreadable", message=message) from e

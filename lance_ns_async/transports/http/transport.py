@@ -1,0 +1,357 @@
+"""Transport for JSON over HTTP. The backend's functions interpret the responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import anyio.to_thread
+import httpx
+import orjson
+from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.model import Id
+from lance_ns_async.settings import HttpSettings, is_url
+from lance_ns_async.transports.http.auth import Tokens
+from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
+from lance_ns_async.transports.http.wire import (
+    WITHDRAW,
+    AiohttpWire,
+    EncodedRequest,
+    ResponseTooLargeError,
+    UntrustedError,
+    WireClosedError,
+    environment_proxy,
+)
+
+T = TypeVar("T")
+
+Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
+"""Returns, for the JSON body of an error, codes more specific than the status, and the server's message."""
+
+_NOT_HERE = (404, 405, 501)
+"""Statuses of a server that is not a catalog."""
+
+_MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
+_LARGE = 2**18
+"""Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
+
+_SHOWN = 200
+"""Maximum number of characters of an unknown response in a message."""
+
+
+class HttpTransport:
+    """Makes calls on one HTTP API, with JSON bodies, and decodes the responses."""
+
+    def __init__(
+        self,
+        wire: httpx.AsyncBaseTransport,
+        caller: Caller,
+        *,
+        base: str,
+        headers: Mapping[str, str],
+        explain: Explain,
+        tokens: Tokens | None = None,
+        confidential: bool = False,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        """Creates a transport on `wire`.
+
+        Args:
+            base: The URL to which paths are appended.
+            headers: Headers of every request.
+            explain: Reads the codes and the message of an error.
+            tokens: Source of bearer tokens; None if the headers suffice.
+            confidential: Whether responses contain secrets, and must not be quoted in messages.
+            secrets: Values that are redacted in messages.
+        """
+        self._wire = wire
+        self._caller = caller
+        self._base = base
+        self._headers = httpx.Headers(headers)
+        self._explain = explain
+        self._tokens = tokens
+        self._confidential = confidential
+        self._secrets = secrets
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        subject: Id,
+        operation: str,
+        decode: Callable[[Any], T],
+        query: str = "",
+        body: Any = None,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        safe: bool | None = None,
+    ) -> T:
+        """Makes a call and returns its decoded response.
+
+        Args:
+            path: The path below the base URL, percent-encoded.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            decode: Converts the JSON of the response, or None if the response is empty.
+            query: The query, percent-encoded.
+            body: Sent as JSON; None for no body.
+            form: Sent as a form instead of `body`.
+            headers: Additional headers of this call.
+            safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+
+        Cost: one remote call; one more to fetch a token, and one more to repeat a call whose token was rejected.
+        """
+        url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
+        content, content_type = _content(body, form)
+        is_safe = method in ("GET", "HEAD") if safe is None else safe
+
+        async def call(token: str | None) -> T:
+            sent = self._headers
+            if content_type or token or headers:
+                sent = sent.copy()
+                if headers:
+                    sent.update(headers)
+                if content_type:
+                    sent["content-type"] = content_type
+                if token:
+                    sent["authorization"] = f"Bearer {token}"
+
+            async def send() -> T:
+                request = EncodedRequest(method, url, sent, content)
+                response = await self._answer(request)
+                if len(response.content) < _LARGE:
+                    return self._decoded(response, request, decode)
+                return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
+
+            return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
+
+        if self._tokens is None:
+            return await call(None)
+        token = await self._tokens.current()
+        try:
+            return await call(token)
+        except UnauthenticatedError:
+            # A call with a rejected token had no effect, so even a write may be sent again with a new token.
+            renewed = await self._tokens.renewed(token)
+        return await call(renewed)
+
+    async def aclose(self) -> None:
+        """Closes the connections; may be called twice."""
+        await self._wire.aclose()
+
+    async def _answer(self, request: EncodedRequest) -> httpx.Response:
+        try:
+            response = await self._wire.handle_async_request(request)
+            await response.aread()
+        except WireClosedError as e:
+            raise InvalidInputError(str(e)) from e
+        except httpx.UnsupportedProtocol as e:
+            raise InvalidInputError(f"endpoint: {e}") from e
+        except UntrustedError as e:
+            raise Failure("untrusted", message=f"{e} ({_where(request)}); {UNTRUSTED}", delivered=False) from e
+        except (httpx.ConnectError, httpx.ConnectTimeout) as e:
+            message = f"{e} ({_where(request)}); is the endpoint right and the server up?"
+            raise Failure("refused", message=message, delivered=False) from e
+        except httpx.ProxyError as e:
+            raise Failure(407, message=f"{e}; give the proxy's credentials in its URL", delivered=False) from e
+        except ResponseTooLargeError as e:
+            raise Failure("unreadable", message=str(e)) from e
+        except httpx.TransportError as e:
+            raise Failure("disconnected", message=str(e)) from e
+        except httpx.DecodingError as e:
+            raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
+        if response.is_success:
+            return response
+        raise self._failure(response, request)
+
+    def _decoded(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
+        # Some servers respond to a successful change with plain text.
+        content = b"" if response.content in (b"OK", b"200 OK") else response.content
+        try:
+            body = orjson.loads(content) if content else None
+        except ValueError as e:
+            # An HTML page shows which server responded. Invalid JSON does not, and may contain credentials.
+            quoted = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
+            told = f" {_shown(response, self._sent(request))}" if quoted else ""
+            message = f"an answer that is no JSON, so is the endpoint right?{told}"
+            raise Failure("unreadable", message=message) from e
+        try:
+            return decode(body)
+        except AnotherAnswerError as e:
+            if (withdraw := response.extensions.get(WITHDRAW)) is not None:
+                withdraw()
+            raise Failure("mismatch", message=f"{e}; {_MIXED_UP}") from e
+        except (ValueError, LookupError, TypeError, AttributeError) as e:
+            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
+            raise Failure("unreadable", message=message) from e
+
+    def _sent(self, request: EncodedRequest) -> Sequence[str]:
+        """Returns the secrets in a request."""
+        return *self._secrets, request.headers.get("authorization", "").rpartition(" ")[2]
+
+    def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
+        status = response.status_code
+        codes, message = self._explained(response, request)
+        if response.is_redirect:
+            message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
+        if (request_id := response.headers.get("x-request-id")) is not None:
+            message = f"{message} (X-Request-ID {request_id[:_SHOWN]})"
+        return Failure(
+            *codes,
+            status,
+            message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
+            retry_after=_retry_after(response.headers.get("retry-after")),
+            delivered=False if _was_turned_away(status) else None,
+        )
+
+    def _explained(self, response: httpx.Response, request: EncodedRequest) -> tuple[tuple[Code, ...], str]:
+        try:
+            codes, message = self._explain(orjson.loads(response.content))
+            if not all(isinstance(code, str | int) for code in codes):
+                raise TypeError("a code is a text or a number")
+            # Codes are redacted because they are logged, too.
+            return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
+        except (ValueError, LookupError, TypeError, AttributeError):
+            told = _shown(response, self._sent(request)) or response.reason_phrase
+            if response.status_code in _NOT_HERE and request.method != "HEAD":
+                # A catalog would respond in its own format, so the endpoint may be wrong. A HEAD response has no body.
+                told = f"{told} ({request.text.partition('?')[0]}); is the endpoint right?"
+            return (), told
+
+
+def open_http(
+    settings: HttpSettings,
+    caller: Caller,
+    *,
+    path: str,
+    explain: Explain,
+    tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
+    headers: Mapping[str, str] | None = None,
+) -> HttpTransport:
+    """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.
+
+    Args:
+        path: The path of the API, percent-encoded.
+        explain: Reads the codes and the message of an error.
+        tokens: Returns the source of bearer tokens for the connections; None if the settings contain all headers.
+        headers: Headers of every call; the `header.*` properties override them.
+
+    Raises:
+        InvalidInputError: The proxy from the environment is invalid, or a certificate file cannot be loaded.
+    """
+    endpoint = settings.endpoint.rstrip("/")
+    wire = _wire(settings)
+    usual = httpx.Headers(
+        {
+            "accept": "application/json",
+            # Descriptions are short: compressing them costs more time than it saves.
+            "accept-encoding": "identity",
+            "user-agent": "lance-ns-async",
+        }
+    )
+    usual.update(headers)
+    own = {name: value.get_secret_value() for name, value in settings.header.items()}
+    usual.update(own)
+    if settings.auth_token is not None:
+        usual["authorization"] = f"Bearer {settings.auth_token.get_secret_value()}"
+    return HttpTransport(
+        wire,
+        caller,
+        base=endpoint + path,
+        headers=usual,
+        explain=explain,
+        tokens=tokens(wire),
+        secrets=list(own.values()),
+    )
+
+
+def _wire(settings: HttpSettings) -> AiohttpWire:
+    _proxy(settings, settings.endpoint)
+    try:
+        # The default context is shared; creating another one takes a while.
+        special = settings.ca_bundle is not None or settings.client_cert is not None
+        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key) if special else None
+    except OSError as e:
+        given = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
+        raise InvalidInputError(f"{settings.backend} properties: cannot load {given}: {e}") from e
+    return AiohttpWire(
+        connect_timeout=settings.connect_timeout,
+        tls=tls,
+        proxy=partial(_proxy, settings),
+        max_bytes=settings.max_response_bytes,
+        keep_alive=settings.keep_alive,
+    )
+
+
+def _proxy(settings: HttpSettings, url: str) -> str | None:
+    """Returns the proxy for a URL: that of the property, or else that of the environment; None for no proxy."""
+    if settings.proxy is not None:
+        told = settings.proxy.get_secret_value()
+        return None if told == "none" else told
+    found = environment_proxy(url)
+    if found is not None and not is_url(found):
+        # The value is not quoted, because it may contain a password.
+        raise InvalidInputError(
+            f"{settings.backend} properties: proxy: what the environment names for {url} is no HTTP proxy; "
+            "set the property to one, or to none"
+        )
+    return found
+
+
+def _where(request: EncodedRequest) -> str:
+    return f"{request.url.scheme}://{request.url.netloc.decode()}"
+
+
+def _was_turned_away(status: int) -> bool:
+    """Returns whether the status means that the server did not act; after its own failure it may have acted."""
+    if status == httpx.codes.REQUEST_TIMEOUT:
+        return False
+    return 400 <= status < 500 or status == httpx.codes.NOT_IMPLEMENTED
+
+
+def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, str | None]:
+    if form is not None:
+        return urlencode(form).encode(), "application/x-www-form-urlencoded"
+    if body is not None:
+        return orjson.dumps(body), "application/json"
+    return None, None
+
+
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        when = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _outline(body: Any) -> str:
+    # Only the names are shown, because the values may be credentials.
+    return (
+        f"it holds {', '.join(map(str, body))}"[:_SHOWN] if isinstance(body, dict) else f"it is a {type(body).__name__}"
+    )
+
+
+def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:
+    text = response.content[: 16 * _SHOWN].decode("utf-8", "replace")
+    if "<html" in text[: 4 * _SHOWN].lower():
+        text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
+    # Secrets are redacted before the text is cut, because a part of a secret would not be recognized.
+    return unsaid(" ".join(text.split()), secrets)[:_SHOWN]

@@ -1,0 +1,230 @@
+"""An httpx transport on aiohttp's session, because httpx's own pool slows down with each concurrent request."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx
+from yarl import URL
+
+from lance_ns_async.transports.http.reuse import Trust
+from lance_ns_async.transports.http.unpacking import TooLongError, UnpackError, unpack
+
+ProxyOf = Callable[[str], str | None]
+"""Returns the proxy for an origin such as `https://host:443`; None for no proxy."""
+
+WITHDRAW = "lance_ns_async.withdraw"
+"""Response extension: a function that excludes all open connections from reuse, for a mismatched response."""
+
+_WANTS_CREDENTIALS = 407
+"""The status of a proxy that requires credentials."""
+
+
+class ResponseTooLargeError(httpx.TransportError):
+    """The response is longer than the limit."""
+
+
+class UntrustedError(httpx.ConnectError):
+    """The server's certificate is not trusted."""
+
+
+class WireClosedError(httpx.TransportError):
+    """The transport was closed before this request, or before its retry."""
+
+
+class EncodedRequest(httpx.Request):
+    """A request to a URL that is already encoded, and that is parsed only if `url` is read.
+
+    Parsing and re-encoding URLs would be a tenth of the work of a whole call.
+    """
+
+    def __init__(self, method: str, text: str, headers: httpx.Headers, content: bytes | None) -> None:
+        self.method = method
+        self.text = text
+        self.headers = headers
+        self.extensions = {}
+        self.stream = httpx.ByteStream(content or b"")
+        self._content = content or b""
+
+    @cached_property
+    def url(self) -> httpx.URL:  # type: ignore[override]
+        """The URL as httpx parses it."""
+        return httpx.URL(self.text)
+
+
+class WholeResponse(httpx.Response):
+    """A response whose body is already read; httpx's own constructor spends more time on this."""
+
+    def __init__(
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, extensions: dict[str, Any]
+    ) -> None:
+        super().__init__(status, headers=headers, stream=httpx.ByteStream(body), extensions=extensions)
+        self._content = body
+        self.is_closed = self.is_stream_consumed = True
+
+
+class AiohttpWire(httpx.AsyncBaseTransport):
+    """Sends each request once over a pooled connection and reads the whole response, up to a limit.
+
+    Opens no connection before the first request, and is bound to the event loop of that request. Follows no
+    redirect, keeps no cookie, retries nothing, and sends the URL exactly as it was passed.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float,
+        tls: ssl.SSLContext | None,
+        proxy: ProxyOf | None,
+        max_bytes: int,
+        keep_alive: float = 15.0,
+    ) -> None:
+        """Creates a transport without connections.
+
+        Args:
+            connect_timeout: In seconds.
+            tls: None means aiohttp's default context.
+            proxy: None means no proxy.
+            max_bytes: Maximum size of a response, before and after decompression.
+            keep_alive: Seconds for which an idle connection may be reused.
+        """
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self._tls = tls
+        self._proxy = cache(proxy or _direct)
+        self._max_bytes = max_bytes
+        self._keep_alive = keep_alive
+        self._trust = Trust()
+        self._extensions = {WITHDRAW: self._trust.withdraw}
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends a request and returns the whole response.
+
+        Raises:
+            httpx.ConnectError: There is no connection, so the request was certainly not sent.
+            httpx.ConnectTimeout: The same, after `connect_timeout`.
+            httpx.ProxyError: The proxy requires credentials, so the request was certainly not sent.
+            httpx.UnsupportedProtocol: The URL is invalid.
+            httpx.ReadError: The connection was lost.
+            httpx.DecodingError: The body cannot be decompressed.
+            ResponseTooLargeError: The response is longer than `max_bytes`.
+            WireClosedError: The transport is closed.
+        """
+        session = self._session or self._open()
+        text = request.text if isinstance(request, EncodedRequest) else str(request.url)
+        try:
+            async with session.request(
+                request.method,
+                # Without `encoded`, yarl would turn %2E into a dot and /%2E%2E/x into /x.
+                URL(text, encoded=True),
+                proxy=self._proxy("/".join(text.split("/", 3)[:3])),
+                headers=request.headers.multi_items(),
+                data=request.content or None,
+                allow_redirects=False,
+            ) as answer:
+                body = await self._read(answer)
+                if "Content-Encoding" in answer.headers:
+                    body = await self._unpacked(body, ", ".join(answer.headers.getall("Content-Encoding")))
+                headers = [pair for pair in answer.raw_headers if pair[0].lower() != b"content-encoding"]
+                return WholeResponse(answer.status, headers, body, self._extensions)
+        except aiohttp.ClientConnectorCertificateError as e:
+            raise UntrustedError(_connect_message(e)) from e
+        except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
+            raise httpx.ConnectError(_connect_message(e)) from e
+        except aiohttp.ClientHttpProxyError as e:
+            kind = httpx.ProxyError if e.status == _WANTS_CREDENTIALS else httpx.ConnectError
+            raise kind(f"the proxy opens no tunnel: HTTP {e.status} {e.message}") from e
+        except aiohttp.ConnectionTimeoutError as e:
+            raise httpx.ConnectTimeout(f"no connection within {self._timeout.sock_connect:g} s") from e
+        except (aiohttp.InvalidURL, UnicodeError) as e:
+            raise httpx.UnsupportedProtocol(f"not a URL: {e}") from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise httpx.ReadError(f"the connection was lost: {_told(e)}") from e
+
+    async def aclose(self) -> None:
+        """Closes the transport and all its connections; may be called twice."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise WireClosedError("the namespace was closed while it was asked; connect anew")
+        # The caller's slots limit the connections; a second limit here would only add a hidden queue.
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
+        self._trust.watch(connector)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=self._timeout,
+            # aiohttp would send a default Content-Type even without a body.
+            skip_auto_headers=("Content-Type",),
+        )
+        # aiohttp would send a DELETE again on its own if a reused connection is dead.
+        self._session._retry_connection = False
+        return self._session
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        # The Content-Length of a response to HEAD is that of the omitted body.
+        length = 0 if answer.method == "HEAD" else answer.content_length
+        if length is not None and length <= self._max_bytes:
+            return await answer.read()
+        chunks: list[bytes] = []
+        size = length or 0
+        if size <= self._max_bytes:
+            size = 0
+            async for chunk in answer.content.iter_any():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > self._max_bytes:
+                    break
+            else:
+                return b"".join(chunks)
+        answer.close()
+        raise self._too_large()
+
+    async def _unpacked(self, packed: bytes, encoding: str) -> bytes:
+        """Decompresses a body that the server compressed without request, up to the limit."""
+        try:
+            return await unpack(packed, encoding, self._max_bytes)
+        except UnpackError as e:
+            raise httpx.DecodingError(str(e)) from e
+        except TooLongError:
+            raise self._too_large() from None
+
+    def _too_large(self) -> ResponseTooLargeError:
+        return ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
+
+
+def environment_proxy(url: str) -> str | None:
+    """Returns the proxy for `url` by HTTP_PROXY, HTTPS_PROXY and NO_PROXY; None for no proxy."""
+    parts = urlsplit(url)
+    if parts.hostname is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxies = getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    return found if found is None or "://" in found else f"http://{found}"
+
+
+def _direct(origin: str) -> None:
+    """Returns no proxy for any origin."""
+
+
+def _told(e: Exception) -> str:
+    # aiohttp's message about incomplete headers is the repr of the headers received so far.
+    told = " ".join(str(e).split())
+    return told if told and not told.startswith("<") else type(e).__name__
+
+
+def _connect_message(e: aiohttp.ClientError) -> str:
+    to_proxy = " to the proxy" if isinstance(e, aiohttp.ClientProxyConnectionError) else ""
+    return f"cannot connect{to_proxy}: {e.__cause__ or e}"

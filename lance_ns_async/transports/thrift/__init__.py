@@ -1,0 +1,1 @@
+"""Thrift over TCP."""

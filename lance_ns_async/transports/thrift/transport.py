@@ -1,0 +1,202 @@
+"""Transport for Thrift's binary protocol over pooled connections. The backend defines the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.model import Id
+from lance_ns_async.transports.thrift.binary import MESSAGE, MismatchError, Reply, call, on_one_line
+from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, DisconnectedError, Route
+from lance_ns_async.transports.thrift.decoder import MalformedError, Shape
+from lance_ns_async.transports.thrift.pool import KEEP_ALIVE, Pool
+from lance_ns_async.transports.thrift.sasl import Mechanism, negotiate
+
+T = TypeVar("T")
+
+Explain = Callable[[str, str], tuple[Code, ...]]
+"""Returns codes more specific than an exception's name, for its name and message."""
+
+REFUSALS: Mapping[int, Code] = {
+    0: "UNKNOWN",
+    1: "UNKNOWN_METHOD",
+    2: "INVALID_MESSAGE_TYPE",
+    3: "WRONG_METHOD_NAME",
+    4: "BAD_SEQUENCE_ID",
+    5: "MISSING_RESULT",
+    6: "INTERNAL_ERROR",
+    7: "PROTOCOL_ERROR",
+    8: "INVALID_TRANSFORM",
+    9: "INVALID_PROTOCOL",
+    10: "UNSUPPORTED_CLIENT_TYPE",
+}
+"""Codes for the types of TApplicationException, which a server sends if it cannot execute a call."""
+
+_NOT_MADE = ("UNKNOWN_METHOD", "INVALID_MESSAGE_TYPE", "WRONG_METHOD_NAME", "UNSUPPORTED_CLIENT_TYPE")
+_MOST_EXCEPTIONS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of a Thrift service, with the parts that are used here."""
+
+    name: str
+    exceptions: tuple[str, ...] = ()
+    """Names of the declared exceptions, in the order of their fields, starting with field 1."""
+    gives: Shape | None = None
+    """The fields to decode if the return value is a struct or a list of structs."""
+    void: bool = False
+    whole: bool = False
+    """Whether the decoder gets the whole encoded result instead of the decoded return value."""
+    result: Shape = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # A newer server may throw undeclared exceptions, and an exception must never be read as success.
+        result: dict[int, Shape | None] = dict.fromkeys(range(1, _MOST_EXCEPTIONS + 1), MESSAGE)
+        result[0] = self.gives
+        object.__setattr__(self, "result", result)
+
+    def thrown(self, result: Mapping[int, Any]) -> tuple[str, str] | None:
+        """Returns name and message of the exception in a result; None if there is none."""
+        for id, found in result.items():
+            if id != 0:
+                name = self.exceptions[id - 1] if id <= len(self.exceptions) else f"exception {id}"
+                return name, found.get(1, "")
+        return None
+
+
+class ThriftTransport:
+    """Makes calls on one Thrift service."""
+
+    def __init__(self, pool: Pool, caller: Caller, explain: Explain) -> None:
+        self._pool = pool
+        self._caller = caller
+        self._explain = explain
+        self._sequence = count(1)
+
+    async def call(
+        self,
+        method: Method,
+        arguments: bytes,
+        *,
+        subject: Id,
+        operation: str,
+        decode: Callable[[Any], T],
+        safe: bool = True,
+    ) -> T:
+        """Calls a method and returns its decoded return value.
+
+        Args:
+            arguments: The encoded fields, without the final stop byte.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages and the error table.
+            decode: Converts the return value, which is None for a void method.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure.
+
+        Cost: one remote call.
+        """
+
+        async def exchange(connection: Connection) -> Reply:
+            return await exchanged(connection, method, next(self._sequence), arguments)
+
+        async def send() -> T:
+            try:
+                reply = await self._pool.lend(exchange, safe=safe)
+            except DisconnectedError as e:
+                raise Failure("disconnected", message=str(e)) from e
+            except MismatchError as e:
+                raise Failure("mismatch", message=str(e)) from e
+            except MalformedError as e:
+                raise Failure("unreadable", message=str(e)) from e
+            return result(method, reply, self._explain, decode)
+
+        return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
+
+    async def aclose(self) -> None:
+        """Closes all connections; may be called twice."""
+        await self._pool.aclose()
+
+
+def open_thrift(
+    route: Route,
+    caller: Caller,
+    *,
+    size: int,
+    keep_alive: float = KEEP_ALIVE,
+    explain: Explain,
+    login: Callable[[Address], Mechanism] | None = None,
+    first: tuple[Method, bytes] | None = None,
+) -> ThriftTransport:
+    """Returns a transport; opens no connection yet.
+
+    Args:
+        size: Maximum number of connections.
+        keep_alive: Seconds for which an idle connection may be reused.
+        explain: Returns the codes of an exception.
+        login: Returns the SASL mechanism for an address; None for no login.
+        first: A method and its encoded arguments, called first on each new connection; None for no such call.
+    """
+
+    async def greet(connection: Connection) -> None:
+        if login is not None:
+            await negotiate(connection, login(connection.address))
+        if first is not None:
+            method, arguments = first
+            result(method, await exchanged(connection, method, 0, arguments), explain, _unread)
+
+    return ThriftTransport(Pool(Connector(route, greet), size, keep_alive=keep_alive), caller, explain)
+
+
+async def exchanged(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
+    """Makes a call on this connection and returns its reply.
+
+    Raises:
+        DisconnectedError: The connection was lost.
+        MismatchError: The reply belongs to another call.
+        MalformedError: The data is not a valid reply.
+    """
+    reply = Reply(method.name, sequence & 0x7FFFFFFF, method.result, keep=method.whole)
+    await connection.exchange(call(method.name, sequence & 0x7FFFFFFF, arguments), reply)
+    return reply
+
+
+def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any], T]) -> T:
+    """Returns the decoded return value of a reply.
+
+    Raises:
+        Failure: The method has thrown an exception, or the reply cannot be decoded.
+    """
+    try:
+        return decode(_given(method, reply, explain))
+    except AnotherAnswerError as e:
+        raise Failure("mismatch", message=f"{method.name}: {e}") from e
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
+        raise Failure("unreadable", message=message) from e
+
+
+def _given(method: Method, reply: Reply, explain: Explain) -> Any:
+    if reply.refused:
+        code = REFUSALS.get(reply.found.get(2, 0), "UNKNOWN")
+        message = f"TApplicationException {code} of {method.name}: {on_one_line(reply.found.get(1, ''))}"
+        raise Failure(code, "TApplicationException", message=message, delivered=False if code in _NOT_MADE else None)
+    if (thrown := method.thrown(reply.found)) is not None:
+        name, message = thrown
+        # The method has thrown an exception, so the server did not make the change.
+        raise Failure(*explain(name, message), name, message=f"{name}: {on_one_line(message)}", delivered=False)
+    if method.void:
+        return None
+    if 0 not in reply.found:
+        raise Failure("unreadable", message=f"{method.name}: an answer without a result")
+    return reply.body if method.whole else reply.found[0]
+
+
+def _unread(found: Any) -> None:
+    """Ignores the return value."""

@@ -1,0 +1,97 @@
+"""The pages of the documentation as a reader meets them: their text, and the code in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from textwrap import dedent
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = DOCS / "pages"
+
+_FENCE = re.compile(
+    r"(?:^ *<!-- (?:not run: (?P<reason>[^\n]+)|run apart: (?P<package>[\w-]+)) -->\n)?"
+    r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^(?P=indent)```$',
+    re.MULTILINE | re.DOTALL,
+)
+_PART = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
+_PROPERTIES = re.compile(r"^\| property \| default \| meaning \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    title: str | None
+    """Of code, the file it is a whole program for; of text, `Output` for what the code before it prints."""
+    source: str
+    line: int
+    """The page's line that the source begins on."""
+    not_run: str | None
+    """Why it cannot be run in a test; None where it can."""
+    apart: str | None
+    """The package that it needs, whose own tests run it; None where the usual ones do."""
+
+    @property
+    def shown(self) -> str:
+        """What a console's block itself shows as printed by its commands."""
+        lines = self.source.splitlines() if self.language == "console" else []
+        return "\n".join(line for line in lines if not line.startswith("$ "))
+
+    @property
+    def is_code(self) -> bool:
+        """Whether a reader can run it."""
+        return self.language in ("python", "console")
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is run here, and not only looked at."""
+        return self.not_run is None and self.apart is None
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it shows what the block before it prints."""
+        return (self.language, self.title) == ("text", "Output")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page by its path below the folder of all pages."""
+
+    name: str
+
+    @cached_property
+    def text(self) -> str:
+        """What is written on the page itself."""
+        return (PAGES / self.name).read_text(encoding="utf-8")
+
+    @cached_property
+    def whole(self) -> str:
+        """The page with the parts it shares with others."""
+        return _PART.sub(lambda part: (DOCS / "parts" / part[1]).read_text(encoding="utf-8"), self.text)
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is code on it."""
+        return any(block.is_code for block in self.blocks())
+
+    def blocks(self) -> Iterator[Block]:
+        """All fenced blocks, in order."""
+        for fence in _FENCE.finditer(self.text):
+            line = self.text.count("\n", 0, fence.start("body")) + 1
+            source, marks = dedent(fence["body"]), (fence["reason"], fence["package"])
+            yield Block(fence["language"], fence["title"], source, line, *marks)
+
+    def properties(self) -> dict[str, str]:
+        """The properties in the page's tables and their defaults, both as they are written."""
+        rows = [row for table in _PROPERTIES.findall(self.whole) for row in table.splitlines()]
+        return {name.strip(" `"): default.strip() for _, name, default, *_ in (row.split("|") for row in rows)}
+
+
+def pages() -> list[Page]:
+    """All pages."""
+    return [Page(path.relative_to(PAGES).as_posix()) for path in sorted(PAGES.rglob("*.md"))]

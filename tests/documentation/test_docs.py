@@ -1,0 +1,143 @@
+"""What the documentation says is so: its code runs and prints what is shown, its tables name every property."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from lance_namespace import CreateTableIndexRequest
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
+
+import lance_ns_async.spark
+from lance_ns_async import DirNamespace, Namespace, registry
+from lance_ns_async.settings import Settings
+from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
+from tests.documentation.pages import Page, pages
+from tests.ecosystem import pages_elsewhere
+from tests.support.reader import Reader, comparable
+from tests.support.stand_ins import stand_ins
+
+CATALOGS = {impl: Page(f"catalogs/{impl}.md") for impl in registry.BACKENDS}
+"""What each catalog is connected by, and its page."""
+
+REQUIRED = {
+    "dir": {"root": "lake"},
+    "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"},
+    "hive3": {},
+    "iceberg": {"endpoint": "https://catalog.example.com"},
+    "polaris": {"endpoint": "https://polaris.example.com"},
+    "unity": {"endpoint": "https://unity.example.com", "catalog": "main"},
+}
+"""Properties without which no other can be given."""
+
+# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+SPARK_PAGES = ("spark.md", "spark-writes.md")
+SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+
+WITH_CODE = [
+    pytest.param(page, id=page.name, marks=SPARK if page.name in SPARK_PAGES else []) for page in pages() if page.runs
+]
+
+
+@pytest.fixture
+def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+    """What the page writes for the working directory and for catalogs, and what they are here."""
+    monkeypatch.chdir(tmp_path)
+    with stand_ins(page) as servers:
+        yield {"/home/you": str(tmp_path), **servers}
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+async def test_the_code_of_a_page_prints_what_the_page_shows(page: Page, stands_for: Mapping[str, str]) -> None:
+    reader = Reader(page, stands_for)
+    for block, following in pairwise([*page.blocks(), None]):
+        if block is not None:
+            printed = await reader.printed(block)
+            if block.is_run:
+                shown = following.source if following is not None and following.is_output else block.shown
+                assert printed == comparable(shown), f"{page.name}:{block.line}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_output_follows_the_code_that_prints_it(page: Page) -> None:
+    for block, following in pairwise([None, *page.blocks()]):
+        if following is not None and following.is_output:
+            assert block is not None and block.language == "python" and block.not_run is None, following.line
+
+
+def test_what_is_run_apart_is_run_there() -> None:
+    told = {(page.name, block.apart) for page in pages() for block in page.blocks() if block.apart is not None}
+    assert told == {(page.name, page.package) for page in pages_elsewhere.ALL}
+
+
+def test_every_catalog_has_a_page() -> None:
+    assert {page.name for page in pages() if page.name.startswith("catalogs/")} == {p.name for p in CATALOGS.values()}
+
+
+@pytest.mark.parametrize("impl", CATALOGS)
+def test_every_catalog_is_on_the_first_page(impl: str) -> None:
+    assert re.search(rf'^\|.*\(catalogs/{impl}\.md\).*\| `"{impl}"` \|', Page("index.md").text, re.MULTILINE)
+
+
+def test_every_class_path_is_told() -> None:
+    named = {name for name in lance_ns_async.__all__ if name.endswith("Namespace")} - {"AsyncNamespace", "Namespace"}
+    assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("sync.md").text)) == named
+
+
+def test_what_the_package_itself_finds_wrong_reads_as_the_page_of_errors_shows(tmp_path: Path) -> None:
+    iceberg = {"endpoint": "https://catalog.example.com"}
+    shown = Page("errors.md").text.splitlines()
+    with pytest.raises(InvalidInputError) as raised:
+        Namespace.connect("iceberg", {"max_retires": "5"})
+    assert str(raised.value) in shown
+    with Namespace.connect("iceberg", iceberg) as ns, pytest.raises(InvalidInputError) as raised:
+        ns.describe_table({"id": ["orders"]})
+    assert str(raised.value) in shown
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(NamespaceNotFoundError) as missing:
+        ns.declare_table({"id": ["sales", "orders"]})
+    assert str(missing.value) in shown
+
+
+def test_the_recipes_name_every_type_of_index_and_every_setting() -> None:
+    told = Page("recipes.md").text
+    settings = set(CreateTableIndexRequest.model_fields) - {"identity", "context", "branch", "id", "column"}
+    assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in told] == []
+
+
+# The directory's table has all errors that pylance knows, most of which nothing here raises.
+@pytest.mark.parametrize("impl", [impl for impl in CATALOGS if impl != "dir"])
+def test_every_error_of_a_catalog_is_explained(impl: str) -> None:
+    explained = Page("errors.md").text
+    assert [error for error in set(registry.load(impl).errors.values()) if f"`{error.__name__}`" not in explained] == []
+
+
+@pytest.mark.parametrize("package", [lance_ns_async, lance_ns_async.spark], ids=lambda package: package.__name__)
+def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
+    told = "\n".join(page.text for page in pages() if page.name.startswith("reference/"))
+    assert [name for name in package.__all__ if not re.search(rf"^::: \S+\.{name}$", told, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("impl", CATALOGS)
+def test_a_catalogs_page_names_every_property_and_its_default(impl: str) -> None:
+    settings = registry.load(impl).settings
+    written = CATALOGS[impl].properties()
+    expected = {f"{field}.*" if field in settings.prefixes else field for field in settings.model_fields}
+    assert set(written) == expected
+    for field, default in written.items():
+        _check_default(settings, REQUIRED[impl], field.removesuffix(".*"), default)
+
+
+def _check_default(settings: type[Settings], required: Mapping[str, str], name: str, written: str) -> None:
+    field = settings.model_fields[name]
+    match written:
+        case "required":
+            assert field.is_required(), name
+        case "none":
+            assert field.default is None or field.default == {}, name
+        case _:
+            given = settings.parse({**required, name: written.strip("`")})
+            assert getattr(given, name) == pytest.approx(field.default), name

@@ -1,0 +1,49 @@
+"""The README's code is run as a reader would run it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(name: str) -> str:
+    """The code block that follows the marker of that name."""
+    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found is not None, f"README.md has no block {name!r}"
+    return found[1]
+
+
+def run(directory: Path, *names: str) -> list[str]:
+    """What each block prints, run one after another in the same directory."""
+    return [
+        subprocess.run(
+            [sys.executable, "-c", block(name)], cwd=directory, capture_output=True, text=True, check=True, timeout=300
+        ).stdout
+        for name in names
+    ]
+
+
+def test_async_and_sync(tmp_path: Path) -> None:
+    first, second = run(tmp_path, "async", "sync")
+    assert first.startswith("200 found; Table not found: sales$nobody")
+    assert second.startswith("200 tables\n3 rows at ")
+
+
+@pytest.mark.integration
+def test_spark(tmp_path: Path) -> None:
+    *_, shown = run(tmp_path, "async", "sync", "spark")
+    assert "200/200" in shown
+    assert "|sales$orders_000|" in shown and "16.75" in shown
+
+
+def test_ci_runs_the_test_command() -> None:
+    """The script that CI runs finds its command in the README."""
+    assert block("tests").strip().endswith("-m nox")
+    assert "<!-- tests -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -1,0 +1,148 @@
+"""Which columns of a DataFrame fit a table, and what a task writes of its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import TableSchemaValidationError
+from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
+
+from lance_ns_async import TableId
+from lance_ns_async.spark.write import fitting
+from lance_ns_async.spark.write.task_writer import Names, Sink, fragments_writer, shaped
+
+# It needs pyspark, as what Spark itself is needed for does.
+pytestmark = pytest.mark.integration
+
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+ROWS = pa.record_batch([[1, 2, 3], ["a", "b", None]], schema=SCHEMA)
+
+
+def test_what_finished_tasks_wrote_is_gathered() -> None:
+    names = Names()
+    assert names.addInPlace(names.addInPlace(names.zero([]), ["a"]), ["b", "c"]) == ["a", "b", "c"]
+
+
+def test_a_sink_shows_no_secret() -> None:
+    assert "hush" not in repr(Sink("t", "/t", SCHEMA, None, replaces=False, options={"key": "hush"}))
+
+
+def test_an_error_of_the_rows_is_raised_as_it_is(tmp_path: Path) -> None:
+    def rows() -> Any:
+        yield ROWS
+        raise ZeroDivisionError("of the user's own")
+
+    sink = Sink("t", str(tmp_path / "t"), SCHEMA, None, replaces=False)
+    with pytest.raises(ZeroDivisionError, match="of the user's own"):
+        list(fragments_writer(sink, None)(rows()))
+    assert list(tmp_path.rglob("*.lance")) == []
+
+
+NOT_NULL = pa.field("it", pa.int64(), nullable=False)
+
+LIST, STRUCT = pa.list_(pa.int64()), pa.struct([("it", pa.int64())])
+
+NULLS: Sequence[tuple[pa.DataType, pa.DataType, Any, bool]] = [
+    (LIST, pa.list_(NOT_NULL), [[1], None], False),
+    (LIST, pa.list_(NOT_NULL), [[1, None]], True),
+    (LIST, pa.list_(NOT_NULL, 2), [[1, 2], None], False),
+    (LIST, pa.list_(NOT_NULL, 2), [[1, None]], True),
+    (LIST, pa.list_(pa.int64(), 2), [[1, None]], False),
+    (STRUCT, pa.struct([NOT_NULL]), [None, {"it": 1}], False),
+    (STRUCT, pa.struct([NOT_NULL]), [{"it": None}], True),
+    (pa.struct([("l", LIST)]), pa.struct([pa.field("l", pa.list_(NOT_NULL))]), [{"l": [None]}], True),
+    (pa.list_(STRUCT), pa.list_(pa.struct([NOT_NULL])), [[None, {"it": 1}], None], False),
+    (pa.list_(STRUCT), pa.list_(pa.struct([NOT_NULL])), [[{"it": 1}], [{"it": None}]], True),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), NOT_NULL), [[("k", 1)], None], False),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), NOT_NULL), [[("k", 1), ("l", None)]], True),
+]
+
+
+@pytest.mark.parametrize(("given", "type", "values", "refused"), NULLS)
+def test_nulls_are_found_where_there_may_be_none(
+    given: pa.DataType, type: pa.DataType, values: Any, refused: bool
+) -> None:
+    want = pa.schema([pa.field("x", type)])
+    batch = pa.RecordBatch.from_arrays([pa.array(values, given)], ["x"])
+    if not refused:
+        assert shaped(batch, want, "t").column(0).to_pylist() == values
+        return
+    with pytest.raises(TableSchemaValidationError, match=r"^Table schema invalid: t \(column 'x': "):
+        shaped(batch, want, "t")
+
+
+def test_lists_without_offsets_get_them() -> None:
+    none, offsets = pa.py_buffer(b""), pa.array([0, 0], pa.int32()).buffers()[1]
+    inner = pa.Array.from_buffers(LIST, 0, [None, none], children=[pa.array([], pa.int64())])
+    column = pa.Array.from_buffers(pa.list_(LIST), 1, [pa.py_buffer(b"\0"), offsets], children=[inner])
+    batch = pa.RecordBatch.from_arrays([column], ["x"])
+    found = shaped(batch, batch.schema, "t").column(0)
+    assert found.to_pylist() == [None] and found.values.buffers()[1].size > 0
+
+
+FITS: Sequence[tuple[pa.DataType, pa.DataType, bool]] = [
+    (pa.int64(), pa.int8(), True),
+    (pa.int64(), pa.float32(), True),
+    (pa.float64(), pa.int64(), False),
+    (pa.float64(), pa.float16(), True),
+    (pa.string(), pa.int64(), False),
+    (pa.string(), pa.large_string(), True),
+    (pa.string(), pa.dictionary(pa.int8(), pa.string()), True),
+    (pa.string(), pa.binary(), False),
+    (pa.binary(), pa.binary(4), True),
+    (pa.bool_(), pa.int8(), False),
+    (pa.null(), pa.list_(pa.float32(), 4), True),
+    (pa.list_(pa.float64()), pa.list_(pa.float32(), 4), True),
+    (pa.list_(pa.string()), pa.list_(pa.float32(), 4), False),
+    (pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Oslo"), True),
+    (pa.timestamp("us", "UTC"), pa.timestamp("us"), False),
+    (pa.date32(), pa.timestamp("us"), False),
+    (pa.decimal128(10, 2), pa.decimal128(20, 4), True),
+    (pa.struct({"a": pa.int64(), "b": pa.string()}), pa.struct({"b": pa.string(), "a": pa.int32()}), True),
+    (pa.struct({"a": pa.int64()}), pa.struct({"a": pa.int64(), "b": pa.string()}), False),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int32()), True),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), False),
+    (pa.list_(pa.int64()), pa.int64(), False),
+]
+
+
+@pytest.mark.parametrize(("given", "wanted", "fit"), FITS)
+def test_types_fit_whose_values_mean_the_same(given: pa.DataType, wanted: pa.DataType, fit: bool) -> None:
+    assert fitting.fits(given, wanted) is fit
+    if fit:
+        # Arrow does what was promised.
+        assert pa.nulls(1, given).cast(wanted).to_pylist() == [None]
+
+
+def test_new_columns_may_be_null_at_every_depth() -> None:
+    inside = StructType([StructField("a", LongType(), nullable=False)])
+    frame = StructType([StructField("l", ArrayType(inside, containsNull=False), nullable=False)])
+    (found,) = fitting.columns(frame)
+    assert found.nullable and found.type.value_field.nullable and found.type.value_type.field(0).nullable
+
+
+def test_new_columns_are_as_asked_for_or_as_they_were() -> None:
+    vector = pa.field("v", pa.list_(pa.float32(), 2), nullable=False, metadata={"of": "meaning"})
+    given = fitting.columns(
+        StructType([StructField(name, ArrayType(FloatType())) for name in "vw"] + [StructField("s", StringType())])
+    )
+    fit = partial(fitting.for_new, TableId(["t"]), given)
+    assert fit(None, None) == given
+    assert fit(None, pa.schema([vector, ("s", pa.int64())])) == given.set(0, vector)
+    wide = pa.schema([pa.field("v", pa.list_(pa.float16(), 2))])
+    assert fit(wide, pa.schema([vector, ("s", pa.large_string())])) == pa.schema(
+        [wide.field(0), given.field("w"), pa.field("s", pa.large_string())]
+    )
+
+
+def test_fragments_travel_as_json(tmp_path: Path) -> None:
+    sink = Sink("t", str(tmp_path / "t"), SCHEMA, None, replaces=False)
+    (batch,) = fragments_writer(sink, None)([ROWS])
+    (text,) = batch.column("fragment").to_pylist()
+    assert json.loads(text)["physical_rows"] == 3

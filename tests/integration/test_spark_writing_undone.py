@@ -1,0 +1,221 @@
+"""A write from Spark that goes wrong: what is removed, what stays, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import DeregisterTableRequest
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.model import Table
+from tests.fakes.memory import MemoryBackend
+from tests.support.lake import ID, Lake, lake
+from tests.support.spark_jobs import ROWS, SCHEMA, Job, files, notes
+
+# It needs pyspark, as what Spark itself is needed for does.
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as made:
+        yield made
+
+
+async def test_a_job_that_failed_leaves_no_table(there: Lake, tmp_path: Path) -> None:
+    job = await Job.begun(there.ns)
+    job.task(ROWS)
+    assert notes(await job.abandon()) == ""
+    assert files(tmp_path) == [] and there.left() == []
+    with pytest.raises(TableNotFoundError):
+        await there.location()
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+async def test_a_job_that_failed_leaves_the_table_as_it_was(there: Lake, tmp_path: Path, mode: str) -> None:
+    await (await Job.begun(there.ns)).commit()
+    job = await Job.begun(there.ns, mode)
+    assert notes(await job.abandon(job.task(ROWS), job.task(ROWS))) == ""
+    assert files(tmp_path) == []
+    assert (await there.dataset()).version == 1
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+async def test_a_table_that_is_gone_is_not_committed(there: Lake, tmp_path: Path, mode: str) -> None:
+    if mode != "create":
+        await (await Job.begun(there.ns)).commit()
+    job = await Job.begun(there.ns, mode)
+    written = job.task(ROWS)
+    await there.ns.deregister_table(DeregisterTableRequest(id=ID))
+    with pytest.raises(TableNotFoundError) as raised:
+        await job.commit(written)
+    assert notes(raised.value) == "" and files(tmp_path) == []
+
+
+class Commits:
+    """Stands in for pylance's commit to a table: calls it, or not, and then raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
+        self._commit = lance.LanceDataset.commit
+        self._done = done
+        monkeypatch.setattr(lance.LanceDataset, "commit", self)
+
+    def __call__(self, base: Any, *args: Any, **kwargs: Any) -> Any:
+        args = base, *args
+        if "__manifest" in str(getattr(base, "uri", base)):
+            # The directory catalog's own table.
+            return self._commit(*args, **kwargs)
+        if self._done:
+            self._commit(*args, **kwargs)
+        raise OSError("LanceError(IO): the answer was lost, /lance/commit.rs:1:1")
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+async def test_a_commit_whose_answer_was_lost_is_found(there: Lake, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    if mode != "create":
+        await (await Job.begun(there.ns)).commit()
+    job = await Job.begun(there.ns, mode)
+    Commits(monkeypatch, done=True)
+    assert (await job.commit(job.task(ROWS))).version == (1 if mode == "create" else 2)
+    assert await there.values("id") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+async def test_a_commit_that_did_nothing_leaves_no_files(
+    there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    if mode != "create":
+        await (await Job.begun(there.ns)).commit()
+    job = await Job.begun(there.ns, mode)
+    Commits(monkeypatch, done=False)
+    with pytest.raises(InternalError, match="the answer was lost") as raised:
+        await job.commit(job.task(ROWS))
+    assert notes(raised.value) == "" and files(tmp_path) == []
+    assert (there.left() == []) == (mode == "create")
+
+
+async def test_where_nobody_knows_whether_it_was_committed_nothing_is_removed(
+    there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await Job.begun(there.ns)
+    written = job.task(ROWS)
+    Commits(monkeypatch, done=True)
+
+    def unreachable(*args: Any, **kwargs: Any) -> None:
+        raise OSError("error sending request")
+
+    monkeypatch.setattr(lance, "dataset", unreachable)
+    with pytest.raises(InternalError) as raised:
+        await job.commit(written)
+    monkeypatch.undo()
+    assert "nobody can tell yet, so nothing was removed" in notes(raised.value)
+    assert await there.values("id") == [1, 2, 3]
+
+
+class Catalog:
+    """A catalog in memory, whose calls fail as they are told to."""
+
+    id = TableId(["t"])
+
+    def __init__(self, root: Path, backend: MemoryBackend | None = None) -> None:
+        self.backend = backend or MemoryBackend()
+        self.ns = AsyncNamespace(self.backend, Caller(Policy(), {}), "memory")
+        self.location = str(root / "t")
+
+    def fail(self, operation: str, error: LanceNamespaceError) -> None:
+        self.backend.faults[operation, self.id] = error
+
+    async def begun(self, mode: str) -> Job:
+        self.backend.tables[self.id] = Table(self.id, self.location)
+        return await Job.begun(self.ns, mode, id=self.id)
+
+
+async def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    job = await catalog.begun("append")
+    written = job.task(ROWS)
+    catalog.fail("describe_table", PermissionDeniedError("Permission denied: t"))
+    assert f"what was written to {catalog.location} is left (Permission denied: t)" in notes(await job.abandon(written))
+    with pytest.raises(PermissionDeniedError):
+        await job.commit(written)
+    assert len(files(tmp_path)) == 1
+
+
+async def test_a_table_that_is_elsewhere_by_now_is_not_committed(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    job = await catalog.begun("append")
+    written = job.task(ROWS)
+    catalog.backend.tables[catalog.id] = Table(catalog.id, str(tmp_path / "moved"))
+    with pytest.raises(ConcurrentModificationError, match=r"meanwhile it is at .*/moved"):
+        await job.commit(written)
+
+
+async def test_a_declaration_that_nobody_can_describe_stays_and_is_told(tmp_path: Path) -> None:
+    """Somebody else may have written to it since."""
+    catalog = Catalog(tmp_path)
+    catalog.fail("describe_table", ServiceUnavailableError("Service unavailable: t"))
+    with pytest.raises(ServiceUnavailableError) as raised:
+        await Job.begun(catalog.ns, id=catalog.id)
+    assert "table t stays registered at mem://t" in notes(raised.value)
+    assert list(catalog.backend.tables) == [catalog.id]
+
+
+class Keeping(MemoryBackend):
+    """A catalog that keeps columns, and has its tables in a directory, of which it makes nothing."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Any, schema: pa.Schema | None = None
+    ) -> Table:
+        made = await super().declare_table(id, location or str(self._root / id.name), properties)
+        self.tables[id] = Table(id, made.location, dict(properties), schema=schema)
+        return self.tables[id]
+
+
+async def test_a_table_declared_for_a_job_that_failed_is_gone_with_its_files(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, Keeping(tmp_path))
+    job = await Job.begun(catalog.ns, id=catalog.id)
+    assert catalog.backend.tables[catalog.id].schema == SCHEMA
+    written = job.task(ROWS)
+    assert files(tmp_path) == [written[0].files[0].path]
+    assert notes(await job.abandon(written)) == ""
+    assert files(tmp_path) == [] and catalog.backend.tables == {}
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_catalog_that_keeps_columns_has_those_of_the_latest_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    catalog = Catalog(tmp_path, Keeping(tmp_path))
+    columns = pa.schema([("id", pa.int8())])
+    before = Table(catalog.id, catalog.location, {"owner": "me"}, schema=columns)
+    lance.write_dataset(columns.empty_table(), catalog.location)
+    catalog.backend.tables[catalog.id] = before
+    job = await Job.begun(catalog.ns, "overwrite", id=catalog.id)
+    assert catalog.backend.tables[catalog.id] == before
+    if done:
+        await job.commit(job.task(ROWS))
+    else:
+        Commits(monkeypatch, done=False)
+        with pytest.raises(InternalError):
+            await job.commit(job.task(ROWS))
+    found = catalog.backend.tables[catalog.id]
+    assert (found.location, found.properties) == (before.location, before.properties)
+    assert found.schema == (SCHEMA if done else columns)

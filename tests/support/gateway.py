@@ -1,0 +1,190 @@
+"""A gateway as a process; and clients of one: one that was made from the spec, and one that says bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+import lance_namespace as spec
+from lance_namespace.errors import LanceNamespaceError, from_error_code
+from lance_namespace_urllib3_client import api
+from lance_namespace_urllib3_client.api_client import ApiClient
+from lance_namespace_urllib3_client.configuration import Configuration
+from lance_namespace_urllib3_client.exceptions import ApiException
+from lance_namespace_urllib3_client.models.error_response import ErrorResponse
+
+from lance_ns_async import TableId
+from lance_ns_async.gateway import Gateway
+from tests.support.operations import OPERATIONS
+
+DELIMITER = "$"
+_APIS = [made for name, made in vars(api).items() if name.endswith("Api")]
+
+# By name and not by our own table of routes, which is what is tested.
+MODELS: dict[str, Any] = {
+    operation: getattr(spec, f"{''.join(part.title() for part in operation.split('_'))}Request", None)
+    for operation in OPERATIONS
+} | {
+    "list_all_tables": spec.ListTablesRequest,
+    "create_table_scalar_index": spec.CreateTableIndexRequest,
+}
+"""The request that each operation of the spec takes."""
+
+
+@contextmanager
+def command(*options: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`lance-ns serve` in a process of its own, and the address that it tells; an empty one where it does not start."""
+    line = [sys.executable, "-m", "lance_ns_async.cli", "serve", "--port", "0", *options]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            assert server.stdout is not None
+            yield server, server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
+class Remote:
+    """A namespace behind a gateway, as the spec's own client sees it, with `AsyncNamespace`'s manners."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._client = ApiClient(Configuration(host=gateway.url, retries=False))
+        self._client.default_headers.update(gateway.headers)
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        self._client.rest_client.pool_manager.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OPERATIONS:
+            raise AttributeError(name)
+
+        async def call(request: Any, request_data: bytes | None = None) -> Any:
+            asked = MODELS[name].from_dict(request)
+            return await anyio.to_thread.run_sync(self._call, name, asked, request_data)
+
+        return call
+
+    def _call(self, operation: str, request: Any, data: bytes | None) -> Any:
+        method = next(getattr(each(self._client), operation) for each in _APIS if hasattr(each, operation))
+        given = {
+            name: _argument(name, request, data) for name in inspect.signature(method).parameters if name[0] != "_"
+        }
+        try:
+            return _answer(operation, method(**{name: value for name, value in given.items() if value is not None}))
+        except ApiException as e:
+            assert isinstance(e.body, str) and e.status >= 400
+            raise error(e.body) from e
+
+
+def error(body: str) -> LanceNamespaceError:
+    """What a client makes of an error's body; it must be as the spec says."""
+    told = ErrorResponse.from_json(body)
+    assert told is not None and told.error is not None
+    return from_error_code(told.code, told.error)
+
+
+def _argument(name: str, request: Any, data: bytes | None) -> Any:
+    match name:
+        case "id":
+            # What cannot be written into a path, this client refuses.
+            return DELIMITER.join(TableId(request.id)) if request.id else DELIMITER
+        case "delimiter":
+            return None
+        case "body":
+            return data
+        case "request_body":
+            return request.metadata
+        case "properties" | "storage_options":
+            found = getattr(request, name)
+            return None if found is None else json.dumps(found)
+    return request if name.endswith("_request") else getattr(request, name)
+
+
+def _answer(operation: str, found: Any) -> Any:
+    match operation:
+        case "count_table_rows":
+            return spec.CountTableRowsResponse(count=found)
+        case "query_table":
+            return spec.QueryTableResponse(data=bytes(found))
+        case "table_exists":
+            return spec.TableExistsResponse()
+        case "namespace_exists":
+            return spec.NamespaceExistsResponse()
+        case "update_table_schema_metadata":
+            return spec.UpdateTableSchemaMetadataResponse(metadata=found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a server said to one request."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By names in lower case."""
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> int:
+        """The code of an error."""
+        return int(self.json["code"])
+
+
+async def ask(
+    gateway: Gateway,
+    method: str,
+    target: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    token: bool = True,
+) -> Said:
+    """What a gateway says to a request, the target being sent as it is; a body that is not bytes is sent as JSON."""
+    raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    told = {
+        "Host": urlsplit(gateway.url).netloc,
+        "Content-Length": str(len(raw)),
+        "Connection": "close",
+        **(gateway.headers if token else {}),
+        **(headers or {}),
+    }
+    head = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in told.items()), "", ""]
+    return await say(gateway, "\r\n".join(head).encode() + raw)
+
+
+async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = None) -> Said:
+    """What a gateway says to these bytes until it closes the connection."""
+    place = urlsplit(gateway.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port, ssl=tls)
+    try:
+        # A server may answer, and close, before it was told all.
+        with suppress(ConnectionError):
+            writer.write(data)
+            await writer.drain()
+        return said(await reader.read())
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def said(data: bytes) -> Said:
+    """An answer, taken apart."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = [line.split(": ", 1) for line in lines]
+    return Said(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)

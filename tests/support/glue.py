@@ -1,0 +1,103 @@
+"""How the tests of the Glue backend reach a server, whatever AWS knows of the machine they run on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeclareTableResponse,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+)
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.backends.glue.backend import GLUE_ERRORS, GlueBackend, GlueSettings
+from lance_ns_async.calls.policy import Caller
+from tests.fakes.glue import FakeGlue
+
+QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
+CATALOG = {"glue.kind": "catalog"}
+"""What is told of a namespace that is a catalog."""
+
+
+def forget_aws(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """No variable, file or address of the machine's says anything about AWS."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", str(home / "config"))
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "credentials"))
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:
+    """What connects to the server, less some of it."""
+    given = {**server.properties, **QUICK, **more}
+    return {key: value for key, value in given.items() if key not in without}
+
+
+@asynccontextmanager
+async def connected(server: FakeGlue, *without: str, **more: str) -> AsyncIterator[AsyncNamespace]:
+    async with AsyncNamespace.connect("glue", properties(server, *without, **more)) as ns:
+        yield ns
+
+
+@asynccontextmanager
+async def opened(server: FakeGlue, **more: str) -> AsyncIterator[GlueBackend]:
+    """The backend itself."""
+    settings = GlueSettings.parse(properties(server, **more))
+    backend = GlueBackend.open(settings, Caller(settings.policy(), GLUE_ERRORS))
+    try:
+        yield backend
+    finally:
+        await backend.aclose()
+
+
+async def described(ns: AsyncNamespace, *id: str) -> DescribeTableResponse:
+    return await ns.describe_table(DescribeTableRequest(id=list(id)))
+
+
+async def declared(ns: AsyncNamespace, *id: str, **given: Any) -> DeclareTableResponse:
+    return await ns.declare_table(DeclareTableRequest(id=list(id), **given))
+
+
+async def names(ns: AsyncNamespace, *id: str) -> list[str]:
+    return (await ns.list_namespaces(ListNamespacesRequest(id=list(id)))).namespaces
+
+
+async def about(ns: AsyncNamespace, *id: str) -> dict[str, str]:
+    return (await ns.describe_namespace(DescribeNamespaceRequest(id=list(id)))).properties or {}
+
+
+async def made(ns: AsyncNamespace, *id: str, mode: str | None = None, **properties: str) -> dict[str, str]:
+    given = {key.replace("_", "."): value for key, value in properties.items()}
+    return (
+        await ns.create_namespace(CreateNamespaceRequest(id=list(id), mode=mode, properties=given))
+    ).properties or {}
+
+
+async def dropped(ns: AsyncNamespace, *id: str) -> None:
+    await ns.drop_namespace(DropNamespaceRequest(id=list(id)))
+
+
+def plant(server: FakeGlue) -> FakeGlue:
+    """Databases `db` and `both`, catalogs `both`, `cat` with `inner` and `cat/deep` with `leaf`, and two tables `t`."""
+    server.reset()
+    server.switch(no_catalog_api=False, short_pages=False)
+    for path, name in (("", "db"), ("", "both"), ("cat", "inner"), ("cat/deep", "leaf")):
+        if path:
+            server.add_nested_catalog(path, {"of": path})
+        server.add_database(path, name, parameters={"is": name})
+    server.add_nested_catalog("both")
+    server.add_table("", "db", "t")
+    server.add_table("cat/deep", "leaf", "t")
+    return server

@@ -1,0 +1,127 @@
+"""Which operation of the spec is served on which catalog: as the code has it, for the documentation.
+
+`python -m tests.support.operations` puts it into the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lance_namespace import LanceNamespace
+from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
+
+from lance_ns_async import TableId, registry
+from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.namespace import unsupported
+from tests.documentation.pages import PAGES, Page
+
+PAGE = "operations.md"
+
+OPERATIONS = [
+    name
+    for name in vars(LanceNamespace)
+    # The one names the catalog, and the other is an older name of declare_table.
+    if not name.startswith("_") and name not in ("namespace_id", "create_empty_table")
+]
+"""Those of the spec, in its order."""
+
+NEEDS_COMMITS = (
+    "create_table_version",
+    "batch_create_table_versions",
+    "batch_commit_tables",
+)
+"""What only a catalog serves that commits versions."""
+
+NO_COMMITS = "versions are committed in the storage, by Lance"
+
+NAMES = {
+    "dir": "Directory",
+    "iceberg": "Iceberg",
+    "hive3": "Hive 3",
+    "glue": "Glue",
+    "polaris": "Polaris",
+    "unity": "Unity",
+}
+
+_CONNECTING: Mapping[str, Mapping[str, str]] = {
+    "dir": {"root": "."},
+    "glue": {"region": "us-east-1"},
+    "hive3": {"uri": "thrift://127.0.0.1:1"},
+    "iceberg": {"endpoint": "http://127.0.0.1:1"},
+    "polaris": {"endpoint": "http://127.0.0.1:1"},
+    "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+}
+_OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])
+_BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An operation, and why each catalog does not serve it; None where it does."""
+
+    operation: str
+    reasons: Mapping[str, str | None]
+
+
+def rows() -> Sequence[Row]:
+    """All operations on all catalogs."""
+    backends = {impl: _backend(impl) for impl in registry.BACKENDS}
+    return [Row(name, {impl: _reason(name, backend) for impl, backend in backends.items()}) for name in OPERATIONS]
+
+
+def table() -> str:
+    """The operations as the page shows them."""
+    found, impls = rows(), list(registry.BACKENDS)
+    notes = list(dict.fromkeys(reason for row in found for reason in row.reasons.values() if reason is not None))
+    lines = [
+        f"| operation | {' | '.join(f'[{NAMES[impl]}](catalogs/{impl}.md)' for impl in impls)} |",
+        f"|---|{'---|' * len(impls)}",
+    ]
+    for row in found:
+        cells = ["yes" if why is None else f"no ({notes.index(why) + 1})" for why in row.reasons.values()]
+        lines.append(f"| `{row.operation}` | {' | '.join(cells)} |")
+    counts = [sum(row.reasons[impl] is None for row in found) for impl in impls]
+    lines += [f"| **served of {len(found)}** | {' | '.join(f'**{count}**' for count in counts)} |", ""]
+    return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, 1)), ""])
+
+
+def written() -> str:
+    """The page with the table in it."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{table()}{found[2]}", Page(PAGE).text)
+
+
+def _reason(operation: str, backend: Backend) -> str | None:
+    if operation in unsupported.REASONS:
+        return unsupported.REASONS[operation]
+    if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:
+        return NO_COMMITS
+    return asyncio.run(_renaming(backend)) if operation == "rename_table" else None
+
+
+async def _renaming(backend: Backend) -> str | None:
+    """Why a catalog renames no table, in the words of its error; it is asked, and nobody is there to answer."""
+    try:
+        await backend.rename_table(_OLD, _NEW)
+    except UnsupportedOperationError as e:
+        told = re.fullmatch(rf"Not supported: rename_table of {re.escape(str(_OLD))} \((.*)\)", str(e))
+        assert told is not None, e
+        return told[1].replace(str(_NEW), "the new name")
+    except LanceNamespaceError:
+        return None
+    finally:
+        await backend.aclose()
+    raise AssertionError("a catalog that is not there has renamed a table")
+
+
+def _backend(impl: str) -> Backend:
+    backend_class = registry.load(impl)
+    policy = Policy(max_retries=0, attempt_timeout=1, operation_timeout=1)
+    return backend_class.open(backend_class.settings.parse(_CONNECTING[impl]), Caller(policy, backend_class.errors))
+
+
+if __name__ == "__main__":
+    (PAGES / PAGE).write_text(written(), encoding="utf-8")

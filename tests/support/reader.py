@@ -1,0 +1,94 @@
+"""Does with a page of the documentation what its reader would: runs its code, in order, in one folder."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from tests.documentation.pages import Block, Page
+
+# The embedded catalog puts a random part into where a table is.
+_RANDOM = re.compile(r"/[0-9a-f]{8}_")
+
+
+class Reader:
+    """Runs blocks in the working directory; what a page writes stands for something else here."""
+
+    def __init__(self, page: Page, stands_for: Mapping[str, str]) -> None:
+        self._page = page
+        self._stands_for = stands_for
+        self._session: dict[str, Any] = {"__name__": "__main__"}
+        self._exports: list[str] = []
+
+    @property
+    def named(self) -> Mapping[str, Any]:
+        """What the code has named so far, programs apart."""
+        return self._session
+
+    async def printed(self, block: Block) -> str:
+        """What a block prints: a titled one is a program, the others of a page are one session."""
+        source = block.source
+        for written, here in self._stands_for.items():
+            source = source.replace(written, here)
+        match block.language:
+            case "console" if block.is_run:
+                return self._as_written(await anyio.to_thread.run_sync(self._commands, source))
+            case "python":
+                return self._as_written(await self._python(block, source))
+            case _:
+                return ""
+
+    def _commands(self, source: str) -> str:
+        commands = [line.removeprefix("$ ") for line in source.splitlines() if line.startswith("$ ")]
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            ["sh", "-c", "\n".join([*self._exports, *commands])],
+            env={**os.environ, "PATH": path, "COLUMNS": "120"},
+            capture_output=True,
+            text=True,
+        )
+        self._exports += [command for command in commands if command.startswith("export ")]
+        # Errors are shown where a test fails, and are not compared: they tell how long things took.
+        sys.stderr.write(done.stderr)
+        return done.stdout
+
+    async def _python(self, block: Block, source: str) -> str:
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        # Blank lines in front make a traceback point into the page.
+        code = compile("\n" * (block.line - 1) + source, self._page.name, "exec", flags=flags, dont_inherit=True)
+        if not block.is_run:
+            return ""
+        with redirect_stdout(io.StringIO()) as out:
+            if block.title is not None:
+                # In a thread of its own, because a program may start an event loop.
+                await anyio.to_thread.run_sync(_run_program, Path(block.title), source)
+            elif inspect.isawaitable(answer := eval(code, self._session)):
+                await answer
+        return out.getvalue()
+
+    def _as_written(self, printed: str) -> str:
+        for written, here in self._stands_for.items():
+            printed = printed.replace(here, written)
+        return comparable(printed)
+
+
+def comparable(printed: str) -> str:
+    """What has to be equal each time."""
+    return "\n".join(line.rstrip() for line in _RANDOM.sub("/00000000_", printed).splitlines())
+
+
+def _run_program(path: Path, source: str) -> None:
+    path.write_text(source, encoding="utf-8")
+    runpy.run_path(str(path), run_name="__main__")

@@ -1,0 +1,106 @@
+"""Calls to a catalog that has limits, simulated: a limiter is tried on thousands of them without waiting."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from lance_ns_async.calls.limiter import Limiter
+
+Outcome = Literal["ok", "refused", "failed"]
+
+_OWN_WORK = 120e-6
+"""Seconds of the client's own work for each call, without which calls come in bursts that no client sends."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A catalog that refuses what goes beyond its cap, and some calls by accident."""
+
+    cap: Callable[[float], int] = lambda now: 10**9
+    """Calls it bears at a time."""
+    rate: float = 0.0
+    """Calls a second it bears, after a burst of `burst`; 0 for any number."""
+    burst: int = 100
+    latency: tuple[float, float] = (0.02, 0.02)
+    faults: float = 0.0
+    """The share refused by accident; half as many again are cut."""
+
+
+@dataclass
+class Run:
+    """What came of simulated calls."""
+
+    seconds: float = 0.0
+    sent: int = 0
+    done: int = 0
+    lost: int = 0
+    most: int = 0
+    at_end: int = 0
+    limit: float = 0.0
+
+
+def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, bound: float = 600) -> Run:
+    """Makes so many calls, each up to `attempts` times, with pauses of jittered doubling back-off."""
+    chance, run = random.Random(seed), Run()
+    waiting: deque[int] = deque([1] * calls)
+    events: list[tuple[float, int, str, int, float]] = []
+    in_flight = resting = ready = serial = 0
+    now = free_at = 0.0
+    tokens, filled = float(server.burst), 0.0
+
+    def push(at: float, kind: str, attempt: int, sent: float) -> None:
+        nonlocal serial
+        serial += 1
+        heapq.heappush(events, (at, serial, kind, attempt, sent))
+
+    while run.done + run.lost < calls:
+        assert now < bound, "it does not end"
+        while waiting and in_flight + resting < int(limiter.limit):
+            attempt = waiting.popleft()
+            free_at = max(free_at, now) + _OWN_WORK
+            in_flight += 1
+            run.sent += 1
+            run.most = max(run.most, in_flight)
+            push(free_at, "arrive", attempt, now)
+        now, _, kind, attempt, sent = heapq.heappop(events)
+        match kind:
+            case "arrive":
+                took = chance.uniform(*server.latency)
+                tokens, filled = min(server.burst, tokens + (now - filled) * server.rate), now
+                if ready >= server.cap(now) or (server.rate and tokens < 1):
+                    push(now + 0.0005, "refused", attempt, sent)
+                    continue
+                tokens -= 1
+                ready += 1
+                fault = chance.random()
+                outcome = "ok" if fault >= 1.5 * server.faults else "refused" if fault < server.faults else "failed"
+                push(now + took, f"served {outcome}", attempt, sent)
+            case "wake":
+                resting -= 1
+            case "again":
+                waiting.append(attempt)
+            case _:
+                in_flight -= 1
+                if kind.startswith("served"):
+                    ready -= 1
+                if kind == "served ok":
+                    limiter.answered(now, sent, in_flight)
+                    run.done += 1
+                    continue
+                pace = limiter.pace(sent)
+                note = limiter.failed if kind == "served failed" else limiter.refused
+                resting += 1
+                rest = note(now, sent, in_flight)
+                push(now + rest, "wake", 0, 0)
+                if attempt == attempts:
+                    run.lost += 1
+                else:
+                    pause = min(5.0, min(0.1, pace) * 2 ** (attempt - 1))
+                    push(now + max(rest, chance.uniform(0, pause)), "again", attempt + 1, 0)
+    run.seconds, run.at_end, run.limit = now, in_flight, limiter.limit
+    return run

@@ -1,0 +1,70 @@
+"""A write from Spark whose tasks run here, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.namespace.dataset_operations import staging
+from lance_ns_async.spark.write.task_writer import fragments_writer
+from lance_ns_async.spark.write.write import Writing
+from lance_ns_async.tables.staging import Staged
+from tests.support.lake import ID
+
+FRAME = StructType([StructField("id", LongType(), nullable=False), StructField("s", StringType())])
+
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+
+ROWS = pa.record_batch([[1, 2, 3], ["a", "b", None]], schema=SCHEMA)
+
+NONE = ROWS.slice(0, 0)
+
+
+def writing(mode: str = "create", id: Sequence[str] = ID, **how: Any) -> Writing:
+    given: dict[str, Any] = {"schema": None, "data_storage_version": None, "limits": {}}
+    return Writing(TableId(id), mode, **{**given, **how})
+
+
+class Job:
+    """A write whose tasks run here, one after the other."""
+
+    def __init__(self, ns: AsyncNamespace, wanted: Writing, staged: Staged) -> None:
+        self.ns = ns
+        self.staged = staged
+        self._sink = wanted.sink(staged)
+
+    @classmethod
+    async def begun(cls, ns: AsyncNamespace, mode: str = "create", **how: Any) -> Job:
+        wanted = writing(mode, **how)
+        return cls(ns, wanted, await staging(ns).begin(wanted.id, mode, partial(wanted.fit, FRAME)))
+
+    def task(self, *batches: pa.RecordBatch) -> list[FragmentMetadata]:
+        given = fragments_writer(self._sink, None)(batches)
+        return [FragmentMetadata.from_json(text) for batch in given for text in batch.column(0).to_pylist()]
+
+    async def commit(self, *tasks: list[FragmentMetadata]) -> Any:
+        return await staging(self.ns).commit(self.staged, [*chain(*tasks)])
+
+    async def abandon(self, *tasks: list[FragmentMetadata]) -> BaseException:
+        """Gives the error with what it was told of what is left."""
+        error = KeyError("why")
+        await staging(self.ns).abandon(self.staged, [*chain(*tasks)], error)
+        return error
+
+
+def files(root: Path) -> list[str]:
+    """The data files that are there, but for those of the catalog itself."""
+    found = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
+    return sorted(path.name for path in found)
+
+
+def notes(error: BaseException) -> str:
+    return "; ".join(getattr(error, "__notes__", ()))

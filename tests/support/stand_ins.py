@@ -1,0 +1,92 @@
+"""What stands in for the catalogs that the documentation's code talks to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.documentation.pages import Page
+from tests.fakes.glue import FakeGlue
+from tests.fakes.hive import FakeHive
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
+from tests.servers.s3 import s3
+
+_POLARIS_KEYS = {
+    "s3.access-key-id": "id",
+    "s3.secret-access-key": "secret",
+    "s3.session-token": "token",
+    "s3.session-token-expires-at-ms": "1795224088134",
+    "client.region": "eu-central-1",
+}
+_UNITY_KEYS = {"access_key_id": "id", "secret_access_key": "secret", "session_token": "token"}
+
+
+@contextmanager
+def stand_ins(page: Page) -> Iterator[Mapping[str, str]]:
+    """Starts what the page's code talks to; gives what stands there for each, and what to put in its place."""
+    code = "\n".join(block.source for block in page.blocks() if block.is_code and block.is_run)
+    with ExitStack() as stack:
+        yield {written: stack.enter_context(start()) for written, start in _SERVERS.items() if written in code}
+
+
+@contextmanager
+def _glue() -> Iterator[str]:
+    """AWS has one address, so it is the environment that leads elsewhere."""
+    with FakeGlue(region="eu-central-1") as server, pytest.MonkeyPatch.context() as environment:
+        server.add_nested_catalog("analytics/eu")
+        for service in ("GLUE", "STS"):
+            environment.setenv(f"AWS_ENDPOINT_URL_{service}", server.endpoint)
+        environment.setenv("AWS_ACCESS_KEY_ID", server.properties["access_key_id"])
+        environment.setenv("AWS_SECRET_ACCESS_KEY", server.properties["secret_access_key"])
+        yield _GLUE
+
+
+@contextmanager
+def _hive() -> Iterator[str]:
+    with FakeHive(schemes={"s3"}) as server:
+        yield server.uri
+
+
+@contextmanager
+def _iceberg() -> Iterator[str]:
+    with FakeIceberg() as server:
+        yield server.endpoint
+
+
+@contextmanager
+def _moto() -> Iterator[str]:
+    """All that moto imitates, on one port."""
+    with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
+        yield server.endpoint
+
+
+@contextmanager
+def _polaris() -> Iterator[str]:
+    vends = [{"prefix": "s3://bucket", "config": _POLARIS_KEYS}]
+    with FakePolaris(credential=("my-client", "my-secret"), base="s3://bucket", vends=vends) as server:
+        server.add_catalog("lake")
+        yield server.endpoint
+
+
+@contextmanager
+def _unity() -> Iterator[str]:
+    keys = {"aws_temp_credentials": _UNITY_KEYS, "expiration_time": 1795224088134}
+    with FakeUnity(catalog="main", credentials=keys) as server:
+        yield server.endpoint
+
+
+_GLUE = '"glue"'
+_SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
+    _GLUE: _glue,
+    "thrift://metastore.example.com:9083": _hive,
+    "http://127.0.0.1:5055": _moto,
+    "https://catalog.example.com": _iceberg,
+    "https://polaris.example.com": _polaris,
+    "https://unity.example.com": _unity,
+}

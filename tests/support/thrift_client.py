@@ -1,0 +1,117 @@
+"""A client of the Thrift wire for tests, and a server that talks too much."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lance_namespace.errors import (
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.errors import COMMON_ERRORS, ErrorTable
+from lance_ns_async.model import NamespaceId
+from lance_ns_async.transports.thrift.binary import nested, text
+from lance_ns_async.transports.thrift.connection import Address, Route
+from lance_ns_async.transports.thrift.sasl import Mechanism
+from lance_ns_async.transports.thrift.transport import Method, ThriftTransport, open_thrift
+from tests.fakes.sockets import Server
+from tests.fakes.thrift_wire import REPLY, Message, Struct, read_message
+
+ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    "mismatch": ServiceUnavailableError,
+    "unauthenticated": UnauthenticatedError,
+    "UNKNOWN_METHOD": UnsupportedOperationError,
+    "NoSuchObjectException": NamespaceNotFoundError,
+}
+QUICK = Policy(max_retries=3, backoff_initial=0.001, backoff_max=0.002)
+DATABASE = Method("get_database", ("NoSuchObjectException", "MetaException"), gives={1: None})
+CREATE = Method("create_database", ("AlreadyExistsException",), void=True)
+NAMES = [f"d{i}" for i in range(20)]
+
+
+class Talkative(Server):
+    """Answers a call and, when told to, says what nobody asked for; or has a greeting and says no more."""
+
+    def __init__(self, greeting: bytes = b"") -> None:
+        super().__init__()
+        self.more = asyncio.Event()
+        """To be set when it is to say more."""
+        self.left = asyncio.Event()
+        """Set when a client has ended its connection."""
+        self._greeting = greeting
+
+    async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if self._greeting:
+            await reader.read(1)
+            writer.write(self._greeting)
+        else:
+            asked = await read_message(reader)
+            found = Struct({0: Struct({1: asked.body[1]})})
+            writer.write(Message(REPLY, asked.name, asked.sequence, found).encoded())
+            await writer.drain()
+            await self.more.wait()
+            self.more.clear()
+            writer.write(Message(REPLY, asked.name, asked.sequence + 1, found).encoded())
+        await reader.read()
+        self.left.set()
+
+
+class Client:
+    """Asks for databases by name, and so tells whose answer it got."""
+
+    def __init__(self, thrift: ThriftTransport, caller: Caller) -> None:
+        self.thrift = thrift
+        self.caller = caller
+
+    async def ask(self, name: str) -> str:
+        return str(await self.call(DATABASE, text(1, name), decode=lambda found: found[1]))
+
+    async def make(self, name: str) -> None:
+        await self.call(CREATE, nested(1, text(1, name)), safe=False)
+
+    async def call(
+        self, method: Method, arguments: bytes, *, decode: Callable[[Any], Any] = lambda found: found, safe: bool = True
+    ) -> Any:
+        return await self.thrift.call(
+            method, arguments, subject=NamespaceId(["n"]), operation=method.name, decode=decode, safe=safe
+        )
+
+
+@asynccontextmanager
+async def client(
+    *ports: int,
+    host: str = "127.0.0.1",
+    size: int = 3,
+    policy: Policy = QUICK,
+    framed: bool = False,
+    tls: ssl.SSLContext | None = None,
+    max_response_bytes: int = 1 << 20,
+    connect_timeout: float = 5.0,
+    login: Mechanism | None = None,
+    first: tuple[Method, bytes] | None = None,
+) -> AsyncIterator[Client]:
+    addresses = [Address(host, port) for port in ports]
+    route = Route(addresses, connect_timeout, max_response_bytes, framed, tls)
+    caller = Caller(policy, ERRORS)
+    thrift = open_thrift(
+        route,
+        caller,
+        size=size,
+        explain=lambda name, message: (),
+        login=(lambda address: login) if login else None,
+        first=first,
+    )
+    try:
+        yield Client(thrift, caller)
+    finally:
+        await thrift.aclose()

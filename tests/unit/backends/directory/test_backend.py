@@ -1,0 +1,242 @@
+"""What is particular to the embedded catalog: tables at the root, names, and what a manifest tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.namespace import DirectoryNamespace
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeTableRequest,
+    RegisterTableRequest,
+    RenameTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.calls.observers import Call
+from tests.fakes.s3 import FakeS3
+from tests.support.lake import stream
+
+DATA = pa.table({"id": [1, 2]})
+
+
+async def test_datasets_that_lie_in_the_directory_are_its_tables(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        lance.write_dataset(DATA, tmp_path / f"{name}.lance")
+    calls: list[Call] = []
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        with ns.observe(calls.append):
+            described = (await ns.describe_tables([[name] for name in "abcd"])).raise_for_errors()
+        assert len(calls) == 1
+        for name in "abcd":
+            alone = await ns.describe_table(DescribeTableRequest(id=[name]))
+            assert described.tables[TableId([name])].location == alone.location
+            assert lance.dataset(alone.location).count_rows() == 2
+
+
+async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "é b%20c")}) as ns:
+        await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
+        for name in "abcd":
+            declared = await ns.declare_table(DeclareTableRequest(id=["db", name]))
+            assert declared.location is not None
+            lance.write_dataset(DATA, declared.location)
+        described = (await ns.describe_tables([["db", name] for name in "abcd"])).raise_for_errors()
+        assert [lance.dataset(table.location).count_rows() for table in described.tables.values()] == [2] * 4
+
+
+async def test_what_nobody_made_anything_in_is_like_any_other(tmp_path: Path) -> None:
+    fresh, made = (AsyncNamespace.connect("dir", {"root": str(tmp_path / name)}) for name in ("fresh", "made"))
+    async with fresh, made:
+        await made.create_namespace(CreateNamespaceRequest(id=["other"]))
+        for ns in (fresh, made):
+            assert not await ns.exists(["sales"]) and not await ns.exists(["sales", "orders"])
+            assert await told(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
+            assert await told(ns.table_exists({"id": ["sales", "orders"]})) == MISSING
+            assert await told(ns.open(["sales", "orders"])) == MISSING
+            assert await told(ns.write(["sales", "orders"], DATA, mode="append")) == MISSING
+            for operation, call in {
+                "declare_table": ns.declare_table({"id": ["sales", "orders"]}),
+                "list_tables": ns.list_tables({"id": ["sales"]}),
+                "list_namespaces": ns.list_namespaces({"id": ["sales"]}),
+                "describe_namespace": ns.describe_namespace({"id": ["sales"]}),
+            }.items():
+                assert await told(call) == f"Namespace not found: sales ({operation}: create it with create_namespace)"
+            assert (await told(ns.write(["sales", "orders"], DATA))).startswith("Namespace not found: sales (")
+            assert (await ns.list_tables({"id": []})).tables == []
+        assert not (tmp_path / "fresh" / "__manifest").exists()
+
+
+MISSING = "Table not found: sales$orders (describe_table: table id 'sales$orders')"
+
+
+async def told(call: Awaitable[object]) -> str:
+    """What the error of a call says."""
+    with pytest.raises(LanceNamespaceError) as raised:
+        await call
+    return str(raised.value)
+
+
+async def test_a_table_is_written_anew_with_other_properties_where_it_is(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        made = await ns.create_table({"id": ["n", "t"], "properties": {"a": "1"}}, stream(DATA))
+        again = await ns.create_table(
+            {"id": ["n", "t"], "mode": "Overwrite", "properties": {"a": "2"}}, stream(DATA.slice(0, 1))
+        )
+        found = await ns.describe_table({"id": ["n", "t"]})
+        assert found.location == again.location == made.location
+        assert found.properties == again.properties == {"a": "2"}
+        assert [(await ns.open(["n", "t"], version=version)).count_rows() for version in (1, 2)] == [2, 1]
+
+
+async def test_a_registered_table_keeps_its_properties(tmp_path: Path) -> None:
+    odd = {"it's": 'a "quoted" \\ one', "é": "", "SQL": "' OR 1=1 --"}
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        default = (await ns.write(["n", "t"], DATA)).uri
+        await ns.declare_table({"id": ["n", "other"], "properties": {"a": "1"}})
+        for location, mode in (
+            ("mine/t.lance", "overwrite"),
+            (default, "overwrite"),
+            (Path(default).name, "overwrite"),
+        ):
+            answer = await ns.register_table({"id": ["n", "t"], "location": location, "mode": mode, "properties": odd})
+            found = await ns.describe_table({"id": ["n", "t"]})
+            assert found.properties == answer.properties == odd
+        assert (await ns.open(["n", "t"])).count_rows() == 2
+        assert (await ns.describe_table({"id": ["n", "other"]})).properties == {"a": "1"}
+        pylances: Any = DirectoryNamespace
+        theirs = pylances(root=str(tmp_path)).describe_table(DescribeTableRequest(id=["n", "t"]))
+        assert theirs.properties == odd
+
+
+async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Path) -> None:
+    # Each with a transport of its own, so that they do collide.
+    async with AsyncExitStack() as stack:
+        connected = [AsyncNamespace.connect("dir", {"root": str(tmp_path), "max_retries": "20"}) for _ in range(4)]
+        for ns in connected:
+            await stack.enter_async_context(ns)
+        await connected[0].create_namespace({"id": ["n"]})
+        async with asyncio.TaskGroup() as group:
+            for i in range(12):
+                request = {"id": ["n", f"t{i}"], "location": f"t{i}", "properties": {"i": str(i)}}
+                group.create_task(connected[i % 4].register_table(request))
+        found = await connected[0].describe_tables([["n", f"t{i}"] for i in range(12)])
+        kept = {id.name: table.properties for id, table in found.raise_for_errors().tables.items()}
+        assert kept == {f"t{i}": {"i": str(i)} for i in range(12)}
+
+
+async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
+        declared = await ns.declare_table(DeclareTableRequest(id=["db", "t"], properties={"k": "v"}))
+        await ns.declare_table(DeclareTableRequest(id=["t"]))
+        for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
+            with pytest.raises(InvalidInputError):
+                await ns.register_table(RegisterTableRequest(id=id, location=location, mode="overwrite"))
+        # This one is refused by pylance, after the old one is gone.
+        with pytest.raises(InvalidInputError):
+            await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
+        found = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
+        assert found.location == declared.location and found.properties == {"k": "v"}
+        assert await ns.exists(["t"])
+
+
+async def test_what_the_directory_cannot_keep_is_refused(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        with pytest.raises(InvalidInputError, match="keeps properties only"):
+            await ns.declare_table(DeclareTableRequest(id=["t"], properties={"k": "v"}))
+        with pytest.raises(InvalidInputError, match=r"it is 247 characters long .* takes 246"):
+            await ns.declare_table(DeclareTableRequest(id=["a" * 123, "b" * 123]))
+        with pytest.raises(InvalidInputError, match=r"it is 245 characters long .* takes 244"):
+            await ns.create_namespace(CreateNamespaceRequest(id=["a" * 245]))
+        with pytest.raises(InvalidInputError, match=r"letters, digits.*'a\$b' is not"):
+            await ns.create_namespace(CreateNamespaceRequest(id=["a$b"]))
+        await ns.declare_table(DeclareTableRequest(id=["t"]))
+        with pytest.raises(UnsupportedOperationError, match="derives locations from names"):
+            await ns.rename_table(RenameTableRequest(id=["t"], new_table_name="u"))
+
+
+async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path), "storage.region": "eu", "storage.aws_secret_access_key": "sesame"}
+    async with AsyncNamespace.connect("dir", properties) as ns:
+        await ns.declare_table(DeclareTableRequest(id=["t"]))
+        found = await ns.describe_table(DescribeTableRequest(id=["t"]))
+        assert found.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
+        assert "sesame" not in repr(ns)
+
+
+@pytest.mark.parametrize("home", [[], ["a"]])
+async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home: list[str]) -> None:
+    rows, id = pa.table({"id": [1]}), [*home, "t"]
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["a"]})
+        await ns.write(id, rows)
+        await ns.drop_table({"id": id})
+        await ns.declare_table({"id": id})
+        await ns.deregister_table({"id": id})
+        with pytest.raises(TableNotFoundError):
+            await ns.describe_table({"id": id})
+        assert (await ns.write(id, rows)).to_table() == rows
+        assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
+
+
+async def test_what_a_process_that_was_ended_has_left_at_the_root_is_in_the_way_of_nobody(tmp_path: Path) -> None:
+    rows, place = pa.table({"id": [1]}), tmp_path / "t.lance"
+    for name in (".lance-reserved", ".lance-deregistered", "data/.tmpAbC"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        assert not await ns.exists(["t"])
+        assert (await ns.write(["t"], rows)).to_table() == rows
+        await ns.deregister_table({"id": ["t"]})
+        with pytest.raises(TableAlreadyExistsError):
+            await ns.declare_table({"id": ["t"]})
+        assert lance.dataset(place).to_table() == rows
+
+
+async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
+    """A commit that is sent again after its answer was lost conflicts with itself: its files are the manifest's."""
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        manifest = "s3://lake/x/__manifest"
+
+        def commit() -> int:
+            found = lance.dataset(manifest, storage_options=server.options)
+            found.update_metadata({"by": "another process"})
+            return found.version
+
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            # pylance takes its own transaction away once it has seen the conflict.
+            with server.hold(r"POST /lake\?delete .*\.txn") as seen:
+                with server.hold(r"PUT \S*__manifest/data/") as written:
+                    creating = asyncio.ensure_future(ns.create_namespace({"id": ["n"]}))
+                    await written.reached()
+                    version = await asyncio.to_thread(commit)
+                await seen.reached()
+                server.clear()
+                server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
+            with pytest.raises(ServiceUnavailableError, match=r"cannot be read to see .* took effect is unknown"):
+                await creating
+            assert not [it for it in server.requests if "/data/" in str(it)]
+            server.heal()
+            assert (await ns.list_namespaces({"id": []})).namespaces == ["s"]
+            await ns.create_namespace({"id": ["n"]})

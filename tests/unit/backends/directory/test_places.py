@@ -1,0 +1,324 @@
+"""Locations in a directory catalog: none leads out of the root, or to what is somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.namespace import DirectoryNamespace
+from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.backends.directory.backend import DirSettings
+from lance_ns_async.backends.directory.places import shown
+from lance_ns_async.gateway import serving
+from tests.fakes.s3 import FakeS3
+from tests.support.gateway import ask
+
+DATA = pa.table({"id": [1, 2]})
+
+OUTSIDE = [
+    *("__manifest", "./__manifest", "__manifest/data", "__MANIFEST", "%5F_manifest/../__manifest", "__manifest/.."),
+    *(".", "", "  ", "./", "..", "../outside", "a/../../outside", "a/..", "%2e%2e/outside", "a/%2E%2E/%2e%2e/outside"),
+    *("%252e%252e/outside", "..%2foutside", "/etc", "file:///etc", "s3://bucket/t", ".lance-ns-dropped-1", "a\nb"),
+]
+
+
+@pytest.fixture
+async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as connected:
+        await connected.create_namespace({"id": ["s"]})
+        yield connected
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def plant(root: Path, location: str, id: str = "s$bad") -> None:
+    """Makes an entry, as somebody would who edits the manifest."""
+    manifest = lance.dataset(str(root / "__manifest"))
+    row = {"object_id": id, "object_type": "table", "location": location}
+    lance.write_dataset(pa.Table.from_pylist([row], schema=manifest.schema), manifest, mode="append")
+
+
+async def refusal(call: Awaitable[object]) -> LanceNamespaceError:
+    """What a call is refused with."""
+    with pytest.raises(LanceNamespaceError) as raised:
+        await call
+    return raised.value
+
+
+@pytest.mark.parametrize("location", OUTSIDE)
+async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: str) -> None:
+    for call in (
+        ns.register_table({"id": ["s", "t"], "location": location}),
+        ns.register_table({"id": ["s", "t"], "location": location, "mode": "Overwrite"}),
+        ns.declare_table({"id": ["s", "t"], "location": location}),
+    ):
+        assert isinstance(await refusal(call), InvalidInputError)
+    assert not await ns.exists(["s", "t"]) and (await ns.list_namespaces({"id": []})).namespaces == ["s"]
+
+
+@pytest.mark.parametrize("location", OUTSIDE)
+async def test_a_bad_entry_is_told_alike_and_never_deleted(ns: AsyncNamespace, root: Path, location: str) -> None:
+    outside = root.parent / "outside"
+    lance.write_dataset(DATA, outside)
+    plant(root, location)
+    for name in ("a", "b"):
+        await ns.write(["s", name], DATA)
+    alone = await refusal(ns.describe_table({"id": ["s", "bad"]}))
+    bulk = (await ns.describe_tables([["s", name] for name in ("a", "b", "bad")])).errors[TableId(["s", "bad"])]
+    assert type(alone) is type(bulk) and str(alone) == str(bulk)
+    assert isinstance(alone, InvalidTableStateError) and str(alone).startswith("Invalid table state: s$bad (")
+    assert "deregister it" in str(alone) and repr(location) in str(alone)
+    for call in (
+        ns.drop_table({"id": ["s", "bad"]}),
+        ns.delete_from_table({"id": ["s", "bad"], "predicate": "true"}),
+        ns.write(["s", "bad"], DATA, mode="overwrite"),
+    ):
+        assert isinstance(await refusal(call), InvalidTableStateError)
+    assert lance.dataset(outside).to_table() == DATA and len((await ns.list_tables({"id": ["s"]})).tables) == 3
+    await ns.deregister_table({"id": ["s", "bad"]})
+    assert (await ns.list_tables({"id": ["s"]})).tables == ["a", "b"]
+
+
+async def test_symbolic_links_that_lead_out_are_not_followed(ns: AsyncNamespace, root: Path) -> None:
+    outside = root.parent / "outside"
+    lance.write_dataset(DATA, outside / "t")
+    (root / "link").symlink_to(outside)
+    (root / "link.lance").symlink_to(outside / "t")
+    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), InvalidInputError)
+    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), InvalidInputError)
+    plant(root, "link/t")
+    for id in (["s", "bad"], ["link"]):
+        for call in (ns.describe_table({"id": id}), ns.drop_table({"id": id}), ns.write(id, DATA, mode="overwrite")):
+            error = await refusal(call)
+            assert isinstance(error, InvalidTableStateError) and "symbolic link" in str(error)
+    assert lance.dataset(outside / "t").to_table() == DATA
+
+
+async def test_symbolic_links_inside_are_read_and_not_dropped(ns: AsyncNamespace, root: Path) -> None:
+    lance.write_dataset(DATA, root / "folder" / "t")
+    (root / "link").symlink_to("folder")
+    (root / "manifest").symlink_to("__manifest")
+    for name, location in {"t": "folder/t", "u": "link/t"}.items():
+        await ns.register_table({"id": ["s", name], "location": location})
+        assert (await ns.open(["s", name])).to_table() == DATA
+    for name in "tu":
+        assert isinstance(await refusal(ns.drop_table({"id": ["s", name]})), InvalidTableStateError)
+    for location in ("manifest", "manifest/data"):
+        error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
+        assert isinstance(error, InvalidInputError) and "the catalog's own table" in str(error)
+    for location in ("folder/t/data", "link/t/data/x", "link/t/_versions"):
+        error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
+        assert isinstance(error, InvalidInputError) and "overlaps with" in str(error)
+    await ns.deregister_table({"id": ["s", "u"]})
+    await ns.drop_table({"id": ["s", "t"]})
+    assert not (root / "folder" / "t").exists()
+
+
+async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNamespace) -> None:
+    await ns.write(["r"], DATA)
+    for location in ("r.lance/data", "r.lance/_versions/x"):
+        for call in (
+            ns.register_table({"id": ["s", "t"], "location": location}),
+            ns.declare_table({"id": ["s", "t"], "location": location}),
+        ):
+            error = await refusal(call)
+            assert isinstance(error, InvalidInputError) and "among the files of the table at 'r.lance'" in str(error)
+    await ns.declare_table({"id": ["s", "t"], "location": "u.lance/tree/t"})
+    error = await refusal(ns.declare_table({"id": ["u"]}))
+    assert isinstance(error, InvalidInputError) and "overlaps with 'u.lance/tree/t', which is that of s$t" in str(error)
+    await ns.drop_table({"id": ["r"]})
+
+
+async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, root: Path) -> None:
+    lance.write_dataset(DATA, root / "t.lance")
+    await ns.write(["s", "t.lance"], DATA)
+    await ns.register_table({"id": ["s", "u"], "location": "t.lance"})
+    assert (await ns.list_tables({"id": []})).tables == []
+    ghost = (await ns.open(["s", "t.lance"])).uri.rpartition("/")[2].removesuffix(".lance")
+    for name in ("t", ghost):
+        for call in (ns.describe_table({"id": [name]}), ns.drop_table({"id": [name]}), ns.open([name])):
+            assert isinstance(await refusal(call), TableNotFoundError)
+        assert isinstance(await refusal(ns.deregister_table({"id": [name]})), TableNotFoundError)
+    assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), TableAlreadyExistsError)
+    assert [(await ns.open(["s", name])).to_table() for name in ("t.lance", "u")] == [DATA, DATA]
+
+
+async def test_one_place_of_two_tables_is_not_deleted(ns: AsyncNamespace) -> None:
+    location = (await ns.write(["s", "t"], DATA)).uri
+    await ns.register_table({"id": ["s", "u"], "location": location})
+    for id, other in (("t", "u"), ("u", "t")):
+        with pytest.raises(InvalidTableStateError, match=rf"those of s\${other} too, .*deregister one"):
+            await ns.drop_table({"id": ["s", id]})
+    for inner in ("data", "data/x", "_versions", "_indices/x"):
+        with pytest.raises(InvalidInputError, match="overlaps with"):
+            await ns.register_table({"id": ["s", "v"], "location": f"{location}/{inner}"})
+    await ns.deregister_table({"id": ["s", "u"]})
+    await ns.drop_table({"id": ["s", "t"]})
+    assert not await ns.exists(["s", "t"])
+
+
+async def test_what_lance_did_not_write_is_not_deleted(ns: AsyncNamespace, root: Path) -> None:
+    (root / "photos" / "data").mkdir(parents=True)
+    (root / "photos" / "data" / "cat.jpg").touch()
+    (root / "file").touch()
+    for location in ("photos", "file"):
+        await ns.register_table({"id": ["s", "t"], "location": location})
+        await ns.drop_table({"id": ["s", "t"]})
+        assert not await ns.exists(["s", "t"])
+    assert (root / "photos" / "data" / "cat.jpg").exists() and (root / "file").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "é b%20c", "a#b", "a'b\"c", "a^b|c{d}", "x=y", "[z]", "~!$(*)+&=;@:"])
+async def test_locations_have_one_spelling_which_is_pylances(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    async with AsyncNamespace.connect("dir", {"root": path}) as ns:
+        await ns.create_namespace({"id": ["s"]})
+        ids = [*(["s", f"t {i}"] for i in range(3)), *([f"t {i}"] for i in range(3))]
+        for id in ids:
+            await ns.write(id, DATA)
+        bulk = (await ns.describe_tables(ids)).raise_for_errors()
+        pylances: Any = DirectoryNamespace
+        theirs = pylances(root=path)
+        for id in ids:
+            alone = await ns.describe_table({"id": id})
+            their = theirs.describe_table(DescribeTableRequest(id=id)).location
+            assert bulk.tables[TableId(id)].location == alone.location == their
+            assert lance.dataset(their).to_table() == DATA
+        # What was told is understood.
+        again = await ns.register_table({"id": ["s", "again"], "location": bulk.tables[TableId(ids[0])].location})
+        assert again.location == bulk.tables[TableId(ids[0])].location
+
+
+async def test_the_rules_hold_on_an_object_store() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/a b", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            for location in ("__manifest", ".", "../t", "%2e%2e/t", "s3://lake/other/t", "s3://lake/a b", "/t"):
+                error = await refusal(ns.register_table({"id": ["s", "t"], "location": location}))
+                assert isinstance(error, InvalidInputError)
+            told = await ns.register_table({"id": ["s", "t"], "location": "s3://lake/a%20b/x/t"})
+            assert told.location == "s3://lake/a%20b/x/t"
+            bulk = (await ns.describe_tables([["s", "t"]] * 3)).raise_for_errors()
+            assert [table.location for table in bulk.tables.values()] == [told.location]
+
+
+async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root: Path) -> None:
+    async with serving(ns, token="t") as gateway:
+        for location in ("__manifest", "./__manifest", "../outside", "."):
+            for operation in ("register", "declare"):
+                answer = await ask(gateway, "POST", f"/v1/table/s$t/{operation}", {"location": location})
+                assert (answer.status, answer.code) == (400, InvalidInputError.code)
+    assert (await ns.list_tables({"id": ["s"]})).tables == [] and (root / "__manifest").exists()
+
+
+async def test_memory_is_shared_or_refused() -> None:
+    for root in ("memory://", "memory://lake", "MEMORY://lake"):
+        with pytest.raises(InvalidInputError, match=r"is lost; write shared-memory://lake"):
+            AsyncNamespace.connect("dir", {"root": root})
+    properties = {"root": "shared-memory://test-directory-places"}
+    async with AsyncNamespace.connect("dir", properties) as one, AsyncNamespace.connect("dir", properties) as other:
+        await one.create_namespace({"id": ["s"]})
+        await one.write(["s", "t"], DATA)
+        assert (await other.open(["s", "t"])).to_table() == DATA
+        await other.drop_table({"id": ["s", "t"]})
+        assert not await one.exists(["s", "t"])
+        await one.drop_namespace({"id": ["s"]})
+
+
+def test_credentials_in_a_root_are_not_shown() -> None:
+    for root, visible in {
+        "s3://key:sesame@bucket/lake": "s3://***@bucket/lake",
+        "az://sesame@container/lake": "az://***@container/lake",
+        "abfss://container@account.dfs.core.windows.net/lake": "abfss://container@account.dfs.core.windows.net/lake",
+        "abfss://container:sesame@account/lake": "abfss://***@account/lake",
+        "/data/a@b?c": "/data/a@b?c",
+    }.items():
+        ns = AsyncNamespace.connect("dir", {"root": root})
+        assert shown(root) == visible and DirSettings.parse({"root": root}).identity() == visible
+        assert visible in ns.namespace_id() and "sesame" not in repr(ns) + ns.namespace_id()
+    with pytest.raises(InvalidInputError) as raised:
+        AsyncNamespace.connect("dir", {"root": "az://container/lake?sig=sesame"})
+    assert "sesame" not in str(raised.value)
+
+
+UNREADABLE = """
+import asyncio, os, sys
+from lance_ns_async import AsyncNamespace
+
+async def ask(root):
+    async with AsyncNamespace.connect("dir", {"root": root}) as ns:
+        for call in (
+            ns.describe_table({"id": ["s", "t"]}), ns.list_tables({"id": ["s"]}), ns.list_namespaces({"id": []}),
+            ns.create_namespace({"id": ["n"]}), ns.describe_table({"id": ["t"]}), ns.list_tables({"id": []}),
+            ns.declare_table({"id": ["u"]}),
+        ):
+            try:
+                await call
+                yield "answered"
+            except Exception as e:
+                yield type(e).__name__
+
+async def main():
+    # What this imports may be root's alone.
+    [_ async for _ in ask(sys.argv[2])]
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    async for told in ask(sys.argv[1]):
+        print(told)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("folder", [".", "__manifest", "__manifest/_versions", "__manifest/data"])
+async def test_what_may_not_be_read_is_denied(folder: str) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        root, other = Path(temporary, "lake"), Path(temporary, "other")
+        for path in (root, other):
+            async with AsyncNamespace.connect("dir", {"root": str(path)}) as ns:
+                await ns.create_namespace({"id": ["s"]})
+                await ns.declare_table({"id": ["s", "t"]})
+                await ns.declare_table({"id": ["t"]})
+        os.chmod(temporary, 0o755)
+        os.chmod(root / folder, 0)
+        try:
+            command = [sys.executable, "-c", UNREADABLE, str(root), str(other)]
+            ran = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            told, _ = await ran.communicate()
+        finally:
+            os.chmod(root / folder, 0o755)
+        assert told.decode().split() == [PermissionDeniedError.__name__] * 7
+
+
+@pytest.mark.parametrize("files", [[], [".lance-reserved#1"]], ids=["nothing", "begun"])
+async def test_what_a_killed_declaration_leaves_at_the_root_is_no_table(tmp_path: Path, files: list[str]) -> None:
+    (tmp_path / "t.lance").mkdir()
+    for name in files:
+        (tmp_path / "t.lance" / name).touch()
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        assert not (await ns.list_tables({"id": []})).tables and not await ns.exists(["t"])
+        await ns.declare_table({"id": ["t"]})
+        assert (await ns.list_tables({"id": []})).tables == ["t"]

@@ -1,0 +1,267 @@
+"""Tables of AWS Glue: what is written, what counts as Lance, where tables go, and answers that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lance_namespace import (
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    ListTablesRequest,
+    RegisterTableRequest,
+    RenameTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.errors import NotALanceTableError
+from tests.fakes.glue import FakeGlue
+from tests.fakes.sockets import Script, http
+from tests.support.glue import connected, declared, described, forget_aws
+
+LOST = {"max_retries": "1"}
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeGlue]:
+    with FakeGlue() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: FakeGlue) -> FakeGlue:
+    shared.reset()
+    shared.add_database("", "db")
+    return shared
+
+
+async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) -> None:
+    async with connected(server) as ns:
+        answer = await declared(ns, "db", "T", location="s3://Bucket/T/", properties={"Owner": "me"})
+        found = await described(ns, "db", "t")
+    stored = server.table("", "db", "t")
+    kept = {"Owner": "me", "managed_by": "storage", "table_type": "lance"}
+    # The identity of the registration, which answers do not show.
+    assert stored["Parameters"].pop("lance_ns.registration")
+    assert (stored["Name"], stored["TableType"], stored["Parameters"]) == ("t", "EXTERNAL_TABLE", kept)
+    assert answer.location == found.location == stored["StorageDescriptor"]["Location"] == "s3://Bucket/T/"
+    assert answer.properties == found.properties == kept and found.storage_options == {"Owner": "me"}
+    assert server.calls == ["CreateTable", "GetTable"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "root", "location"),
+    [
+        ("s3://warehouse/db/", None, "s3://warehouse/db/t~2F1.lance"),
+        ("s3://warehouse/db", "s3://root", "s3://warehouse/db/t~2F1.lance"),
+        (None, "s3://root/", "s3://root/other/t~2F1"),
+    ],
+)
+async def test_a_table_goes_where_its_database_or_the_properties_say(
+    server: FakeGlue, uri: str | None, root: str | None, location: str
+) -> None:
+    server.add_database("", "other", location=uri)
+    async with connected(server, **({"root": root} if root else {})) as ns:
+        assert (await declared(ns, "Other", "T/1")).location == location
+
+
+async def test_without_any_place_a_location_is_asked_for(server: FakeGlue) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"table db\$t: .* give a location, or set the property root"):
+            await declared(ns, "db", "t")
+        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
+            await declared(ns, "none", "t")
+    assert "CreateTable" not in server.calls
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "text"),
+    [
+        ("x" * 256, {}, "names of at most 255"),
+        ("a\nb", {}, "control character"),
+        ("t", {"properties": {"table_type": "iceberg"}}, "table_type='iceberg' is not served; only 'lance'"),
+        ("t", {"properties": {"managed_by": "impl"}}, "managed_by='impl' is not served; only 'storage'"),
+        ("t", {"properties": {"k" * 256: "v"}}, "keys of 1 to 255"),
+        ("t", {"properties": {"": "v"}}, "keys of 1 to 255"),
+        ("t", {"properties": {"k": "v" * 512_001}}, "values of at most 512000"),
+        ("t", {"location": "s3://b/" + "x" * 2056}, "locations of 1 to 2056"),
+        ("t", {"location": "s3://b/\x00"}, "has a control character"),
+    ],
+)
+async def test_a_declaration_glue_refuses_for_ever_is_refused_before_any_call(
+    server: FakeGlue, name: str, given: dict[str, object], text: str
+) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=text):
+            await ns.declare_table(DeclareTableRequest(id=["db", name], **{"location": "s3://b/t", **given}))
+        with pytest.raises(InvalidInputError, match=text):
+            request = RegisterTableRequest(id=["db", name], mode="Overwrite", **{"location": "s3://b/t", **given})
+            await ns.register_table(request)
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(("kind", "form"), [("lance", "EXTERNAL_TABLE"), ("LANCE", None), ("Lance", "external_table")])
+async def test_lance_is_spelled_in_any_case(server: FakeGlue, kind: str, form: str | None) -> None:
+    server.add_table("", "db", "t", parameters={"table_type": kind}, table_type=form)
+    async with connected(server) as ns:
+        assert (await described(ns, "DB", "T")).location == "s3://bucket/db/t.lance"
+        assert (await ns.list_tables(ListTablesRequest(id=["Db"]))).tables == ["t"]
+
+
+async def test_what_is_not_lance_is_told_and_not_listed(server: FakeGlue) -> None:
+    target = {"CatalogId": server.account, "DatabaseName": "far", "Name": "away"}
+    server.add_table("", "db", "iceberg", parameters={"table_type": "ICEBERG"})
+    server.add_table("", "db", "untold", parameters=None)
+    server.add_table("", "db", "managed", table_type="MANAGED_TABLE")
+    server.add_table("", "db", "nowhere", location=None)
+    server.add_table("", "db", "link", parameters=None, table_type=None, location=None, TargetTable=target)
+    server.add_table("", "db", "t")
+    reasons = {
+        "iceberg": "its table_type is 'ICEBERG'",
+        "untold": "its table_type is None",
+        "managed": "its TableType is 'MANAGED_TABLE'",
+        "nowhere": "it has no Location",
+        "link": r"it is a resource link; ask for what it points to, far\$away",
+    }
+    async with connected(server) as ns:
+        for name, reason in reasons.items():
+            with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table: {reason}"):
+                await described(ns, "db", name)
+        assert (await ns.list_tables(ListTablesRequest(id=["db"]))).tables == ["t"]
+        found = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
+    assert {id.name for id in found.tables} == {"t"}
+    assert {id.name for id, e in found.errors.items() if isinstance(e, NotALanceTableError)} == set(reasons)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "get", "list"])
+async def test_storage_options_are_the_configured_ones_over_the_table_s(server: FakeGlue, strategy: str) -> None:
+    kept = {"table_type": "lance", "empty_table": "true", "EXTERNAL": "TRUE", "region": "mars", "timeout": "5s"}
+    server.add_tables("", "db", [f"t{i}" for i in range(12)], parameters=kept)
+    more = {"storage.region": "us-east-1", "storage.access_key_id": "AKIASTORAGE"}
+    async with connected(server, bulk_strategy=strategy, **more) as ns:
+        found = (await ns.describe_tables([["db", f"t{i}"] for i in range(12)])).raise_for_errors()
+        alone = await described(ns, "db", "t0")
+    wanted = {"region": "us-east-1", "access_key_id": "AKIASTORAGE", "timeout": "5s"}
+    assert alone.storage_options == wanted and alone.properties == kept
+    assert [table.storage_options for table in found.tables.values()] == [wanted] * 12
+
+
+async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue) -> None:
+    server.add_table("", "db", "t")
+    async with connected(server) as ns:
+        assert (await described(ns, "db", "t")).storage_options is None
+
+
+async def test_a_missing_database_is_no_missing_table(server: FakeGlue) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$none "):
+            await described(ns, "db", "none")
+        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
+            await described(ns, "none", "t")
+        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
+            await ns.deregister_table(DeregisterTableRequest(id=["none", "t"]))
+    assert server.calls == ["GetTable", "GetDatabase"] * 3
+
+
+async def test_a_missing_table_is_missing_though_its_database_may_not_be_seen(server: FakeGlue) -> None:
+    server.deny("GetDatabase")
+    async with connected(server) as ns:
+        with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$none "):
+            await described(ns, "db", "none")
+
+
+async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing() -> None:
+    gone = http(400, '{"__type": "EntityNotFoundException", "message": "gone"}')
+    async with Script(http(body='{"TableList": []}'), gone) as server:
+        given = {"endpoint": server.url, "region": "us-east-1", "access_key_id": "a", "secret_access_key": "s"}
+        async with AsyncNamespace.connect("glue", {**given, "catalogs": "off"}) as ns:
+            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: db "):
+                await ns.list_tables(ListTablesRequest(id=["db"]))
+
+
+async def test_those_who_miss_tables_at_once_ask_for_their_database_together(server: FakeGlue) -> None:
+    server.delay(0.01)
+    async with connected(server, bulk_strategy="get") as ns:
+        found = await ns.describe_tables([["db", f"none{i}"] for i in range(32)])
+    assert len(found.errors) == 32 and all(isinstance(e, TableNotFoundError) for e in found.errors.values())
+    assert server.calls.count("GetTable") == 32 and server.calls.count("GetDatabase") < 16
+
+
+async def test_a_denied_table_is_denied_and_spoils_no_other(server: FakeGlue) -> None:
+    server.add_tables("", "db", ["t", "u"])
+    server.fail("AccessDeniedException", operation="GetTable", message="Insufficient Lake Formation permission(s)")
+    async with connected(server) as ns:
+        found = await ns.describe_tables([["db", "t"], ["db", "u"]])
+        assert len(found.tables) == 1
+        [error] = found.errors.values()
+        assert isinstance(error, PermissionDeniedError) and "Insufficient Lake Formation" in str(error)
+        server.deny("GetTables")
+        with pytest.raises(PermissionDeniedError, match=r"^Permission denied: db "):
+            await ns.list_tables(ListTablesRequest(id=["db"]))
+
+
+async def test_a_declare_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> None:
+    server.cut("CreateTable", when="after")
+    async with connected(server, **LOST) as ns:
+        answer = await declared(ns, "db", "t", location="s3://b/t", properties={"k": "v"})
+        found = await described(ns, "db", "t")
+    assert (answer.location, answer.properties) == (found.location, found.properties)
+    assert server.calls == ["CreateTable", "GetTable", "GetTable"]
+
+
+async def test_a_declare_that_was_lost_and_did_nothing_is_told_as_it_is(server: FakeGlue) -> None:
+    server.fail("InternalServiceException", status=500, operation="CreateTable", times=None)
+    async with connected(server, **LOST) as ns:
+        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+            await declared(ns, "db", "t", location="s3://b/t")
+    assert server.calls.count("CreateTable") == 1
+
+
+async def test_a_declare_that_another_was_before_fails_though_its_answer_is_lost(server: FakeGlue) -> None:
+    server.add_table("", "db", "t", location="s3://b/of-another")
+    server.cut("CreateTable", when="after")
+    async with connected(server, **LOST) as ns:
+        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            await declared(ns, "db", "t", location="s3://b/t")
+
+
+async def test_a_delete_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> None:
+    server.add_tables("", "db", ["t", "u"])
+    server.cut("DeleteTable", when="after")
+    async with connected(server) as ns:
+        await ns.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+        server.cut("DeleteTable", when="before")
+        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+            await ns.deregister_table(DeregisterTableRequest(id=["db", "u"]))
+        assert not await ns.exists(TableId(["db", "t"])) and await ns.exists(TableId(["db", "u"]))
+    assert server.calls.count("DeleteTable") == 2
+
+
+async def test_renaming_is_told_how_to_do_otherwise(server: FakeGlue) -> None:
+    server.add_table("", "db", "t")
+    async with connected(server) as ns:
+        with pytest.raises(UnsupportedOperationError, match=r"register db\$u at the same location, then deregister"):
+            await ns.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
+
+
+async def test_simultaneous_declares_of_one_name_in_any_case_have_one_winner(server: FakeGlue) -> None:
+    async with connected(server) as ns:
+        calls = (declared(ns, "db", name, location=f"s3://b/{name}") for name in ("t", "T", "tT", "Tt", "TT"))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes].count("TableAlreadyExistsError") == 3

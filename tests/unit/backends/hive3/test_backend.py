@@ -1,0 +1,363 @@
+"""What is particular to tables of a Hive Metastore: filters, batches, names, places, and that they are external."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lance_namespace import DeregisterTableRequest, RegisterTableRequest
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import TableId
+from tests.fakes.hive import LANCE, FakeHive
+from tests.support.hive import connected, declare, describe, rename, tables, written
+
+LISTING = "get_table_names_by_filter"
+BULK = "get_table_objects_by_name_req"
+
+
+@pytest.fixture(params=["3.1.3", "4.0.1"])
+def server(request: pytest.FixtureRequest) -> Iterator[FakeHive]:
+    with FakeHive(version=request.param) as server:
+        server.add_catalog("lake")
+        server.add_database("lake", "d")
+        yield server
+
+
+async def test_a_filter_lists_lance_tables_alone_whatever_the_case(server: FakeHive) -> None:
+    for name, kind in (("a", "lance"), ("b", "LANCE"), ("c", "Lance"), ("d", "iceberg"), ("e", "lancelot")):
+        server.add_table("lake", "d", name, parameters={"table_type": kind, "EXTERNAL": "TRUE"})
+    server.add_table("lake", "d", "f", parameters={})
+    async with connected(server) as ns:
+        assert await tables(ns, "lake", "d") == ["a", "b", "c"]
+    assert server.calls == [LISTING]
+    assert server.requests[0].arguments[1] == "@lake#d"
+
+
+async def test_a_missing_database_is_no_empty_one(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        assert await tables(ns, "lake", "d") == []
+        for missing in (("lake", "none"), ("none", "d")):
+            with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {missing[0]}\${missing[1]} "):
+                await tables(ns, *missing)
+    assert server.calls == [LISTING, "get_database"] * 3
+
+
+async def test_a_server_that_cannot_filter_is_asked_for_all_tables_and_remembered() -> None:
+    with FakeHive(filters="refused") as server:
+        server.add_catalog("lake")
+        server.add_database("lake", "d")
+        for i in range(700):
+            server.add_table("lake", "d", f"t{i:03}", parameters=LANCE if i % 2 else {})
+        wanted = [f"t{i:03}" for i in range(700) if i % 2]
+        async with connected(server) as ns:
+            assert await tables(ns, "lake", "d") == wanted
+            assert sorted(server.calls) == sorted([LISTING, "get_all_tables", BULK, BULK, BULK])
+            server.clear()
+            assert await tables(ns, "lake", "d") == wanted
+            assert sorted(server.calls) == sorted(["get_all_tables", BULK, BULK, BULK])
+            with pytest.raises(NamespaceNotFoundError):
+                await tables(ns, "lake", "none")
+
+
+async def test_a_server_that_cannot_do_anything_is_not_taken_for_one_that_cannot_filter(server: FakeHive) -> None:
+    server.add_table("lake", "d", "t")
+    async with connected(server) as ns:
+        server.fail("MetaException", "the database is down", match="get", times=2)
+        with pytest.raises(InternalError, match="the database is down"):
+            await tables(ns, "lake", "d")
+        server.clear()
+        assert await tables(ns, "lake", "d") == ["t"] and server.calls == [LISTING]
+        server.fail("InvalidOperationException", "no", match=LISTING)
+        with pytest.raises(InvalidInputError):
+            await tables(ns, "lake", "d")
+        assert "get_all_tables" not in server.calls
+
+
+async def test_many_tables_are_described_a_hundred_at_once(server: FakeHive) -> None:
+    ids = [TableId(["lake", "d", f"t{i:04}"]) for i in range(950)]
+    for id in ids:
+        server.add_table(*id, parameters={**LANCE, "i": id.name})
+    async with connected(server) as ns:
+        described = (await ns.describe_tables(ids)).raise_for_errors()
+    assert server.calls == [BULK] * 10
+    assert {id: (table.properties or {})["i"] for id, table in described.tables.items()} == {id: id.name for id in ids}
+    assert all(table.id == id for id, table in described.tables.items())
+
+
+async def test_in_a_crowd_each_table_gets_its_own_error(server: FakeHive) -> None:
+    server.add_table("lake", "d", "a")
+    server.add_table("lake", "d", "other", parameters={"table_type": "hudi"})
+    ids = [TableId(["lake", "d", name]) for name in ("a", "A", "other", "none", "b c")]
+    ids += [TableId(["lake", "none", name]) for name in ("x", "y")]
+    async with connected(server) as ns:
+        described = await ns.describe_tables(ids)
+    assert {*described.tables} == {*ids[:2]} and all(described.tables[id].id == id for id in ids[:2])
+    kinds = {id.name: type(error) for id, error in described.errors.items()}
+    assert issubclass(kinds.pop("other"), InvalidInputError)
+    assert kinds == {
+        "none": TableNotFoundError,
+        "b c": TableNotFoundError,
+        "x": NamespaceNotFoundError,
+        "y": NamespaceNotFoundError,
+    }
+
+
+async def test_those_who_miss_tables_at_once_ask_for_their_database_together(server: FakeHive) -> None:
+    async with connected(server, **{"client.pool-size": "8"}) as ns:
+        described = await ns.describe_tables(TableId(["lake", "d", f"none{i}"]) for i in range(32))
+    assert {type(error) for error in described.errors.values()} == {TableNotFoundError}
+    assert server.calls.count("get_table_req") == 32 and server.calls.count("get_database") < 16
+
+
+async def test_a_single_table_costs_one_call_and_another_to_tell_what_is_missing(server: FakeHive) -> None:
+    server.add_table("lake", "d", "t")
+    async with connected(server) as ns:
+        await ns.describe_table(describe("lake", "d", "t"))
+        assert server.calls == ["get_table_req"]
+        with pytest.raises(TableNotFoundError, match=r"^Table not found: lake\$d\$none "):
+            await ns.describe_table(describe("lake", "d", "none"))
+        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
+            await ns.describe_table(describe("lake", "none", "t"))
+        assert server.calls == ["get_table_req"] + ["get_table_req", "get_database"] * 2
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [("file:/x/y z", "file:///x/y z"), ("s3://b/x", "s3://b/x"), ("hdfs://n:8020/x", "hdfs://n:8020/x")],
+)
+async def test_locations_are_shown_as_uris(server: FakeHive, location: str, shown: str) -> None:
+    server.add_table("lake", "d", "t", location=location)
+    async with connected(server) as ns:
+        assert (await ns.describe_table(describe("lake", "d", "t"))).location == shown
+
+
+async def test_the_metastores_own_parameters_are_not_shown(server: FakeHive) -> None:
+    own = {"EXTERNAL": "TRUE", "transient_lastDdlTime": "1", "numFiles": "2", "totalSize": "3", "numRows": "4"}
+    server.add_table("lake", "d", "t", parameters={**own, "table_type": "Lance", "k": "v"})
+    async with connected(server, **{"storage.region": "us-west-2"}) as ns:
+        found = await ns.describe_table(describe("lake", "d", "t"))
+    assert found.properties == {"table_type": "Lance", "k": "v"}
+    assert found.storage_options == {"region": "us-west-2"}
+
+
+async def test_a_table_that_others_made_managed_is_read_and_its_data_left(server: FakeHive) -> None:
+    server.add_table("lake", "d", "t", parameters={"table_type": "lance"}, table_type="MANAGED_TABLE")
+    async with connected(server) as ns:
+        found = await ns.describe_table(describe("lake", "d", "t"))
+        data = written(found.location)
+        assert await tables(ns, "lake", "d") == ["t"]
+        with pytest.raises(UnsupportedOperationError, match=r"^Not supported: rename_table .* would move its data"):
+            await ns.rename_table(rename("lake", "d", "t", to="u"))
+        await ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"]))
+        assert data.exists() and not await ns.exists(["lake", "d", "t"])
+    assert "alter_table" not in server.calls
+
+
+async def test_what_is_declared_is_external_and_walks_no_directory(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        declared = await ns.declare_table(declare("Lake", "D", "T", k="v"))
+        found = await ns.describe_table(describe("lake", "d", "t"))
+        assert declared.location == found.location
+        assert declared.properties == found.properties == {"k": "v", "table_type": "lance", "managed_by": "storage"}
+    sent = server.requests[0].arguments[1]
+    assert server.requests[0].method == "create_table"
+    assert (sent[1], sent[2], sent[17], sent[12]) == ("t", "d", "lake", "EXTERNAL_TABLE")
+    assert sent[9]["EXTERNAL"] == "TRUE" and sent[9]["DO_NOT_UPDATE_STATS"] == "true"
+
+
+@pytest.mark.parametrize(("catalog", "below"), [("lake", "lake/d.db/t"), ("hive", "d.db/t")])
+async def test_a_table_has_a_usual_place(server: FakeHive, catalog: str, below: str) -> None:
+    server.add_database("hive", "d")
+    async with connected(server) as ns:
+        declared = await ns.declare_table(declare(catalog, "D", "T"))
+    assert declared.location == (server.warehouse.parent / "root" / below).as_uri()
+
+
+async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> None:
+    base = server.warehouse.parent
+    async with connected(server) as ns:
+        for name, given in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+            declared = await ns.declare_table(declare("lake", "d", name, location=given))
+            assert declared.location == f"file://{base}/x"
+            assert (await ns.describe_table(describe("lake", "d", name))).location == declared.location
+
+
+async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"its location .* cannot be written as UTF-8"):
+            await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
+    assert server.calls == []
+
+
+@pytest.mark.parametrize("location", ["x/y", "./x"])
+async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, location: str) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match="relative"):
+            await ns.declare_table(declare("lake", "d", "t", location=location))
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://b//x", "s3://b/x/../y", "/x/./y", "file://host/x", "/x//y/", "file:///x/.", "//x/y", "file:x"]
+)
+async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: FakeHive, location: str) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"two slashes in a row|among the names|has the host|no whole URI"):
+            await ns.declare_table(declare("lake", "d", "t", location=location))
+    with pytest.raises(InvalidInputError, match=r"root: it has '\.\.' among the names of its path"):
+        async with connected(server, root="s3://b/x/../y"):
+            pass
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"table_type": "iceberg"}, "table_type='iceberg' is not served"),
+        ({"managed_by": "catalog"}, "managed_by='catalog' is not served"),
+        ({"EXTERNAL": "FALSE"}, "keeps EXTERNAL for itself"),
+        ({"numFiles": "1", "totalSize": "2"}, "keeps numFiles, totalSize for itself"),
+        ({"k" * 257: "v"}, "key of 257 characters, 256 are the most"),
+        ({"k": "\ud800"}, "cannot be written as UTF-8"),
+    ],
+)
+async def test_what_the_server_would_not_keep_is_refused_before_any_call(
+    server: FakeHive, properties: dict[str, str], message: str
+) -> None:
+    request = RegisterTableRequest(id=["lake", "d", "t"], location="/x", properties=properties, mode="Overwrite")
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=message):
+            await ns.declare_table(declare("lake", "d", "t", **properties))
+        with pytest.raises(InvalidInputError, match=message):
+            await ns.register_table(request)
+    assert server.calls == []
+
+
+async def test_long_values_and_any_text_are_kept(server: FakeHive) -> None:
+    properties = {"k" * 256: "v" * 40_000, "é": "日本", "empty": ""}
+    async with connected(server) as ns:
+        await ns.declare_table(declare("lake", "d", "t", **properties))
+        found = await ns.describe_table(describe("lake", "d", "t"))
+    assert found.properties is not None and properties.items() <= found.properties.items()
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "é", "a-b", "a.b", "x" * 257])
+async def test_a_name_that_not_every_server_takes_is_not_made(server: FakeHive, name: str) -> None:
+    server.add_table("lake", "d", "t")
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match="the name"):
+            await ns.declare_table(declare("lake", "d", name))
+        await ns.describe_table(describe("lake", "d", "t"))
+        with pytest.raises(InvalidInputError, match="the name"):
+            await ns.rename_table(rename("lake", "d", "t", to=name))
+    assert "create_table" not in server.calls and "alter_table" not in server.calls
+
+
+@pytest.mark.parametrize(
+    "id", [["la#ke", "d", "t"], ["lake", "!", "t"], ["lake", "d#", "t"], ["lake", "d", " t"], ["lake", "d", "t\n"]]
+)
+async def test_a_name_that_would_be_taken_for_another_is_not_found(server: FakeHive, id: list[str]) -> None:
+    server.add_table("lake", "d", "t")
+    async with connected(server) as ns:
+        assert not await ns.exists(id)
+        described = await ns.describe_tables([id, [*id[:2], "t2"]])
+        assert not described.tables and len(described.errors) == 2
+    assert "\n" not in str(described.errors[TableId(id)])
+
+
+async def test_names_of_newer_servers_are_found() -> None:
+    with FakeHive(version="4.0.1") as server:
+        server.add_database("hive", "d b")
+        server.add_table("hive", "d b", "t-1")
+        async with connected(server) as ns:
+            assert await tables(ns, "hive", "d b") == ["t-1"]
+            assert await ns.exists(["hive", "d b", "t-1"])
+
+
+async def test_renaming_keeps_all_else_of_the_table(server: FakeHive) -> None:
+    server.add_database("lake", "e")
+    server.add_table("lake", "d", "t", parameters={**LANCE, "k": "v"}, location="file:/x")
+    async with connected(server) as ns:
+        await ns.rename_table(rename("lake", "d", "t", to="U"))
+        await ns.rename_table(rename("LAKE", "d", "u", to="w", below=("lake", "E")))
+        found = await ns.describe_table(describe("lake", "e", "w"))
+        assert found.location == "file:///x" and found.properties == {"table_type": "lance", "k": "v"}
+        assert await tables(ns, "lake", "d") == []
+    [before, after] = [
+        next(r for r in server.requests if r.method == "alter_table" and r.arguments[3][1] == name).arguments[3]
+        for name in ("u", "w")
+    ]
+    # What this client does not know of is sent back, too: owner, times, serialization, partition keys.
+    assert {4, 5, 6, 7, 8, 9, 12, 17} <= {*before} == {*after}
+    assert before[7] == after[7] and {1, 2, 5, 6, 7, 8, 10, 11, 12} <= {*before[7]}
+
+
+async def test_renaming_to_what_is_there_or_cannot_be_fails(server: FakeHive) -> None:
+    for name in ("t", "taken"):
+        server.add_table("lake", "d", name)
+    async with connected(server) as ns:
+        with pytest.raises(TableAlreadyExistsError, match=r"lake\$d\$taken"):
+            await ns.rename_table(rename("lake", "d", "t", to="taken"))
+        with pytest.raises(TableAlreadyExistsError, match="the same"):
+            await ns.rename_table(rename("lake", "d", "t", to="T"))
+        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
+            await ns.rename_table(rename("lake", "d", "t", to="t", below=("lake", "none")))
+        with pytest.raises(UnsupportedOperationError, match="cannot leave their catalog"):
+            await ns.rename_table(rename("lake", "d", "t", to="t", below=("hive", "default")))
+        with pytest.raises(TableNotFoundError):
+            await ns.rename_table(rename("lake", "d", "none", to="x"))
+        assert await tables(ns, "lake", "d") == ["t", "taken"]
+
+
+@pytest.mark.parametrize("when", ["after", "middle"])
+async def test_a_declaration_whose_answer_was_lost_is_found_and_not_sent_again(server: FakeHive, when: Any) -> None:
+    server.cut("create_table", when=when)
+    async with connected(server) as ns:
+        declared = await ns.declare_table(declare("lake", "d", "t", k="v"))
+        assert declared.location == (await ns.describe_table(describe("lake", "d", "t"))).location
+    assert server.calls.count("create_table") == 1
+
+
+async def test_a_declaration_that_was_lost_is_no_success(server: FakeHive) -> None:
+    server.cut("create_table", when="before")
+    async with connected(server) as ns:
+        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+            await ns.declare_table(declare("lake", "d", "t", k="v"))
+    assert server.calls.count("create_table") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_deregistration_whose_answer_was_lost_is_looked_up(server: FakeHive, when: Any) -> None:
+    server.add_table("lake", "d", "t")
+    server.cut("drop_table", when=when)
+    request = DeregisterTableRequest(id=["lake", "d", "t"])
+    async with connected(server) as ns:
+        if when == "after":
+            await ns.deregister_table(request)
+        else:
+            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+                await ns.deregister_table(request)
+        assert await ns.exists(["lake", "d", "t"]) == (when == "before")
+    assert server.calls.count("drop_table") == 1
+
+
+@pytest.mark.parametrize("others", [{"k": "w"}, {"k": "v", "more": "1"}, {}])
+async def test_the_declaration_of_another_is_not_taken_for_ours(server: FakeHive, others: dict[str, str]) -> None:
+    async with connected(server) as ns:
+        await ns.declare_table(declare("lake", "d", "t", **others))
+        server.cut("create_table", when="before")
+        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            await ns.declare_table(declare("lake", "d", "t", k="v"))
+        server.cut("create_table", when="before")
+        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            await ns.declare_table(declare("lake", "d", "t", location="/elsewhere", **others))

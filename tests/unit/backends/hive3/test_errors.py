@@ -1,0 +1,293 @@
+"""What can be told to a Hive Metastore's client, and what each answer of a metastore means."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lance_namespace import DeregisterTableRequest
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, Policy
+from lance_ns_async.backends.hive3.backend import HIVE_ERRORS, HiveBackend
+from lance_ns_async.backends.hive3.settings import HiveSettings
+from tests.fakes.certificates import Certificates
+from tests.fakes.hive import FakeHive
+from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
+
+Do = Callable[[AsyncNamespace], Awaitable[object]]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeHive]:
+    with FakeHive() as server:
+        server.add_catalog("lake")
+        server.add_database("lake", "d")
+        server.add_table("lake", "d", "t")
+        yield server
+
+
+DOES: dict[str, Do] = {
+    "get_catalogs": lambda ns: namespaces(ns),
+    "get_catalog": lambda ns: kept(ns, "lake"),
+    "create_catalog": lambda ns: ns.create_namespace(create("new")),
+    "drop_catalog": lambda ns: ns.drop_namespace(drop("lake", cascade=True)),
+    "get_databases": lambda ns: namespaces(ns, "lake"),
+    "get_database": lambda ns: kept(ns, "lake", "d"),
+    "create_database": lambda ns: ns.create_namespace(create("lake", "new")),
+    "drop_database": lambda ns: ns.drop_namespace(drop("lake", "d")),
+    "get_table_names_by_filter": lambda ns: tables(ns, "lake", "d"),
+    "get_table_req": lambda ns: ns.describe_table(describe("lake", "d", "t")),
+    "create_table": lambda ns: ns.declare_table(declare("lake", "d", "new")),
+    "alter_table": lambda ns: ns.rename_table(rename("lake", "d", "t", to="u")),
+    "drop_table": lambda ns: ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"])),
+}
+"""An operation that calls each method."""
+
+ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
+    NamespaceNotFoundError: [
+        ("get_catalog", "NoSuchObjectException", "No catalog lake"),
+        ("drop_catalog", "NoSuchObjectException", "No catalog lake"),
+        ("get_database", "NoSuchObjectException", "d"),
+        ("get_database", "NoSuchObjectException", "database lake.d"),
+        ("drop_table", "NoSuchObjectException", "d"),
+        ("drop_table", "NoSuchObjectException", "database lake.d"),
+        ("create_table", "NoSuchObjectException", "what it is in is gone"),
+        ("get_table_names_by_filter", "UnknownDBException", "DB name is null or empty"),
+        ("create_database", "InvalidObjectException", "No such catalog lake"),
+        ("create_table", "InvalidObjectException", "d"),
+        ("create_table", "InvalidObjectException", "database lake.d"),
+        ("alter_table", "InvalidOperationException", "Unable to change. Database d does not exist Check logs.e"),
+        ("alter_table", "InvalidOperationException", "Unable to change. Database lake.e doesn't exist."),
+        ("drop_database", "MetaException", 'java.lang.NullPointerException: Cannot invoke x() because "db" is null'),
+    ],
+    NamespaceAlreadyExistsError: [
+        ("create_catalog", "AlreadyExistsException", "Catalog new already exists"),
+        ("create_database", "AlreadyExistsException", "Database new already exists"),
+        ("create_database", "MetaException", "Duplicate entry 'new' for key 'UNIQUE_DATABASE'"),
+    ],
+    NamespaceNotEmptyError: [
+        ("drop_database", "InvalidOperationException", "Database d is not empty. One or more tables exist."),
+        ("drop_catalog", "InvalidOperationException", "There are non-default databases in the catalog lake so it"),
+        ("drop_catalog", "InvalidOperationException", "There are still objects in the default database for catalog"),
+    ],
+    TableNotFoundError: [
+        ("get_table_req", "NoSuchObjectException", "lake.d.t table not found"),
+        ("drop_table", "NoSuchObjectException", "lake.d.t table not found"),
+        ("alter_table", "InvalidOperationException", "lake.d.t table not found"),
+    ],
+    TableAlreadyExistsError: [
+        ("create_table", "AlreadyExistsException", "Table lake.d.new already exists"),
+        ("create_table", "MetaException", 'violates unique constraint "UNIQUETABLE"'),
+        ("alter_table", "InvalidOperationException", "new table d.u already exists"),
+    ],
+    PermissionDeniedError: [
+        ("create_table", "MetaException", "AccessControlException Permission denied: user=me, access=WRITE"),
+    ],
+    InvalidInputError: [
+        ("create_database", "InvalidObjectException", "n w is not a valid database name"),
+        ("create_catalog", "InvalidObjectException", "You must specify a path for the catalog"),
+        ("create_table", "InvalidObjectException", "n w is not a valid object name"),
+        ("alter_table", "InvalidOperationException", "partition keys can not be changed."),
+        ("drop_database", "MetaException", "Can not drop default database in catalog hive"),
+        ("create_table", "MetaException", 'UnsupportedFileSystemException No FileSystem for scheme "s3"'),
+        (
+            "create_table",
+            "MetaException",
+            "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+        ),
+        ("create_table", "MetaException", "java.net.URISyntaxException: Relative path in absolute URI: file:./x"),
+        ("create_table", "MetaException", "file:/proc/x is not a directory or unable to create one"),
+        ("create_table", "MetaException", "ParentNotDirectoryException Parent path is not a directory: file:/etc"),
+        ("create_database", "MetaException", "Unable to create database path file:/x, failed to create database d"),
+        ("create_database", "MetaException", 'Attempt to store value "x" in column "NAME" that has maximum length'),
+        ("create_database", "MetaException", "Put request failed : INSERT INTO DATABASE_PARAMS"),
+    ],
+    InternalError: [
+        ("create_table", "MetaException", 'java.lang.NullPointerException: because "cols" is null'),
+        ("create_table", "MetaException", "Invalid SerDeInfo object"),
+        ("get_catalogs", "MetaException", "the database is down"),
+        ("get_databases", "TApplicationException", "Internal error processing get_databases"),
+    ],
+}
+"""What each method may answer, by what it means."""
+
+
+@pytest.mark.parametrize(
+    ("error", "method", "exception", "message"),
+    [(error, *answer) for error, answers in ANSWERS.items() for answer in answers],
+)
+async def test_each_answer_is_the_error_it_means(
+    server: FakeHive, error: type[LanceNamespaceError], method: str, exception: str, message: str
+) -> None:
+    server.fail(exception, message, match=f"^{method} ")
+    async with connected(server) as ns:
+        with pytest.raises(error) as caught:
+            await DOES[method](ns)
+    assert type(caught.value) is error
+    assert server.calls.count(method) == 1
+
+
+async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive) -> None:
+    refusal = b"\x80\x01\x00\x03\x00\x00\x00\x0cget_catalogs\x00\x00\x00\x01\x08\x00\x02\x00\x00\x00\x01\x00"
+    server.garbage(refusal)
+    async with connected(server) as ns:
+        with pytest.raises(UnsupportedOperationError, match="UNKNOWN_METHOD of get_catalogs"):
+            await namespaces(ns)
+
+
+async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive) -> None:
+    server.stop()
+    async with connected(server) as ns:
+        for do in DOES.values():
+            with pytest.raises(ServiceUnavailableError, match="cannot connect to"):
+                await do(ns)
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset", "seqid", "name", "silence"])
+async def test_a_read_that_fails_on_its_way_is_unavailable(server: FakeHive, fault: str) -> None:
+    match fault:
+        case "cut" | "reset":
+            server.cut(times=None, ending="reset" if fault == "reset" else "close")
+        case "seqid":
+            server.reply_wrong_seqid(times=None)
+        case "name":
+            server.reply_wrong_name(times=None)
+    with server.hold("nothing" if fault != "silence" else ""):
+        async with connected(server, attempt_timeout="20ms", max_retries="1") as ns:
+            with pytest.raises(ServiceUnavailableError, match="2 attempts"):
+                await kept(ns, "lake")
+    assert len(server.requests) == 2
+
+
+def test_every_entry_of_the_error_table_is_known() -> None:
+    """Those that come from no method's exception, and those that the answers above give."""
+    met = {"timeout", "refused", "untrusted", "disconnected", "deadline", "circuit"}
+    wire = met | {"mismatch", "unauthenticated", "UNKNOWN_METHOD"}
+    told = {code if isinstance(code, str | int) else code[0] for code in HIVE_ERRORS} - wire
+    exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
+    explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
+    assert told == (exceptions - {"TApplicationException"}) | explained
+
+
+@pytest.mark.parametrize(
+    ("uri", "addresses"),
+    [
+        ("thrift://a:1", ["a:1"]),
+        ("thrift://a", ["a:9083"]),
+        ("thrift://a:1, thrift://b:2", ["a:1", "b:2"]),
+        ("thrift://[::1]:7", ["[::1]:7"]),
+    ],
+)
+def test_a_uri_names_one_or_more_addresses(uri: str, addresses: list[str]) -> None:
+    settings = HiveSettings.parse({"uri": uri})
+    assert [str(address) for address in settings.route().addresses] == addresses
+
+
+def test_what_is_usual() -> None:
+    settings = HiveSettings.parse({})
+    assert [str(address) for address in settings.route().addresses] == ["localhost:9083"]
+    policy = settings.within(settings.policy())
+    assert policy.max_in_flight == settings.client_pool_size == 3
+    # Connecting and reading; a server tries by itself for 20 seconds.
+    assert policy.attempt_timeout == 65.0 and settings.read_timeout > 20
+    assert settings.route().tls is None and settings.login() is None and settings.user_and_groups() is None
+
+
+@pytest.mark.parametrize(("pool", "slots", "bound"), [("8", "32", 8), ("8", "2", 2), ("64", "32", 32)])
+def test_no_more_is_in_flight_than_there_are_connections(pool: str, slots: str, bound: int) -> None:
+    settings = HiveSettings.parse({"client.pool-size": pool, "max_in_flight": slots})
+    assert settings.within(settings.policy()).max_in_flight == bound
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"uri": "http://a:1"}, "uri: not a list of thrift://host:port"),
+        ({"uri": "thrift://a:1;thrift://b:2"}, "uri: not a list"),
+        ({"uri": "thrift://a:x"}, "uri: not a list"),
+        ({"uri": "thrift://me:secret@a:1"}, "uri: not a list"),
+        ({"uri": "thrift://a:0"}, "uri: not a list"),
+        ({"uri": "thrift://a:1#b"}, "uri: not a list"),
+        ({"uri": "thrift://"}, "uri: not a list"),
+        ({"uri": "a:1"}, "uri: not a list"),
+        ({"ugi": ":staff"}, "ugi: not a user"),
+        ({"client.pool-size": "0"}, "client_pool_size"),
+        ({"auth": "magic"}, "auth"),
+        ({"auth": "plain"}, "plain takes both"),
+        ({"auth": "plain", "user": "me"}, "plain takes both"),
+        ({"user": "me", "password": "sesame"}, "nothing else does"),
+        ({"auth": "kerberos", "ugi": "me"}, "ugi: leave it out"),
+        ({"auth": "kerberos", "framed": "true"}, "framed: leave it out"),
+        ({"ca_bundle": "/x.pem"}, "need use_ssl=true"),
+        ({"use_ssl": "true", "client_key": "/x.key"}, "client_key: give client_cert with it"),
+        ({"max_response_bytes": "10"}, "max_response_bytes"),
+        ({"urri": "thrift://a:1"}, "did you mean uri"),
+    ],
+)
+def test_what_does_not_fit_is_told(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        HiveSettings.parse(properties)
+    assert "sesame" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    settings = HiveSettings.parse({"use_ssl": "true", "ca_bundle": str(tmp_path / "none.pem")})
+    with pytest.raises(InvalidInputError, match=r"cannot load .*none\.pem"):
+        settings.route()
+
+
+async def test_who_asks_is_told_first_and_shown_as_identity(server: FakeHive) -> None:
+    async with connected(server, ugi="alice:staff, dev") as ns:
+        await kept(ns, "lake")
+        await kept(ns, "lake", "d")
+        assert ns.namespace_id().startswith(f"lance_ns_async:hive3:{server.uri}|alice#")
+    assert server.calls == ["set_ugi", "get_catalog", "get_database"]
+    assert server.requests[0].arguments == {1: "alice", 2: ["staff", "dev"]}
+
+
+async def test_a_password_is_sent_over_tls_and_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    made = Certificates.made(tmp_path)
+    secure = {"use_ssl": "true", "ca_bundle": made.ca_bundle, "auth": "plain", "user": "me"}
+    with FakeHive(require_plain_sasl=("me", "sesame"), tls=made.server) as server:
+        async with connected(server, **secure, password="sesame") as ns:
+            assert await namespaces(ns) == ["hive"]
+            assert "sesame" not in repr(ns) + ns.namespace_id()
+        async with connected(server, **secure, password="sesame2") as ns:
+            with pytest.raises(UnauthenticatedError) as caught:
+                await namespaces(ns)
+        assert "sesame" not in str(caught.value) + caplog.text
+
+
+async def test_frames_are_a_setting() -> None:
+    with FakeHive(framed=True) as server:
+        async with connected(server, framed="true") as ns:
+            assert await namespaces(ns) == ["hive"]
+
+
+async def test_a_policy_of_the_users_own_opens_no_more_connections(server: FakeHive) -> None:
+    properties = {"uri": server.uri, "client.pool-size": "2"}
+    async with AsyncNamespace.connect("hive3", properties, policy=Policy(max_in_flight=16)) as ns:
+        await ns.describe_tables([["lake", "d", "t"], *(["lake", f"d{i}", "t"] for i in range(30))])
+    assert server.connections == 2
+
+
+def test_what_it_can_do_is_said() -> None:
+    can = HiveBackend.capabilities
+    assert (can.min_depth, can.max_depth, can.describe_batch, can.batch_from) == (2, 2, 100, 2)
+    assert can.cascades and can.folds_case and can.lists_only_lance and not can.paginates

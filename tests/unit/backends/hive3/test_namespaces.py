@@ -1,0 +1,481 @@
+"""What is particular to catalogs and databases of a Hive Metastore, and that dropping them leaves all data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from lance_namespace import DeregisterTableRequest, RegisterTableRequest
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+)
+
+from lance_ns_async import AsyncNamespace, NamespaceId
+from lance_ns_async.calls.observers import Call
+from tests.fakes.hive import FakeHive
+from tests.fakes.thrift_wire import REPLY, Message
+from tests.support.hive import connected, create, declare, drop, kept, namespaces, tables, written
+
+
+@pytest.fixture(params=["3.1.3", "4.0.1"])
+def server(request: pytest.FixtureRequest) -> Iterator[FakeHive]:
+    version: Literal["3.1.3", "4.0.1"] = request.param
+    with FakeHive(version=version) as server:
+        yield server
+
+
+async def test_the_levels_are_catalogs_and_databases(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("Lake"))
+        await ns.create_namespace(create("lake", "D"))
+        assert await namespaces(ns) == ["hive", "lake"]
+        assert await namespaces(ns, "lake") == ["d", "default"]
+        assert await namespaces(ns, "LAKE", "d") == []
+        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
+            await namespaces(ns, "none")
+        with pytest.raises(InvalidInputError, match="at most 2 namespace levels"):
+            await ns.create_namespace(create("lake", "d", "e"))
+
+
+async def test_listing_costs_one_call_unless_there_is_nothing(server: FakeHive) -> None:
+    server.add_catalog("lake")
+    async with connected(server) as ns:
+        await namespaces(ns, "lake")
+        assert server.calls == ["get_databases"]
+        await ns.drop_namespace(drop("lake", "default"))
+        server.clear()
+        assert await namespaces(ns, "lake") == []
+        assert server.calls == ["get_databases", "get_catalog"]
+
+
+async def test_a_catalog_has_a_place_and_maybe_a_description(server: FakeHive) -> None:
+    place = (server.warehouse.parent / "root" / "lake").as_uri()
+    async with connected(server) as ns:
+        made = await ns.create_namespace(create("Lake", description="all of it"))
+        assert made.properties == await kept(ns, "lake") == {"description": "all of it", "catalog.location.uri": place}
+        elsewhere = (server.warehouse.parent / "elsewhere").as_uri()
+        await ns.create_namespace(create("other", **{"catalog.location.uri": f"{elsewhere}/"}))
+        assert await kept(ns, "other") == {"catalog.location.uri": elsewhere}
+
+
+async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHive) -> None:
+    server.add_catalog("lake")
+    given = {
+        "k": "v",
+        "database.description": "sales",
+        "database.location-uri": (server.warehouse.parent / "elsewhere").as_uri(),
+        "database.owner": "staff",
+        "database.owner-type": "GROUP",
+    }
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake", "d", **{**given, "database.owner-type": "group"}))
+        assert await kept(ns, "lake", "d") == given
+        sent = server.requests[0].arguments[1]
+        assert (sent[2], sent[4], sent[6], sent[7], sent[8]) == ("sales", {"k": "v"}, "staff", 3, "lake")
+        # What one is described as makes another.
+        await ns.create_namespace(create("lake", "e", **await kept(ns, "lake", "d")))
+        assert await kept(ns, "lake", "e") == given
+
+
+async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        await ns.create_namespace(create("lake", "d"))
+        place = (await kept(ns, "lake"))["catalog.location.uri"]
+        assert (await kept(ns, "lake", "d"))["database.location-uri"] == f"{place}/d.db"
+
+
+@pytest.mark.parametrize(
+    ("id", "properties", "message"),
+    [
+        (("lake",), {"k": "v"}, "a catalog keeps description and catalog.location.uri alone"),
+        (("lake",), {"catalog.location.uri": "x/y"}, "relative"),
+        (("lake",), {"catalog.location.uri": "/" + "x" * 4000}, "4001 characters, 4000 are the most"),
+        (("lake",), {"description": "x" * 4001}, "'description' has 4001 characters"),
+        (("la ke",), {}, "the name 'la ke'"),
+        (("x" * 257,), {}, "257 characters, 256 are the most"),
+        (("hive", "a-b"), {}, "the name 'a-b'"),
+        (("hive", "x" * 129), {}, "129 characters, 128 are the most"),
+        (("hive", "d"), {"k" * 181: "v"}, "key of 181 characters, 180 are the most"),
+        (("hive", "d"), {"k": "v" * 4001}, "'k' has 4001 characters, 4000 are the most"),
+        (("hive", "d"), {"database.location-uri": "x/y"}, "relative"),
+        (("hive", "d"), {"database.location-uri": "/\ud800"}, "cannot be written as UTF-8"),
+        (("hive", "d"), {"database.location-uri": "/x//y"}, "kept as another one"),
+        (("lake",), {"catalog.location.uri": "file:///x/../y"}, "kept as another one"),
+        (("hive", "d"), {"database.owner": "x" * 129}, "database.owner has 129 characters"),
+        (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; it is one of USER, ROLE, GROUP"),
+    ],
+)
+async def test_what_the_server_would_refuse_or_forget_is_refused_before_any_call(
+    server: FakeHive, id: tuple[str, ...], properties: dict[str, str], message: str
+) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=message):
+            await ns.create_namespace(create(*id, **properties))
+    assert server.calls == []
+
+
+async def test_what_the_server_refuses_is_told(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(NamespaceNotFoundError, match=r"No such catalog none"):
+            await ns.create_namespace(create("none", "d"))
+        with pytest.raises(NamespaceAlreadyExistsError):
+            await ns.create_namespace(create("HIVE"))
+        with pytest.raises(NamespaceAlreadyExistsError):
+            await ns.create_namespace(create("hive", "Default"))
+        with pytest.raises(InvalidInputError, match="No FileSystem for scheme"):
+            await ns.create_namespace(create("hive", "d", **{"database.location-uri": "s3://b/d"}))
+        for id in (("hive",), ("hive", "default")):
+            with pytest.raises(InvalidInputError):
+                await ns.drop_namespace(drop(*id, cascade=True))
+
+
+async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
+    with FakeHive(version="3.1.3") as server:
+        async with connected(server) as ns:
+            with pytest.raises(ServiceUnavailableError, match="the server closed it") as caught:
+                await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
+        assert "a file system that they do not know" in caught.value.__notes__[0]
+        assert server.calls.count("create_catalog") == 1
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_database_lies_where_its_making_said(server: FakeHive, lost: bool) -> None:
+    base = server.warehouse.parent
+    async with connected(server) as ns:
+        for name, given in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+            if lost:
+                server.cut("^create_database", when="after")
+            made = await ns.create_namespace(create("hive", name, **{"database.location-uri": given}))
+            found = await kept(ns, "hive", name)
+            assert made.properties is not None and made.properties.items() <= found.items()
+            assert found["database.location-uri"] == f"file://{base}/x"
+    assert server.calls.count("create_database") == 3
+
+
+async def test_overwriting_replaces_what_is_empty(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake", description="old"))
+        await ns.create_namespace(create("lake", mode="Overwrite", description="new"))
+        assert (await kept(ns, "lake"))["description"] == "new"
+        await ns.create_namespace(create("lake", "d", k="old"))
+        await ns.create_namespace(create("lake", "d", mode="Overwrite", k="new"))
+        assert (await kept(ns, "lake", "d"))["k"] == "new"
+        with pytest.raises(NamespaceNotEmptyError):
+            await ns.create_namespace(create("lake", mode="Overwrite"))
+
+
+async def test_dropping_keeps_all_data(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        files = await _full_catalog(ns)
+        await ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "gone"]))
+        with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace not empty: lake .* it has 2, such as d, e\)"):
+            await ns.drop_namespace(drop("lake"))
+        with pytest.raises(NamespaceNotEmptyError):
+            await ns.drop_namespace(drop("lake", "d"))
+        await ns.drop_namespace(drop("lake", "d", cascade=True))
+        assert await namespaces(ns, "lake") == ["default", "e"]
+        await ns.drop_namespace(drop("lake", cascade=True))
+        assert await namespaces(ns) == ["hive"]
+    assert all(file.read_bytes() == b"data" for file in files) and len(files) == 5
+    _deleted_nothing(server)
+
+
+@pytest.mark.parametrize(
+    ("plant", "held"),
+    [
+        (lambda server: server.add_table("lake", "d", "sales", parameters={}), "the table sales"),
+        (
+            lambda server: server.add_table("lake", "d", "v", parameters={}, table_type="VIRTUAL_VIEW"),
+            "the table v",
+        ),
+        (lambda server: server.add_function("lake", "d", "f"), "the function f"),
+    ],
+    ids=["table", "view", "function"],
+)
+@pytest.mark.parametrize("id", [("lake", "d"), ("lake",)], ids=["database", "catalog"])
+async def test_a_cascade_refuses_what_is_none_of_lance_and_drops_nothing(
+    server: FakeHive, id: tuple[str, ...], plant: Callable[[FakeHive], None], held: str
+) -> None:
+    server.add_catalog("lake")
+    server.add_database("lake", "a")
+    server.add_database("lake", "d")
+    for database in ("a", "d"):
+        server.add_table("lake", database, "t")
+    plant(server)
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=rf"namespace lake\$d: .* it also holds {held}; remove") as raised:
+            await ns.drop_namespace(drop(*id, cascade=True))
+        assert "a cascade drops Lance tables alone" in str(raised.value)
+        assert await tables(ns, "lake", "a") == await tables(ns, "lake", "d") == ["t"]
+    assert not any(method.startswith(("drop_", "alter_")) for method in server.calls)
+
+
+async def test_a_cascade_refuses_what_is_in_the_default_database_of_a_catalog(server: FakeHive) -> None:
+    server.add_catalog("lake")
+    server.add_function("lake", "default", "f")
+    async with connected(server) as ns:
+        for cascade in (False, True):
+            with pytest.raises(InvalidInputError if cascade else NamespaceNotEmptyError, match=r"lake\$default"):
+                await ns.drop_namespace(drop("lake", cascade=cascade))
+    assert "drop_catalog" not in server.calls
+
+
+async def test_a_cascade_names_a_few_of_many(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    for number in range(7):
+        server.add_table("hive", "d", f"t{number}", parameters={})
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"the table t0, the table t1, .*, the table t4 and 2 more; remove"):
+            await ns.drop_namespace(drop("hive", "d", cascade=True))
+
+
+async def test_a_cascade_leaves_what_was_made_since_it_looked(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    server.add_table("hive", "d", "t")
+    async with connected(server) as ns:
+        with server.hold("^drop_table") as hold:
+            dropping = asyncio.ensure_future(ns.drop_namespace(drop("hive", "d", cascade=True)))
+            await hold.reached()
+            server.add_table("hive", "d", "late", parameters={})
+        with pytest.raises(NamespaceNotEmptyError) as raised:
+            await dropping
+        assert raised.value.__notes__ == ["and 1 tables of hive$d are no longer registered; their data is untouched"]
+    assert server.calls.count("drop_database") == 1
+
+
+async def test_a_cascade_that_fails_half_way_tells_what_is_gone(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    for name in ("a", "b"):
+        server.add_table("hive", "d", name)
+    async with connected(server, client_pool_size="1") as ns:
+        server.fail("MetaException", "not today", match="^drop_table")
+        with pytest.raises(InternalError, match="not today") as raised:
+            await ns.drop_namespace(drop("hive", "d", cascade=True))
+        assert (
+            len(raised.value.__notes__) == 1 and "of the 2 tables of hive$d are no longer" in raised.value.__notes__[0]
+        )
+
+
+async def test_a_catalog_that_cannot_be_dropped_tells_which_tables_are_gone(server: FakeHive) -> None:
+    server.add_catalog("lake")
+    server.add_database("lake", "d")
+    for database in ("d", "default"):
+        server.add_table("lake", database, "t")
+    async with connected(server) as ns:
+        server.fail("MetaException", "not today", match="^drop_catalog")
+        with pytest.raises(InternalError, match="not today") as raised:
+            await ns.drop_namespace(drop("lake", cascade=True))
+        assert raised.value.__notes__ == ["and 2 tables of lake are no longer registered; their data is untouched"]
+
+
+async def test_a_cascade_does_without_a_list_of_functions_that_a_server_does_not_have(server: FakeHive) -> None:
+    server.add_database("hive", "d")
+    server.add_table("hive", "d", "t")
+    server.lacks.add("get_functions")
+    async with connected(server) as ns:
+        await ns.drop_namespace(drop("hive", "d", cascade=True))
+        assert not await ns.exists(NamespaceId(["hive", "d"]))
+
+
+async def test_dropping_an_empty_catalog_keeps_what_lies_at_its_place(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        files = await _full_catalog(ns)
+        for id in (["d", "t"], ["d", "gone"], ["e", "t"], ["default", "t"]):
+            await ns.deregister_table(DeregisterTableRequest(id=["lake", *id]))
+        for name in ("d", "e"):
+            await ns.drop_namespace(drop("lake", name))
+        await ns.create_namespace(create("lake", mode="Overwrite"))
+        await ns.drop_namespace(drop("lake"))
+        assert not await ns.exists(NamespaceId(["lake"]))
+        # It can be made anew, and all that was in it registered again.
+        await ns.create_namespace(create("lake"))
+        await ns.create_namespace(create("lake", "d"))
+        request = RegisterTableRequest(id=["lake", "d", "t"], location=files[0].parents[1].as_uri())
+        await ns.register_table(request)
+    assert all(file.read_bytes() == b"data" for file in files)
+    _deleted_nothing(server)
+
+
+async def test_a_catalog_with_a_table_in_its_default_database_is_not_empty(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        await ns.declare_table(declare("lake", "default", "t"))
+        before = await kept(ns, "lake")
+        with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace not empty: lake\$default "):
+            await ns.drop_namespace(drop("lake"))
+        assert await kept(ns, "lake") == before and await tables(ns, "lake", "default") == ["t"]
+    assert "drop_catalog" not in server.calls
+
+
+@pytest.mark.parametrize("method", ["alter_catalog", "drop_catalog"])
+@pytest.mark.parametrize("how", ["fails", "cuts", "cuts-after"])
+async def test_a_catalog_that_cannot_be_dropped_is_what_it_was(server: FakeHive, method: str, how: str) -> None:
+    if (method, how) == ("drop_catalog", "cuts-after"):
+        return
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake", description="all of it"))
+        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+        if how == "fails":
+            server.fail("MetaException", "not today", match=f"^{method}")
+        else:
+            server.cut(f"^{method}", when="after" if how == "cuts-after" else "before")
+        with pytest.raises((InternalError, ServiceUnavailableError)):
+            await ns.drop_namespace(drop("lake"))
+        assert await kept(ns, "lake") == before
+        assert await kept(ns, "lake", "default") == default
+
+
+async def test_a_catalog_whose_drop_was_not_answered_is_dropped(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        server.cut("^drop_catalog", when="after")
+        await ns.drop_namespace(drop("lake"))
+        assert await namespaces(ns) == ["hive"] and server.calls.count("drop_catalog") == 1
+
+
+async def test_a_drop_that_is_cancelled_leaves_the_catalog_as_it_was(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+        server.cut("^drop_catalog", when="before")
+        with server.hold("^drop_catalog") as hold:
+            async with anyio.create_task_group() as group:
+                group.start_soon(ns.drop_namespace, drop("lake"))
+                await hold.reached()
+                group.cancel_scope.cancel()
+        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_drop_that_is_cancelled_at_its_first_step_leaves_the_catalog_as_it_was(
+    server: FakeHive, when: Any
+) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+        server.cut("^drop_database", when=when)
+        async with anyio.create_task_group() as group:
+
+            def watch(call: Call) -> None:
+                if call.outcome == "disconnected":
+                    group.cancel_scope.cancel()
+
+            with ns.observe(watch):
+                await ns.drop_namespace(drop("lake"))
+        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+    assert "alter_catalog" not in server.calls
+
+
+async def test_a_catalog_is_not_dropped_at_its_own_place_by_a_server_that_does_not_move_it(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake"))
+        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+        # What a server says whose neighbour, behind the same address, answers from its cache.
+        answer = Message(REPLY, "alter_catalog", server.requests[-1].sequence + 5).encoded()
+        server.garbage(answer, match="^alter_catalog")
+        with pytest.raises(ServiceUnavailableError, match=r"still has it at .* where it would delete all"):
+            await ns.drop_namespace(drop("lake"))
+        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+    assert "drop_catalog" not in server.calls
+
+
+async def test_what_could_not_be_put_back_is_told(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("lake", description="all of it"))
+        server.add_database("lake", "default", parameters={"team": "ours", "fs.s3a.secret.key": "hush"})
+        server.fail("MetaException", "not today", match="^drop_catalog")
+        server.fail("MetaException", "nor this", match="^create_database")
+        with pytest.raises(InternalError, match="not today") as caught:
+            await ns.drop_namespace(drop("lake"))
+    [note] = caught.value.__notes__
+    assert "nor this" in note and "all of it" in note and "ours" in note and "hush" not in note
+
+
+@pytest.mark.parametrize("id", [("lake",), ("hive", "d")])
+@pytest.mark.parametrize("when", ["after", "middle"])
+async def test_a_namespace_whose_answer_was_lost_is_found_and_not_sent_again(
+    server: FakeHive, id: tuple[str, ...], when: Any
+) -> None:
+    properties = {"description": "x"} if len(id) == 1 else {"k": "v", "database.owner-type": "role"}
+    server.cut("^create_", when=when)
+    async with connected(server) as ns:
+        await ns.create_namespace(create(*id, **properties))
+        assert await ns.exists(NamespaceId(id))
+    assert sum(method.startswith("create_") for method in server.calls) == 1
+
+
+@pytest.mark.parametrize("id", [("lake",), ("hive", "d")])
+async def test_a_namespace_that_was_lost_or_is_anothers_is_no_success(server: FakeHive, id: tuple[str, ...]) -> None:
+    name = "description" if len(id) == 1 else "database.description"
+    async with connected(server) as ns:
+        server.cut("^create_")
+        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+            await ns.create_namespace(create(*id, **{name: "ours"}))
+        await ns.create_namespace(create(*id, **{name: "theirs"}))
+        server.cut("^create_")
+        with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+            await ns.create_namespace(create(*id, **{name: "ours"}))
+
+
+async def test_anothers_database_with_more_properties_is_not_taken_for_ours(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("hive", "d", k="v", more="1"))
+        for properties in ({"k": "v"}, {}):
+            server.cut("^create_database")
+            with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+                await ns.create_namespace(create("hive", "d", **properties))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_database_whose_drop_was_not_answered_is_looked_for(server: FakeHive, when: Any) -> None:
+    async with connected(server) as ns:
+        await ns.create_namespace(create("hive", "d"))
+        server.cut("^drop_database", when=when)
+        if when == "after":
+            await ns.drop_namespace(drop("hive", "d"))
+        else:
+            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+                await ns.drop_namespace(drop("hive", "d"))
+        assert await ns.exists(NamespaceId(["hive", "d"])) == (when == "before")
+    assert server.calls.count("drop_database") == 1
+
+
+async def test_of_simultaneous_creates_one_wins_even_where_the_database_tells(server: FakeHive) -> None:
+    told = "Insert failed : The statement was aborted because it would have caused a duplicate key value in a unique"
+    async with connected(server) as ns:
+        server.fail("MetaException", told, match="^create_", times=2)
+        with pytest.raises(NamespaceAlreadyExistsError):
+            await ns.create_namespace(create("hive", "d"))
+        with pytest.raises(NamespaceAlreadyExistsError):
+            await ns.create_namespace(create("lake"))
+
+
+async def _full_catalog(ns: AsyncNamespace) -> list[Path]:
+    """A catalog with tables in three databases; gives their files, and one that belongs to no table."""
+    await ns.create_namespace(create("lake"))
+    files = []
+    for name in ("d", "e"):
+        await ns.create_namespace(create("lake", name))
+    for id in (["d", "t"], ["d", "gone"], ["e", "t"], ["default", "t"]):
+        declared = await ns.declare_table(declare("lake", *id))
+        files.append(await asyncio.to_thread(written, declared.location))
+    return [*files, await asyncio.to_thread(written, (await kept(ns, "lake"))["catalog.location.uri"])]
+
+
+def _deleted_nothing(server: FakeHive) -> None:
+    """No drop asked for data to be deleted, and no catalog was dropped at its own place."""
+    drops = [r for r in server.requests if r.method in ("drop_table", "drop_database")]
+    assert {r.method for r in drops} == {"drop_table", "drop_database"}
+    assert not any(r.arguments[3 if r.method == "drop_table" else 2] for r in drops)
+    before = [tuple(server.calls[i - 2 : i]) for i, method in enumerate(server.calls) if method == "drop_catalog"]
+    assert {*before} == {("alter_catalog", "get_catalog")}

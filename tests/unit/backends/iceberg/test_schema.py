@@ -1,0 +1,278 @@
+"""The Iceberg view of Arrow schemas: every type, and pyiceberg's own converter where both can say a type."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+
+from lance_ns_async.backends.iceberg.schema import iceberg_schema
+
+UNITS = ("s", "ms", "us", "ns")
+STORED_AS_LIST = pa.fixed_shape_tensor(pa.float32(), [2, 3])
+
+# What pyiceberg says, too.
+BOTH: list[tuple[pa.DataType, str]] = [
+    (pa.bool_(), "boolean"),
+    (pa.int8(), "int"),
+    (pa.int16(), "int"),
+    (pa.int32(), "int"),
+    (pa.uint8(), "int"),
+    (pa.uint16(), "int"),
+    (pa.int64(), "long"),
+    (pa.float16(), "float"),
+    (pa.float32(), "float"),
+    (pa.float64(), "double"),
+    (pa.decimal128(1, 0), "decimal(1, 0)"),
+    (pa.decimal128(38, 38), "decimal(38, 38)"),
+    (pa.string(), "string"),
+    (pa.large_string(), "string"),
+    (pa.string_view(), "string"),
+    (pa.binary(), "binary"),
+    (pa.large_binary(), "binary"),
+    (pa.binary_view(), "binary"),
+    (pa.binary(16), "fixed[16]"),
+    (pa.date32(), "date"),
+    (pa.time64("us"), "time"),
+    (pa.timestamp("s"), "timestamp"),
+    (pa.timestamp("ms"), "timestamp"),
+    (pa.timestamp("us"), "timestamp"),
+    (pa.timestamp("s", "UTC"), "timestamptz"),
+    (pa.timestamp("ms", "+00:00"), "timestamptz"),
+    (pa.timestamp("us", "UTC"), "timestamptz"),
+    (pa.uuid(), "uuid"),
+]
+
+# What pyiceberg refuses, or says otherwise.
+OURS: list[tuple[pa.DataType, str]] = [
+    (pa.uint32(), "long"),
+    (pa.uint64(), "decimal(20, 0)"),
+    (pa.date64(), "date"),
+    (pa.time32("s"), "time"),
+    (pa.time32("ms"), "time"),
+    (pa.time64("ns"), "time"),
+    (pa.timestamp("ns"), "timestamp"),
+    (pa.timestamp("ns", "UTC"), "timestamptz"),
+    (pa.timestamp("us", "Europe/Berlin"), "timestamptz"),
+    (pa.timestamp("s", "-07:30"), "timestamptz"),
+    (pa.decimal32(5, 2), "decimal(5, 2)"),
+    (pa.decimal64(18, 2), "decimal(18, 2)"),
+    (pa.decimal256(38, 3), "decimal(38, 3)"),
+    (pa.decimal256(39, 3), "binary"),
+    (pa.decimal128(5, -2), "decimal(7, 0)"),
+    (pa.decimal128(38, -1), "binary"),
+    (pa.decimal128(2, 5), "decimal(5, 5)"),
+    (pa.dictionary(pa.int16(), pa.large_string(), ordered=True), "string"),
+    (pa.dictionary(pa.int8(), pa.uint32()), "long"),
+    (pa.run_end_encoded(pa.int32(), pa.date32()), "date"),
+    (pa.binary(0), "binary"),
+    (pa.json_(), "string"),
+    (pa.bool8(), "int"),
+    *[(pa.duration(unit), "binary") for unit in UNITS],
+    (pa.null(), "binary"),
+    (pa.dictionary(pa.int8(), pa.null()), "binary"),
+    (pa.month_day_nano_interval(), "binary"),
+    (pa.dense_union([pa.field("a", pa.int8())]), "binary"),
+    (pa.sparse_union([pa.field("a", pa.int8())]), "binary"),
+]
+
+LISTS = [
+    pa.list_(pa.float32()),
+    pa.large_list(pa.float32()),
+    pa.list_(pa.float32(), 768),
+    pa.list_view(pa.float32()),
+    pa.large_list_view(pa.float32()),
+    STORED_AS_LIST,
+]
+
+
+def fields(*wanted: pa.Field) -> list[Any]:
+    """The fields that Iceberg is told of."""
+    told: list[Any] = iceberg_schema(pa.schema(wanted), 1)[0]["fields"]
+    return told
+
+
+def by_pyiceberg(schema: pa.Schema) -> Any:
+    converted = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema)).model_copy(update={"schema_id": 1})
+    return converted.model_dump(by_alias=True, mode="json", exclude={"identifier_field_ids"}, exclude_none=True)
+
+
+@pytest.mark.parametrize(("type", "name"), BOTH + OURS, ids=lambda value: str(value)[:24])
+def test_each_simple_type_has_its_name(type: pa.DataType, name: str) -> None:
+    assert fields(pa.field("x", type)) == [{"id": 1, "name": "x", "required": False, "type": name}]
+
+
+@pytest.mark.parametrize("type", LISTS, ids=lambda value: str(value)[:24])
+def test_every_kind_of_list_is_a_list(type: pa.DataType) -> None:
+    [field] = fields(pa.field("x", type))
+    assert field["type"] == {"type": "list", "element-id": 2, "element": "float", "element-required": False}
+
+
+def test_a_struct_may_be_empty() -> None:
+    [field] = fields(pa.field("x", pa.struct([])))
+    assert field["type"] == {"type": "struct", "fields": []}
+
+
+def test_a_map_numbers_its_key_and_its_value_before_what_is_in_them() -> None:
+    value = pa.field("value", pa.struct([("a", pa.int8()), ("b", pa.list_(pa.date32()))]), nullable=False)
+    [field] = fields(pa.field("x", pa.map_(pa.string(), value)))
+    assert field["type"] == {
+        "type": "map",
+        "key-id": 2,
+        "key": "string",
+        "value-id": 3,
+        "value": {
+            "type": "struct",
+            "fields": [
+                {"id": 4, "name": "a", "required": False, "type": "int"},
+                {
+                    "id": 5,
+                    "name": "b",
+                    "required": False,
+                    "type": {"type": "list", "element-id": 6, "element": "date", "element-required": False},
+                },
+            ],
+        },
+        "value-required": True,
+    }
+
+
+def test_what_cannot_be_null_is_required_at_every_depth() -> None:
+    inner = pa.field("element", pa.struct([pa.field("a", pa.int8(), nullable=False)]), nullable=False)
+    [field] = fields(pa.field("x", pa.list_(inner), nullable=False))
+    assert field["required"] and field["type"]["element-required"]
+    assert field["type"]["element"]["fields"][0]["required"]
+
+
+def test_the_last_id_and_the_number_of_the_schema_are_told() -> None:
+    nested = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.int8()))])
+    told, last = iceberg_schema(pa.schema([("x", nested), ("y", pa.int8())]), 7)
+    assert (told["type"], told["schema-id"], last) == ("struct", 7, 5)
+    assert [(field["id"], field["name"]) for field in told["fields"]] == [(1, "x"), (2, "y")]
+    assert iceberg_schema(pa.schema([]), 0) == ({"type": "struct", "schema-id": 0, "fields": []}, 0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "doc"),
+    [
+        (None, None),
+        ({"doc": ""}, None),
+        ({"other": "é"}, None),
+        ({"doc": "what it is"}, "what it is"),
+        ({"comment": "über"}, "über"),
+        ({"comment": "Spark's", "doc": "Iceberg's"}, "Iceberg's"),
+        ({b"doc": b"\xff!"}, "�!"),
+    ],
+)
+def test_a_field_is_described_in_the_words_of_its_metadata(metadata: Any, doc: str | None) -> None:
+    [field] = fields(pa.field("x", pa.int8(), metadata=metadata))
+    assert field.get("doc") == doc and ("doc" in field) == (doc is not None)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        [pa.field("x", pa.int8()), pa.field("x", pa.string())],
+        [pa.field("x", pa.struct([("a", pa.int8())])), pa.field("x.a", pa.int8())],
+        [pa.field("x.element", pa.int8()), pa.field("x", pa.list_(pa.int8()))],
+        [pa.field("x.value", pa.int8()), pa.field("x", pa.map_(pa.int8(), pa.int8()))],
+        [pa.field("x", pa.struct([("a", pa.int8()), ("a", pa.int8())]))],
+    ],
+)
+def test_no_two_fields_go_by_one_dotted_name(twice: list[pa.Field]) -> None:
+    told, _ = iceberg_schema(pa.schema(twice), 1)
+    names = list(_dotted(told, ""))
+    assert len(names) == len(set(names))
+    assert Schema.model_validate(told).field_ids
+    assert fields(pa.field("x.a", pa.int8()), pa.field("X", pa.int8()), pa.field("x", pa.int8()))[2]["id"] == 3
+
+
+def names(least: int = 0) -> SearchStrategy[str]:
+    return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=least, max_size=6)
+
+
+def field(name: str, type: pa.DataType, required: bool, doc: str | None) -> pa.Field:
+    metadata = {"doc": doc} if doc else None
+    return pa.field(name, type, nullable=not required or pa.types.is_null(type), metadata=metadata)
+
+
+def some_fields(types: SearchStrategy[pa.DataType], **size: Any) -> SearchStrategy[list[pa.Field]]:
+    one = st.builds(field, names(1), types, st.booleans(), st.none() | names())
+    return st.lists(one, unique_by=lambda field: field.name, max_size=4, **size)
+
+
+def nested(inner: SearchStrategy[pa.DataType]) -> SearchStrategy[pa.DataType]:
+    inside = st.builds(field, names(), inner, st.booleans(), st.none())
+    return st.one_of(
+        st.builds(pa.list_, inside),
+        st.builds(pa.list_, inside, st.integers(1, 4)),
+        st.builds(pa.large_list, inside),
+        st.builds(pa.struct, some_fields(inner, min_size=1)),
+        st.builds(pa.map_, inner.filter(lambda key: not pa.types.is_null(key)), inside),
+    )
+
+
+def schemas(leaves: list[pa.DataType]) -> SearchStrategy[pa.Schema]:
+    return st.builds(pa.schema, some_fields(st.recursive(st.sampled_from(leaves), nested, max_leaves=8)))
+
+
+def _dotted(told: Any, prefix: str) -> Iterator[str]:
+    """The dotted name of every field, element, key and value."""
+    match told:
+        case {"type": "struct"}:
+            parts = [(field["name"], field["type"]) for field in told["fields"]]
+        case {"type": "list"}:
+            parts = [("element", told["element"])]
+        case {"type": "map"}:
+            parts = [("key", told["key"]), ("value", told["value"])]
+        case _:
+            return
+    for name, type in parts:
+        yield prefix + name
+        yield from _dotted(type, f"{prefix}{name}.")
+
+
+def _ids(told: Any) -> Iterator[int]:
+    match told:
+        case {"type": "struct"}:
+            yield from (field["id"] for field in told["fields"])
+            yield from itertools.chain.from_iterable(_ids(field["type"]) for field in told["fields"])
+        case {"type": "list"}:
+            yield from (told["element-id"], *_ids(told["element"]))
+        case {"type": "map"}:
+            yield from (told["key-id"], told["value-id"], *_ids(told["key"]), *_ids(told["value"]))
+
+
+@given(schemas([type for type, _ in BOTH]))
+def test_it_is_what_pyiceberg_makes_of_what_both_can_say(schema: pa.Schema) -> None:
+    theirs = by_pyiceberg(schema)
+    names = list(_dotted(theirs, ""))
+    # It lets through what no catalog takes.
+    assume(len(names) == len(set(names)))
+    assert iceberg_schema(schema, 1)[0] == theirs
+
+
+@given(schemas([type for type, _ in BOTH + OURS] + LISTS))
+def test_any_schema_becomes_one_that_iceberg_reads(schema: pa.Schema) -> None:
+    told, last = iceberg_schema(schema, 3)
+    read = Schema.model_validate(told)
+    assert read.schema_id == 3 and read.highest_field_id == last
+    assert sorted(_ids(told)) == list(range(1, last + 1))
+    assert {field.name for field in read.fields} <= set(schema.names) and bool(read.fields) == bool(schema.names)
+    names = list(_dotted(told, ""))
+    assert len(names) == len(set(names)) and set(names) <= set(read._name_to_id)
+
+
+def test_an_extension_without_a_hash_is_what_it_is_stored_as() -> None:
+    """Such as Lance's own for blobs."""
+    blob = lance.blob_field("b").type
+    assert fields(pa.field("x", blob)) == fields(pa.field("x", blob.storage_type))

@@ -1,0 +1,267 @@
+"""Who asks Polaris: realms, static tokens, and OAuth2 client credentials renewed by one for all."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+import anyio
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    ListTablesRequest,
+)
+from lance_namespace.errors import (
+    InternalError,
+    ServiceUnavailableError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.transports.http.auth import RenewedTokens, Token
+from tests.fakes.polaris import FakePolaris
+from tests.support.polaris import asked, connected, described
+
+TOKENS = "POST catalog/v1/oauth/tokens"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock shows, in seconds: its one element."""
+    now = [1000.0]
+    monkeypatch.setattr("lance_ns_async.transports.http.auth.monotonic", lambda: now[0])
+    return now
+
+
+async def test_a_client_shows_id_secret_and_scope_in_a_form() -> None:
+    with FakePolaris(credential=("root", "s3:cr:3t&=")) as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            await described(ns, "cat", "a", "t")
+        request = server.requests[0]
+        assert str(request) == "POST /api/catalog/v1/oauth/tokens"
+        assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"
+        assert dict(parse_qsl(request.body.decode())) == {
+            "grant_type": "client_credentials",
+            "client_id": "root",
+            "client_secret": "s3:cr:3t&=",
+            "scope": "PRINCIPAL_ROLE:ALL",
+        }
+
+
+async def test_another_scope_may_be_asked_for() -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server, scope="PRINCIPAL_ROLE:reader") as ns:
+            await described(ns, "cat", "a", "t")
+        assert server.tokens.scopes == ["PRINCIPAL_ROLE:reader"]
+
+
+async def test_a_hundred_who_wait_cause_one_token_request() -> None:
+    with FakePolaris() as server:
+        names = server.add_lance_tables("cat", ("a",), 100)
+        async with connected(server, max_in_flight="100") as ns:
+            with server.hold("oauth") as hold:
+                async with anyio.create_task_group() as group:
+                    for name in names:
+                        group.start_soon(ns.describe_table, DescribeTableRequest(id=["cat", "a", name]))
+                    await hold.reached()
+                    hold.release()
+        assert server.token_requests == 1 and len(asked(server)) == 101
+
+
+async def test_tokens_that_expire_within_two_thousand_describes_are_renewed_once_for_all() -> None:
+    with FakePolaris() as server:
+        names = server.add_lance_tables("cat", ("a",), 2000)
+        settled = 0
+
+        def expire_half_way(count: int) -> None:
+            nonlocal settled
+            settled += count
+            if settled == 1000:
+                server.expire_tokens()
+
+        async with connected(server) as ns:
+            ids = [["cat", "a", name] for name in names]
+            found = await ns.describe_tables(ids, progress=expire_half_way)
+        assert len(found.tables) == 2000 and not found.errors
+        assert server.token_requests == 2
+        assert len(asked(server)) <= 2000 + 2 + 32
+
+
+@pytest.mark.parametrize("status", [401, 419])
+async def test_a_refused_token_is_renewed_once_and_the_call_repeated(status: int) -> None:
+    with FakePolaris() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            # A write too: what is refused for its token did nothing.
+            server.fail(status, match="generic-tables")
+            await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
+            tables = "POST catalog/polaris/v1/cat/namespaces/a/generic-tables"
+            assert asked(server)[:4] == [TOKENS, tables, TOKENS, tables]
+            server.clear()
+            server.fail(status, times=2, match="DELETE")
+            with pytest.raises(UnauthenticatedError, match=f"drop_namespace: HTTP {status}"):
+                await ns.drop_namespace(DropNamespaceRequest(id=["cat", "a"]))
+            drop = "DELETE catalog/v1/cat/namespaces/a"
+            assert asked(server) == [drop, TOKENS, drop]
+
+
+async def test_tokens_die_with_the_server_long_before_their_end() -> None:
+    with FakePolaris(token_lifetime=3600) as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server, max_retries="5") as ns:
+            await described(ns, "cat", "a", "t")
+            server.stop()
+            server.start()
+            await described(ns, "cat", "a", "t")
+        assert server.token_requests == 2
+
+
+@pytest.mark.parametrize("status", [401, 419])
+async def test_a_static_token_that_is_refused_is_told_at_once(status: int) -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t")
+        properties = {"endpoint": server.endpoint, "backoff_initial": "1ms"}
+        async with AsyncNamespace.connect("polaris", {**properties, "auth_token": server.token()}) as ns:
+            await described(ns, "cat", "a", "t")
+            server.fail(status, body=b"")
+            with pytest.raises(UnauthenticatedError, match=f"HTTP {status}"):
+                await described(ns, "cat", "a", "t")
+        assert len(asked(server)) == 2 and server.token_requests == 0
+        async with AsyncNamespace.connect("polaris", {**properties, "auth_token": "sesame"}) as ns:
+            with pytest.raises(UnauthenticatedError, match="HTTP 401: Unauthorized") as raised:
+                await described(ns, "cat", "a", "t")
+        assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"credential": "root:wr0ng"}, "HTTP 401: unauthorized_client: The client is not authorized"),
+        ({"credential": "nobody:s3cr3t"}, "HTTP 401: unauthorized_client"),
+        ({"scope": "catalog"}, "HTTP 400: invalid_scope: The scope is invalid"),
+        ({"scope": ""}, "HTTP 400: invalid_scope"),
+    ],
+    ids=["secret", "client", "scope", "no-scope"],
+)
+async def test_a_credential_that_is_refused_is_told_as_the_endpoint_tells_it(
+    properties: dict[str, str], message: str
+) -> None:
+    with FakePolaris() as server:
+        async with connected(server, **properties) as ns:
+            with pytest.raises(UnauthenticatedError, match=f"fetch_token: {message}") as raised:
+                await described(ns, "cat", "a", "t")
+        assert server.token_requests == 1 and "wr0ng" not in str(raised.value)
+
+
+async def test_a_busy_token_endpoint_is_asked_again() -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t")
+        server.fail(429, match="oauth")
+        server.fail(503, match="oauth")
+        server.cut(match="oauth")
+        async with connected(server) as ns:
+            await described(ns, "cat", "a", "t")
+            server.expire_tokens()
+            server.fail(429, times=4, match="oauth")
+            with pytest.raises(ThrottlingError, match=r"fetch_token: HTTP 429.*4 attempts"):
+                await described(ns, "cat", "a", "t")
+            server.fail(503, times=4, match="oauth")
+            with pytest.raises(ServiceUnavailableError, match="fetch_token"):
+                await described(ns, "cat", "a", "t")
+            await described(ns, "cat", "a", "t")
+
+
+@pytest.mark.parametrize("location", ["s3://b/t", "s3://b/other"])
+async def test_a_declare_that_got_no_token_was_never_sent(location: str) -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://b/t")
+        async with connected(server, max_retries="0") as ns:
+            request = DeclareTableRequest(id=["cat", "a", "t"], location=location)
+            server.fail(503, match="oauth")
+            with pytest.raises(ServiceUnavailableError, match="fetch_token"):
+                await ns.declare_table(request)
+            await ns.list_tables(ListTablesRequest(id=["cat", "a"]))
+            server.fail(401, match="generic-tables")
+            server.fail(503, match="oauth")
+            with pytest.raises(ServiceUnavailableError, match="fetch_token"):
+                await ns.declare_table(request)
+        assert not any(path.startswith("GET") and path.endswith("/t") for path in asked(server))
+
+
+async def test_a_realm_is_named_on_every_call() -> None:
+    with FakePolaris(realm="north") as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            await described(ns, "cat", "a", "t")
+            await ns.list_tables(ListTablesRequest(id=["cat", "a"]))
+            await ns.create_namespace(CreateNamespaceRequest(id=["cat", "b"]))
+            assert "north" in ns.namespace_id()
+        assert [request.headers["Polaris-Realm"] for request in server.requests] == ["north"] * 4
+        assert asked(server)[0] == TOKENS
+
+
+async def test_an_unknown_realm_is_neither_a_missing_table_nor_a_bad_secret() -> None:
+    with FakePolaris(realm="north") as server:
+        async with connected(server, realm="south") as ns:
+            with pytest.raises(InternalError, match="fetch_token: HTTP 404: Missing or invalid realm"):
+                await ns.exists(["cat", "a", "t"])
+        properties = {"endpoint": server.endpoint, "auth_token": server.token(), "realm": "south"}
+        async with AsyncNamespace.connect("polaris", properties) as ns:
+            with pytest.raises(InternalError, match="MissingOrInvalidRealm: Missing or invalid realm"):
+                await ns.exists(["cat", "a", "t"])
+
+
+async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    calls: list[Call] = []
+    with FakePolaris(credential=("root", "s3same")) as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            with ns.observe(calls.append):
+                await described(ns, "cat", "a", "t")
+            assert "root" in ns.namespace_id()
+            shown = f"{ns!r} {ns.namespace_id()} {calls} {caplog.text}"
+    assert "s3same" not in shown and "Bearer" not in shown
+    assert [call.operation for call in calls] == ["fetch_token", "describe_table"]
+
+
+@pytest.mark.parametrize(("lifetime", "until"), [(3600.0, 2880.0), (60.0, 48.0), (5.0, 4.0)])
+async def test_a_token_is_renewed_when_four_fifths_of_its_life_are_over(
+    clock: list[float], lifetime: float, until: float
+) -> None:
+    fetched: list[str] = []
+
+    async def fetch() -> Token:
+        fetched.append(str(len(fetched)))
+        return Token(fetched[-1], lifetime)
+
+    tokens = RenewedTokens(fetch)
+    assert await tokens.current() == "0"
+    clock[0] += until - 0.1
+    assert await tokens.current() == "0"
+    clock[0] += 0.2
+    assert await tokens.current() == "1"
+
+
+async def test_a_token_without_an_end_is_kept_until_it_is_refused(clock: list[float]) -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t")
+        body = f'{{"access_token": "{server.token()}", "token_type": "bearer"}}'
+        server.reply(body, match="oauth")
+        async with connected(server) as ns:
+            await described(ns, "cat", "a", "t")
+            clock[0] += 10_000_000
+            await described(ns, "cat", "a", "t")
+            assert asked(server).count(TOKENS) == 1
+            server.expire_tokens()
+            await described(ns, "cat", "a", "t")
+            assert asked(server).count(TOKENS) == 2
+            clock[0] += 3600
+            await described(ns, "cat", "a", "t")
+            assert asked(server).count(TOKENS) == 3

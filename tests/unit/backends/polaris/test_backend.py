@@ -1,0 +1,254 @@
+"""What is particular to Polaris: its paths and bodies, its catalogs, formats, and what a description holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeNamespaceRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    RegisterTableRequest,
+    RenameTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, NamespaceId
+from tests.fakes.polaris import FakePolaris
+from tests.support.polaris import asked, connected, described, open_server
+
+NESTED = [("n1",), ("n1", "n2"), ("n1", "n2", "n3")]
+
+
+@pytest.mark.parametrize("levels", NESTED)
+async def test_every_operation_reaches_every_depth(levels: tuple[str, ...]) -> None:
+    joined = "%1F".join(levels)
+    with open_server() as server:
+        server.add_namespace("cat", levels)
+        async with connected(server) as ns:
+            namespace, table = ["cat", *levels, "new"], ["cat", *levels, "t"]
+            await ns.create_namespace(CreateNamespaceRequest(id=namespace, properties={"k": "v"}))
+            listed = await ns.list_namespaces(ListNamespacesRequest(id=["cat", *levels]))
+            assert listed.namespaces == [".".join(namespace)]
+            found = await ns.describe_namespace(DescribeNamespaceRequest(id=namespace))
+            assert found.properties is not None and found.properties["k"] == "v"
+            await ns.drop_namespace(DropNamespaceRequest(id=namespace))
+            declared = await ns.declare_table(DeclareTableRequest(id=table))
+            assert (await ns.list_tables(ListTablesRequest(id=["cat", *levels]))).tables == ["t"]
+            assert (await described(ns, *table)).location == declared.location
+            answer = await ns.deregister_table(DeregisterTableRequest(id=table))
+            assert (answer.id, answer.location) == (table, declared.location)
+        tables = f"catalog/polaris/v1/cat/namespaces/{joined}/generic-tables"
+        assert asked(server) == [
+            "POST catalog/v1/cat/namespaces",
+            f"GET catalog/v1/cat/namespaces?parent={joined}",
+            f"GET catalog/v1/cat/namespaces/{joined}%1Fnew",
+            f"DELETE catalog/v1/cat/namespaces/{joined}%1Fnew",
+            f"GET catalog/v1/cat/namespaces/{joined}",
+            f"POST {tables}",
+            f"GET {tables}",
+            f"GET {tables}/t",
+            f"GET {tables}/t",
+            f"DELETE {tables}/t",
+        ]
+
+
+async def test_a_catalog_is_in_the_path_and_no_level() -> None:
+    with open_server() as server:
+        server.add_catalog("my cat.é")
+        async with connected(server) as ns:
+            made = await ns.create_namespace(CreateNamespaceRequest(id=["my cat.é", "a"], properties={"owner": "me"}))
+            assert made.properties == {"owner": "me", "location": "file:///data/my cat.é/a/"}
+            listed = await ns.list_namespaces(ListNamespacesRequest(id=["my cat.é"]))
+            assert listed.namespaces == ["my cat.é.a"]
+        assert server.requests[0].json == {"namespace": ["a"], "properties": {"owner": "me"}}
+        assert asked(server) == [f"{method} catalog/v1/my%20cat.%C3%A9/namespaces" for method in ("POST", "GET")]
+
+
+async def test_a_catalog_is_there_when_it_can_be_listed() -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",), {"k": "v"})
+        async with connected(server) as ns:
+            assert await ns.exists(NamespaceId(["cat"])) and not await ns.exists(NamespaceId(["none"]))
+            found = await ns.describe_namespace(DescribeNamespaceRequest(id=["cat"]))
+            assert found.properties == {}
+            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none"):
+                await ns.list_tables(ListTablesRequest(id=["none"]))
+            assert (await ns.list_tables(ListTablesRequest(id=["cat"]))).tables == []
+
+
+async def test_a_catalog_is_neither_made_nor_dropped() -> None:
+    with open_server() as server:
+        server.add_catalog("cat")
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="a catalog is made by an administrator"):
+                await ns.create_namespace(CreateNamespaceRequest(id=["new"]))
+            with pytest.raises(InvalidInputError, match="a catalog is dropped by an administrator"):
+                await ns.drop_namespace(DropNamespaceRequest(id=["cat"]))
+            with pytest.raises(NamespaceAlreadyExistsError):
+                await ns.create_namespace(CreateNamespaceRequest(id=[]))
+        assert asked(server) == []
+
+
+async def test_too_few_levels_are_refused_before_any_call() -> None:
+    with open_server() as server:
+        async with connected(server) as ns:
+            for id in (["t"], ["cat", "t"]):
+                with pytest.raises(InvalidInputError, match="2 or more namespace levels above a table"):
+                    await described(ns, *id)
+        assert asked(server) == []
+
+
+async def test_a_declared_table_is_a_generic_one_of_format_lance() -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        properties = {"k": "v", "doc": "what it holds", "table_type": "other"}
+        async with connected(server) as ns:
+            request = DeclareTableRequest(id=["cat", "a", "t"], location="s3://bucket/t.lance/", properties=properties)
+            declared = await ns.declare_table(request)
+            kept = {"k": "v", "doc": "what it holds", "table_type": "lance"}
+            assert (declared.location, declared.properties) == ("s3://bucket/t.lance/", kept)
+            sent = [request.json for request in server.requests if request.method == "POST"][-1]
+            # The identity of the registration, which answers do not show.
+            assert sent["properties"].pop("lance_ns.registration")
+            assert sent == {
+                "name": "t",
+                "format": "lance",
+                "base-location": "s3://bucket/t.lance/",
+                "doc": "what it holds",
+                "properties": kept,
+            }
+            await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="s3://bucket/u"))
+            assert "doc" not in [request.json for request in server.requests if request.method == "POST"][-1]
+            # Nothing was opened to find out: there is no such bucket.
+            assert (await described(ns, "cat", "a", "t")).location == "s3://bucket/t.lance/"
+
+
+@pytest.mark.parametrize("format", ["lance", "LANCE", "Lance"])
+async def test_the_format_makes_a_lance_table_in_any_case_and_no_property(format: str) -> None:
+    with open_server() as server:
+        location = server.add_table("cat", ("a",), "t", format=format, properties={})
+        async with connected(server) as ns:
+            assert (await described(ns, "cat", "a", "t")).location == location
+
+
+@pytest.mark.parametrize("format", ["delta", "", "lance2"])
+async def test_another_format_is_no_lance_table_and_is_not_removed(format: str) -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t", format=format)
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
+                await described(ns, "cat", "a", "t")
+            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
+                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
+            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
+                await ns.register_table(
+                    RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/t", mode="overwrite")
+                )
+        assert not any(path.startswith(("DELETE", "POST")) for path in asked(server))
+
+
+async def test_a_table_without_a_location_is_told() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "none", base_location=None)
+        server.add_table("cat", ("a",), "empty", base_location="x")
+        server.reply(
+            '{"table": {"name": "empty", "format": "lance", "base-location": "", "properties": {}}}', match="/empty"
+        )
+        async with connected(server) as ns:
+            for name in ("none", "empty"):
+                with pytest.raises(InvalidInputError, match="it has no base-location"):
+                    await described(ns, "cat", "a", name)
+
+
+async def test_a_description_fills_both_maps() -> None:
+    properties = {"k": "v", "aws_region": "of-the-table", "nothing": None, "table_type": "lance"}
+    with open_server() as server:
+        location = server.add_table("cat", ("a",), "t", properties=properties, doc="not in the properties")
+        options = {"storage.aws_region": "of-the-settings", "storage.timeout": "60s"}
+        async with connected(server, **options) as ns:
+            found = await described(ns, "cat", "a", "t")
+        assert found.location == location and found.managed_versioning is False
+        assert found.properties == {"k": "v", "aws_region": "of-the-table", "table_type": "lance"}
+        assert found.storage_options == {"k": "v", "aws_region": "of-the-table", "timeout": "60s"}
+        unsaid = (found.version, found.table_uri, found.var_schema, found.stats, found.is_only_declared)
+        assert unsaid == (None,) * 5
+
+
+async def test_a_table_of_which_nothing_is_known_has_no_storage_options() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            assert (await described(ns, "cat", "a", "t")).storage_options is None
+
+
+async def test_renaming_says_what_to_do_instead() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            with pytest.raises(UnsupportedOperationError, match=r"deregister it, and register cat\$a\$u at"):
+                await ns.rename_table(RenameTableRequest(id=["cat", "a", "t"], new_table_name="u"))
+
+
+async def test_overwriting_takes_the_place_of_the_registration() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            request = RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/new", mode="overwrite")
+            await ns.register_table(request)
+            assert (await described(ns, "cat", "a", "t")).location == "s3://b/new"
+
+
+async def test_a_removal_that_another_was_first_with_is_told_as_missing() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t")
+        server.fail(
+            404,
+            match="DELETE",
+            body={"error": {"message": "gone", "type": "NoSuchTableException", "code": 404}},
+        )
+        async with connected(server) as ns:
+            with pytest.raises(TableNotFoundError):
+                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
+
+
+async def test_a_removal_whose_answer_was_lost_is_not_sent_again() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            server.cut(match="DELETE", when="after")
+            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
+        assert sum(path.startswith("DELETE") for path in asked(server)) == 1
+
+
+async def test_data_is_written_and_read_at_the_place_the_catalog_gives(tmp_path: Path) -> None:
+    with FakePolaris(base=tmp_path.as_uri()) as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"]))
+            assert declared.location is not None
+            lance.write_dataset(pa.table({"id": [1, 2]}), declared.location)
+            found = await ns.describe_tables([["cat", "a", "t"]])
+            assert [lance.dataset(table.location).count_rows() for table in found.tables.values()] == [2]
+
+
+async def test_nothing_is_sent_before_something_is_asked() -> None:
+    with FakePolaris() as server:
+        async with AsyncNamespace.connect("polaris", server.properties):
+            pass
+        assert server.connections == 0

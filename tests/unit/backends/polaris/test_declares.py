@@ -1,0 +1,166 @@
+"""Declaring on Polaris: where tables go, what is kept of what was given, and declares whose answer was lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lance_namespace import DeclareTableRequest, RegisterTableRequest
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+)
+
+from tests.support.polaris import asked, connected, described, open_server
+
+
+async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(tmp_path: Path) -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a", "b"))
+        async with connected(server) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "x y"]))
+            assert declared.location == "file:///data/cat/a/b/x~20y"
+            assert len(asked(server)) == 2
+        server.clear()
+        async with connected(server, root=str(tmp_path)) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "t"]))
+            assert declared.location == f"{tmp_path.as_uri()}/cat/a/b/t"
+            assert len(asked(server)) == 1
+
+
+async def test_a_place_that_nobody_tells_is_asked_for() -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="its namespace has no location; give one"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"]))
+            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: cat\$none "):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "none", "t"]))
+
+
+@pytest.mark.parametrize("level", ["a?b", "a#b", "a%2Fb", "a/b"])
+async def test_a_place_in_a_namespace_that_may_be_read_as_another_is_refused(level: str) -> None:
+    with open_server() as server:
+        server.add_namespace("cat", (level,))
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="may be another's too"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", level, "t"]))
+            request = DeclareTableRequest(id=["cat", level, "t"], location="file:///data/elsewhere")
+            assert (await ns.declare_table(request)).location == "file:///data/elsewhere"
+
+
+@pytest.mark.parametrize("location", ["/a/path", "other://x/y/", "file:///outside", "file:///a%20b", "s3://bucket/a b"])
+async def test_a_location_is_kept_as_it_was_given(location: str) -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location=location))
+            assert declared.location == (await described(ns, "cat", "a", "t")).location == location
+
+
+async def test_a_location_that_the_server_changes_is_an_error_and_nothing_is_left() -> None:
+    table = {"name": "t", "format": "lance", "base-location": "s3://other/t", "properties": {}}
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        server.reply(json.dumps({"table": table}), match="POST", when="after")
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="would keep it at s3://other/t, not at s3://mine/t"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
+            assert not await ns.exists(["cat", "a", "t"])
+
+
+async def test_what_is_left_at_a_place_that_nobody_wanted_is_told() -> None:
+    table = {"name": "t", "format": "lance", "base-location": "s3://other/t", "properties": {}}
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        server.reply(json.dumps({"table": table}), match="POST", when="after")
+        server.fail(503, match="DELETE")
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="would keep it at s3://other/t, not at s3://mine/t") as raised:
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
+            [note] = raised.value.__notes__
+            assert note.startswith("and it is still registered there, for that could not be undone (Service unav")
+            assert await ns.exists(["cat", "a", "t"])
+
+
+async def test_an_empty_location_is_not_the_default_one() -> None:
+    with open_server() as server:
+        location = server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            for work in (
+                ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="")),
+                ns.register_table(RegisterTableRequest(id=["cat", "a", "u"], location="")),
+                ns.register_table(RegisterTableRequest(id=["cat", "a", "t"], location="", mode="overwrite")),
+            ):
+                with pytest.raises(InvalidInputError, match="its location '' is empty; leave it out"):
+                    await work
+            assert asked(server) == []
+            assert (await described(ns, "cat", "a", "t")).location == location
+
+
+async def test_what_the_server_would_never_take_is_refused_before_any_call() -> None:
+    with open_server() as server:
+        location = server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            properties = {"polaris.x": "1"}
+            with pytest.raises(InvalidInputError, match=r"property 'polaris\.x'"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], properties=properties))
+            with pytest.raises(InvalidInputError, match=r"property 'polaris\.x'"):
+                request = RegisterTableRequest(
+                    id=["cat", "a", "t"], location="s3://b/t", mode="overwrite", properties=properties
+                )
+                await ns.register_table(request)
+            assert asked(server) == []
+            assert (await described(ns, "cat", "a", "t")).location == location
+
+
+async def test_a_declare_whose_answer_was_lost_is_looked_up_and_not_sent_again() -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            server.cut(match="POST", when="after")
+            request = DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t", properties={"doc": "d"})
+            declared = await ns.declare_table(request)
+            assert (declared.location, declared.properties) == ("s3://b/t", {"doc": "d", "table_type": "lance"})
+        assert sum(path.startswith("POST") for path in asked(server)) == 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+async def test_a_declare_that_did_not_arrive_is_told_as_unknown(status: int) -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            server.fail(status, match="POST")
+            error = InternalError if status == 500 else ServiceUnavailableError
+            with pytest.raises(error, match=rf"cat\$a\$t .*HTTP {status}.*whether it took effect is unknown"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
+            assert not await ns.exists(["cat", "a", "t"])
+        assert sum(path.startswith("POST") for path in asked(server)) == 1
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"base_location": "s3://b/other"}, {"doc": "another"}, {"properties": {"table_type": "lance", "k": "other"}}],
+    ids=["location", "doc", "properties"],
+)
+async def test_a_lost_declare_that_somebody_else_won_is_not_ours(others: dict[str, object]) -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "t", **{"base_location": "s3://b/t", **others})  # type: ignore[arg-type]
+        async with connected(server) as ns:
+            server.cut(match="POST", when="before")
+            with pytest.raises(TableAlreadyExistsError, match="made by another"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
+
+
+async def test_a_throttled_declare_did_nothing_and_is_sent_again() -> None:
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            server.fail(429, times=2, match="POST")
+            assert (await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))).location
+        assert sum(path.startswith("POST") for path in asked(server)) == 3

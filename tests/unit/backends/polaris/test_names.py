@@ -1,0 +1,175 @@
+"""Names on the way to Polaris and back: each reaches the object of exactly that name, or is refused."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeNamespaceRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+)
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError, TableNotFoundError
+
+from lance_ns_async import NamespaceId
+from tests.fakes.polaris import FakePolaris
+from tests.support.polaris import asked, connected, described, open_server
+
+TABLES = [
+    *("a.b", "a/b", "a%b", "a+b", "a;b", "a?b#c", "a:b", "a,b", r"a\b", "a'b\"c", "ünï表", "🦀", "a%2Fb", "a%1Fb"),
+    *(" x", "x ", "x y", "a\tb", "a\x1fb", "a\0b", "~", "...", "x" * 300, "T", "t"),
+]
+LEVELS = ["a.b", "a/b", "a+b", "a;b", "a?b#c", "a:b", "a'b", "ünï表", "a%1Fb", "%1F", "é", "x" * 300, "A", "a"]
+REFUSED_LEVELS = ["a b", "a\tb", r"a\b", "a%b", "%"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+async def test_a_table_of_an_odd_name_is_held_as_it_is(name: str) -> None:
+    id = ["cat", "a", name]
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=id))
+            assert (await ns.list_tables(ListTablesRequest(id=["cat", "a"]))).tables == [name]
+            assert (await described(ns, *id)).location == declared.location
+            await ns.deregister_table(DeregisterTableRequest(id=id))
+            assert not await ns.exists(id)
+
+
+async def test_tables_that_look_alike_are_told_apart() -> None:
+    alike = ["ova", "ova?b", "ova#zzz", "a/b", "a%2Fb", "a%252Fb", "a+b", "a b", "a.b", "t", "T", "x/", "é", "e\u0301"]
+    with open_server() as server:
+        for name in alike:
+            server.add_table("cat", ("n",), name, base_location=f"s3://b/{name}")
+        async with connected(server) as ns:
+            found = await ns.describe_tables([["cat", "n", name] for name in alike])
+        assert {id.name: table.location for id, table in found.tables.items()} == {n: f"s3://b/{n}" for n in alike}
+        assert len(asked(server)) == len(alike)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_level_of_an_odd_name_is_held_as_it_is(level: str) -> None:
+    with open_server() as server:
+        server.add_catalog("cat")
+        async with connected(server, list_style="relative") as ns:
+            for id in (["cat", level], ["cat", level, level]):
+                await ns.create_namespace(CreateNamespaceRequest(id=id, properties={"k": "v"}))
+                assert (await ns.list_namespaces(ListNamespacesRequest(id=id[:-1]))).namespaces == [level]
+                found = await ns.describe_namespace(DescribeNamespaceRequest(id=id))
+                assert found.properties is not None and found.properties["k"] == "v"
+            await ns.declare_table(DeclareTableRequest(id=["cat", level, level, "t"], location="s3://b/t"))
+            assert (await described(ns, "cat", level, level, "t")).location == "s3://b/t"
+            await ns.deregister_table(DeregisterTableRequest(id=["cat", level, level, "t"]))
+            await ns.drop_namespace(DropNamespaceRequest(id=["cat", level, level]))
+            await ns.drop_namespace(DropNamespaceRequest(id=["cat", level]))
+            assert not await ns.exists(NamespaceId(["cat", level]))
+
+
+async def test_namespaces_that_look_alike_are_told_apart() -> None:
+    alike = [("a.b",), ("a", "b"), ("a%1Fb",), ("a%2Eb",), ("a/b",), ("a%2Fb",), ("a+b",), ("a",), ("A",)]
+    with open_server() as server:
+        for levels in alike:
+            server.add_table("cat", levels, "t", base_location="s3://b/" + "|".join(levels))
+        async with connected(server) as ns:
+            found = await ns.describe_tables([["cat", *levels, "t"] for levels in alike])
+        assert {id[1:-1]: table.location for id, table in found.tables.items()} == {
+            levels: "s3://b/" + "|".join(levels) for levels in alike
+        }
+
+
+@pytest.mark.parametrize("catalog", ["my cat.é", "a/b", "a%2Fb", "a?b#c"])
+async def test_a_catalog_of_an_odd_name_is_held_as_it_is(catalog: str) -> None:
+    with open_server() as server:
+        location = server.add_table(catalog, ("a",), "t")
+        async with connected(server, catalogs="*") as ns:
+            assert (await described(ns, catalog, "a", "t")).location == location
+            assert (await ns.list_namespaces(ListNamespacesRequest(id=[]))).namespaces == [catalog]
+
+
+@pytest.mark.parametrize("level", REFUSED_LEVELS)
+async def test_a_level_that_the_server_refuses_is_told_and_addressed_all_the_same(level: str) -> None:
+    with open_server() as server:
+        server.add_catalog("cat")
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match=r"HTTP 400: IllegalArgumentException: .* \(X-Request-ID "):
+                await ns.create_namespace(CreateNamespaceRequest(id=["cat", level]))
+            assert not await ns.exists(NamespaceId(["cat", level]))
+            server.add_table("cat", (level,), "t", base_location="s3://b/t")
+            assert (await described(ns, "cat", level, "t")).location == "s3://b/t"
+
+
+@pytest.mark.parametrize(
+    "id",
+    [["cat", "a", "."], ["cat", "a", ".."], ["cat", "..", "t"], ["..", "a", "t"], ["cat", "a", ".", "t"]],
+    ids=["table", "parent-table", "level", "catalog", "inner-level"],
+)
+async def test_a_name_that_is_rewritten_on_the_way_is_refused_before_any_call(id: list[str]) -> None:
+    with open_server() as server:
+        server.add_lance_tables("cat", ("a",), 3)
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="cannot address"):
+                await described(ns, *id)
+            with pytest.raises(InvalidInputError, match="cannot address"):
+                await ns.declare_table(DeclareTableRequest(id=id, location="s3://b/t"))
+            if id[:-1] != ["cat", "a"]:
+                with pytest.raises(InvalidInputError, match="cannot address"):
+                    await ns.list_tables(ListTablesRequest(id=id[:-1]))
+                with pytest.raises(InvalidInputError, match="cannot address"):
+                    await ns.create_namespace(CreateNamespaceRequest(id=id[:-1]))
+        assert asked(server) == []
+
+
+async def test_what_separates_levels_is_refused_in_one() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a", "b"), "t")
+        async with connected(server) as ns:
+            for id in (["cat", "a\x1fb"], ["cat", "a", "\x1f"]):
+                with pytest.raises(InvalidInputError, match=r"cannot address .*separates levels"):
+                    await ns.create_namespace(CreateNamespaceRequest(id=id))
+                with pytest.raises(InvalidInputError, match=r"cannot address .*separates levels"):
+                    await described(ns, *id, "t")
+        assert asked(server) == []
+
+
+async def test_a_name_that_reads_like_a_message_decides_nothing() -> None:
+    name = "conflicts with existing table or namespace at"
+    with open_server() as server:
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            assert not await ns.exists(["cat", "a", name])
+            assert not await ns.exists(NamespaceId(["cat", name]))
+            with pytest.raises(TableNotFoundError):
+                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", name]))
+
+
+async def test_a_table_of_another_name_is_not_the_one_that_was_asked_for() -> None:
+    with open_server() as server:
+        server.add_table("cat", ("a",), "x/y")
+        server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=5)
+        async with connected(server) as ns:
+            with pytest.raises(ServiceUnavailableError, match="an answer about the table 'x/y'; is there a proxy"):
+                await described(ns, "cat", "a", "x%2Fy")
+            assert (await described(ns, "cat", "a", "x/y")).location == "s3://b/t"
+
+
+@pytest.mark.parametrize("id", [["cat", "a", ""], ["cat", "", "t"], ["", "a", "t"]])
+async def test_an_empty_name_is_refused_before_any_call(id: list[str]) -> None:
+    with open_server() as server:
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="non-empty"):
+                await described(ns, *id)
+        assert asked(server) == []
+
+
+@pytest.mark.parametrize(("release", "name"), [("1.5", "a/b"), ("1.5", " x"), ("1.6", "a:b"), ("1.6", "a\tb")])
+async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name: str) -> None:
+    with FakePolaris(credential=None, strict_names=release) as server:  # type: ignore[arg-type]
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="HTTP 400"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", name]))
+            with pytest.raises(TableNotFoundError):
+                await described(ns, "cat", "a", name)

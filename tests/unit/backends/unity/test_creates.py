@@ -1,0 +1,244 @@
+"""Creations of one thing at once: the server would make two, so they are made in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+from typing import Any
+
+import anyio
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeregisterTableRequest, RegisterTableRequest
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+)
+
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async.backends.unity.creates import server_key
+from lance_ns_async.calls.policy import deadline
+from tests.fakes.unity import FakeUnity
+from tests.support.unity import asked, connected, declared, opened
+
+TABLE = ["main", "a", "t"]
+ROOT = {"root": "s3://b/r"}
+
+
+async def create_table(ns: AsyncNamespace) -> None:
+    await declared(ns, *TABLE)
+
+
+async def create_namespace(ns: AsyncNamespace) -> None:
+    await ns.create_namespace(CreateNamespaceRequest(id=["main", "new"]))
+
+
+creations = pytest.mark.parametrize(
+    ("create", "name", "taken"),
+    [
+        (create_table, "main.a.t", TableAlreadyExistsError),
+        (create_namespace, "main.new", NamespaceAlreadyExistsError),
+    ],
+    ids=["table", "namespace"],
+)
+Create = Callable[[AsyncNamespace], Awaitable[None]]
+
+
+async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[type[LanceNamespaceError] | None]:
+    """What became of each; None for one that succeeded."""
+    outcomes: list[type[LanceNamespaceError] | None] = []
+
+    async def one() -> None:
+        try:
+            await work()
+            outcomes.append(None)
+        except LanceNamespaceError as e:
+            outcomes.append(type(e))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(count):
+            group.start_soon(one)
+    return outcomes
+
+
+@creations
+async def test_of_many_at_once_one_is_sent_and_the_others_are_told(
+    create: Create, name: str, taken: type[LanceNamespaceError]
+) -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        # Were it asked twice, both would be told that they had won.
+        server.race(name)
+        async with connected(server, **ROOT) as ns:
+            outcomes = await side_by_side(8, lambda: create(ns))
+        assert outcomes.count(None) == 1 and outcomes.count(taken) == 7
+        assert sum(request.startswith("POST") for request in asked(server)) == 1
+
+
+@creations
+async def test_one_after_the_other_asks_the_server_each_time(
+    create: Create, name: str, taken: type[LanceNamespaceError]
+) -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        async with connected(server, **ROOT) as ns:
+            await create(ns)
+            with pytest.raises(taken, match="HTTP 400"):
+                await create(ns)
+        assert sum(request.startswith("POST") for request in asked(server)) == 2
+
+
+async def test_who_waited_for_one_that_failed_tries_in_turn() -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        server.fail(403, match="POST", times=2)
+        async with connected(server, **ROOT) as ns:
+            outcomes = await side_by_side(4, lambda: create_table(ns))
+        assert outcomes.count(PermissionDeniedError) == 2
+        assert outcomes.count(None) == 1 and outcomes.count(TableAlreadyExistsError) == 1
+        assert sum(request.startswith("POST") for request in asked(server)) == 3
+        assert server.most_in_flight == 1
+
+
+async def test_different_tables_are_made_side_by_side() -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        async with connected(server, **ROOT) as ns:
+            with server.hold("POST") as hold:
+                async with anyio.create_task_group() as group:
+                    for i in range(8):
+                        group.start_soon(declared, ns, "main", "a", f"t{i}")
+                    await hold.reached(8)
+                    hold.release()
+
+
+async def test_one_that_is_cancelled_keeps_nobody_waiting() -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        async with connected(server, **ROOT) as ns:
+            with server.hold("POST") as hold:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(declared, ns, *TABLE)
+                    await hold.reached()
+                    group.cancel_scope.cancel()
+            await declared(ns, "main", "a", "u")
+            outcomes = await side_by_side(2, lambda: create_table(ns))
+        assert set(outcomes) <= {None, TableAlreadyExistsError}
+
+
+async def test_waiting_for_another_has_an_end() -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        async with opened(server) as backend:
+            with server.hold("POST") as hold:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(backend.declare_table, TableId(TABLE), "s3://b/t", {})
+                    await hold.reached()
+                    with (
+                        deadline(0.01),
+                        pytest.raises(ServiceUnavailableError, match="while another call was making it"),
+                    ):
+                        await backend.declare_table(TableId(TABLE), "s3://b/t", {})
+                    hold.release()
+        assert [request for request in asked(server) if request.startswith("POST")] == ["POST tables"]
+
+
+async def test_what_was_removed_can_be_made_again() -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        async with connected(server, **ROOT) as ns:
+            for _ in range(3):
+                await declared(ns, *TABLE)
+                await ns.deregister_table(DeregisterTableRequest(id=TABLE))
+            await declared(ns, *TABLE)
+            answer = await ns.register_table(RegisterTableRequest(id=TABLE, location="s3://b/new", mode="Overwrite"))
+            assert answer.location == "s3://b/new"
+
+
+@creations
+async def test_namespaces_of_one_catalog_take_turns(
+    create: Create, name: str, taken: type[LanceNamespaceError]
+) -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        # Were it asked twice, both would be told that they had won.
+        server.race(name)
+        other = {"endpoint": f"{server.endpoint}/api/2.1/unity-catalog/", "auth_token": "another"}
+        async with connected(server, **ROOT) as one, connected(server, **ROOT, **other) as two:
+            namespaces = cycle((one, two))
+            outcomes = await side_by_side(8, lambda: create(next(namespaces)))
+        assert outcomes.count(None) == 1 and outcomes.count(taken) == 7
+        assert sum(request.startswith("POST") for request in asked(server)) == 1
+
+
+@creations
+async def test_namespaces_in_two_threads_take_turns(
+    create: Create, name: str, taken: type[LanceNamespaceError]
+) -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+
+        async def one() -> type[LanceNamespaceError] | None:
+            async with connected(server, **ROOT) as ns:
+                try:
+                    await create(ns)
+                except LanceNamespaceError as e:
+                    return type(e)
+                return None
+
+        with ThreadPoolExecutor(3) as pool, server.hold("POST") as hold:
+            futures = [pool.submit(asyncio.run, one()) for _ in range(3)]
+            await hold.reached()
+            hold.release()
+            outcomes = [future.result() for future in futures]
+        assert outcomes.count(None) == 1 and outcomes.count(taken) == 2
+        async with connected(server) as ns:
+            id = name.split(".")
+            assert await ns.exists(TableId(id) if len(id) == 3 else NamespaceId(id))
+
+
+async def test_what_two_processes_created_at_once_is_told_to_one_at_least() -> None:
+    with FakeUnity() as server:
+        server.add_table("main", "a", "t")
+        server.race("main.a.t")
+        async with connected(server, **ROOT) as ns:
+            with pytest.raises(InternalError, match="holds that name twice, as two calls of different processes creat"):
+                await create_table(ns)
+
+
+async def test_of_a_schema_that_two_processes_created_one_is_told_that_it_lost() -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "new")
+        server.race("main.new")
+        async with connected(server) as ns:
+            with pytest.raises(NamespaceAlreadyExistsError, match="another process created it at the same time"):
+                await create_namespace(ns)
+            await ns.create_namespace(CreateNamespaceRequest(id=["main", "new"], mode="ExistOk"))
+
+
+@pytest.mark.parametrize("status", [403, 503])
+async def test_a_look_afterwards_that_fails_spoils_nothing(status: int) -> None:
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        server.fail(status, match=r"GET .*main\.a\.t$", times=None)
+        async with connected(server, max_retries="0", **ROOT) as ns:
+            await create_table(ns)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [
+        ("HTTP://Host:80", "/api"),
+        ("http://host", "/api"),
+        ("http://host/", "/api"),
+        ("http://host/api", "/api"),
+        ("http://host:80/api/", "/api"),
+    ],
+)
+def test_one_server_has_one_key(endpoint: str, path: str) -> None:
+    assert server_key(endpoint, path) == "http://host:80/api"

@@ -1,0 +1,194 @@
+"""Credentials that Unity Catalog gives out for a table, as Lance's storage options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.fakes.unity import FakeUnity
+from tests.support.lake import ROWS
+from tests.support.unity import asked, connected, described
+
+TABLE = ["main", "a", "t"]
+CALL = "/temporary-table-credentials"
+UNTIL = 1_795_223_399_875
+AWS = {"access_key_id": "key", "secret_access_key": "s3cret", "session_token": "t0ken"}
+
+KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
+    (
+        {"aws_temp_credentials": AWS},
+        {"aws_access_key_id": "key", "aws_secret_access_key": "s3cret", "aws_session_token": "t0ken"},
+    ),
+    ({"azure_user_delegation_sas": {"sas_token": "sv=s3cret"}}, {"azure_storage_sas_token": "sv=s3cret"}),
+    ({"gcp_oauth_token": {"oauth_token": "s3cret"}}, {"google_storage_token": "s3cret"}),
+]
+
+
+@pytest.mark.parametrize(("given", "options"), KINDS, ids=["aws", "azure", "gcp"])
+async def test_credentials_are_asked_for_to_write_and_get_lances_names(
+    given: dict[str, Any], options: dict[str, str]
+) -> None:
+    with FakeUnity(credentials={**given, "expiration_time": UNTIL}) as server:
+        server.add_table(*TABLE)
+        async with connected(server, **{"storage.region": "us-west-2"}) as ns:
+            found = await described(ns, *TABLE, vend=True)
+            assert found.storage_options == {"region": "us-west-2", **options, "expires_at_millis": str(UNTIL)}
+            plain = await described(ns, *TABLE)
+            assert plain.storage_options == {"region": "us-west-2"}
+        assert asked(server) == ["GET tables/main.a.t", "POST temporary-table-credentials", "GET tables/main.a.t"]
+        assert server.requests[1].json.keys() == {"table_id", "operation"}
+        assert operations(server) == ["READ_WRITE"]
+
+
+def operations(server: FakeUnity) -> list[str]:
+    """What credentials were asked for."""
+    return [request.json["operation"] for request in server.requests if request.path.endswith(CALL)]
+
+
+@pytest.mark.parametrize("message", ["Access denied.", "User does not have MODIFY"])
+async def test_who_may_not_write_gets_credentials_to_read(message: str) -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE)
+        async with connected(server) as ns:
+            for _ in range(2):
+                server.fail(403, match="POST", body={"error_code": "PERMISSION_DENIED", "message": message})
+                assert (await described(ns, *TABLE, vend=True)).storage_options == KINDS[0][1]
+        # Who may not write now may do so soon.
+        assert operations(server) == ["READ_WRITE", "READ"] * 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked_for"), [("READ", ["READ"]), ("read_write", ["READ_WRITE"]), (" Auto ", ["READ_WRITE", "READ"])]
+)
+async def test_what_is_asked_for_can_be_chosen(setting: str, asked_for: list[str]) -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE)
+        server.fail(403, times=None, match="POST")
+        async with connected(server, credentials_operation=setting) as ns:
+            with pytest.raises(PermissionDeniedError):
+                await described(ns, *TABLE, vend=True)
+        assert operations(server) == asked_for
+
+
+async def test_a_property_has_them_given_to_whoever_leaves_it_open() -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE)
+        async with connected(server, vend_credentials="true") as ns:
+            given = (await described(ns, *TABLE, vend=True)).storage_options
+            assert given and (await described(ns, *TABLE)).storage_options == given
+            assert (await described(ns, *TABLE, vend=False)).storage_options is None
+        async with connected(server, vend_credentials="true", credentials_operation="none") as ns:
+            assert (await described(ns, *TABLE)).storage_options is None
+
+
+async def test_none_need_be_asked_for(tmp_path: Path) -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        ids = [["main", "a", f"t{i:03}"] for i in range(70)]
+        for id in ids:
+            server.add_table(*id, location=(tmp_path / id[-1]).as_uri())
+        async with connected(server, credentials_operation="none", **{"storage.region": "x"}) as ns:
+            assert (await described(ns, *ids[0], vend=True)).storage_options == {"region": "x"}
+            await ns.write(ids[0], ROWS, mode="append")
+            server.clear()
+            opened = await ns.open_many(ids)
+        assert [list(id) for id in opened.datasets] == ids[:1] and len(opened.errors) == 69
+        # So many are found in the listing.
+        assert [line.partition("?")[0] for line in asked(server)] == ["GET tables"]
+
+
+def test_an_operation_that_there_is_not_is_refused() -> None:
+    properties = {"endpoint": "http://127.0.0.1:1", "catalog": "main", "credentials_operation": "write"}
+    with pytest.raises(InvalidInputError, match="credentials_operation: Input should be 'auto', 'read'"):
+        AsyncNamespace.connect("unity", properties)
+
+
+async def test_configured_keys_give_way_to_those_given_out() -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS, "expiration_time": None}) as server:
+        server.add_table(*TABLE)
+        async with connected(
+            server, **{"storage.access_key_id": "mine", "storage.aws_secret_access_key": "mine"}
+        ) as ns:
+            found = await described(ns, *TABLE, vend=True)
+        assert found.storage_options == {
+            "aws_access_key_id": "key",
+            "aws_secret_access_key": "s3cret",
+            "aws_session_token": "t0ken",
+        }
+
+
+async def test_a_local_table_needs_none() -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE, location="file:///data/t")
+        async with connected(server) as ns:
+            assert (await described(ns, *TABLE, vend=True)).storage_options is None
+        async with connected(server, **{"storage.region": "x"}) as ns:
+            assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
+
+
+async def test_a_server_that_is_not_set_up_for_it_changes_nothing() -> None:
+    with FakeUnity() as server:
+        server.add_table(*TABLE)
+        async with connected(server, **{"storage.region": "x"}) as ns:
+            assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
+            for status in (404, 405):
+                server.fail(status, match="POST", body="Status: Not Found")
+                assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, UnauthenticatedError), (403, PermissionDeniedError), (404, InternalError), (500, InternalError)],
+)
+async def test_a_refusal_is_told(status: int, error: type[Exception]) -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE)
+        server.fail(status, times=None, match="POST")
+        async with connected(server) as ns:
+            with pytest.raises(error, match=rf"main\$a\$t \(vend_credentials: HTTP {status}"):
+                await described(ns, *TABLE, vend=True)
+
+
+async def test_a_table_that_was_replaced_meanwhile_is_asked_for_again() -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE)
+        server.reply(
+            '{"name":"t","table_type":"EXTERNAL","properties":{"table_type":"lance"},'
+            '"storage_location":"s3://b/t","table_id":"gone"}',
+            match="GET",
+        )
+        async with connected(server) as ns:
+            found = await described(ns, *TABLE, vend=True)
+        assert found.location != "s3://b/t" and found.storage_options
+
+
+async def test_asking_is_no_change_and_so_is_done_again() -> None:
+    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+        server.add_table(*TABLE)
+        async with connected(server) as ns:
+            server.fail(503, times=2, match="POST")
+            assert (await described(ns, *TABLE, vend=True)).storage_options
+        async with connected(server) as ns:
+            server.fail(503, times=None, match="POST")
+            with pytest.raises(ServiceUnavailableError, match="4 attempts"):
+                await described(ns, *TABLE, vend=True)
+
+
+async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with FakeUnity(credentials={"aws_temp_credentials": {**AWS, "secret_access_key": 7}}) as server:
+        server.add_table(*TABLE)
+        async with connected(server) as ns:
+            with pytest.raises(InternalError, match="unknown form") as caught:
+                await described(ns, *TABLE, vend=True)
+            assert "t0ken" not in str(caught.value)
+    assert "t0ken" not in caplog.text

@@ -1,0 +1,396 @@
+"""Whatever is given up, at whatever moment, leaves nothing behind, and the namespace as good as new.
+
+All runs in asyncio's debug mode. Calls are given up by their task, a timeout, a scope, or by leaving an iterator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import selectors
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from types import AsyncGeneratorType
+from typing import Any, Literal
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lance_namespace import DescribeTableRequest
+
+from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
+from lance_ns_async.calls.concurrency import each
+from tests.fakes.calls import Turnstile, call, caller, settle
+from tests.fakes.clock import run
+from tests.fakes.glue import FakeGlue
+from tests.fakes.hive import FakeHive
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.unity import FakeUnity
+
+SLOTS = 4
+TURN = 5e-5
+"""Seconds that a turn of the loop is about."""
+LATENCY = 0.001
+POLICY = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002)
+HEDGING = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002, hedge_after=LATENCY)
+
+Work = Literal["describe", "bulk", "list", "walk", "stream"]
+Way = Literal["task", "timeout", "scope", "aclose", "break"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A catalog with some tables."""
+
+    impl: str
+    properties: Mapping[str, str]
+    locations: Mapping[TableId, str]
+    trouble: Callable[[int], None]
+    """Has it fail so many calls for a passing reason."""
+    heal: Callable[[], None]
+
+    @property
+    def ids(self) -> Sequence[TableId]:
+        return list(self.locations)
+
+    @property
+    def parents(self) -> Sequence[NamespaceId]:
+        return list(dict.fromkeys(id.parent for id in self.ids))
+
+    def connected(self, policy: Policy = POLICY) -> AsyncNamespace:
+        return AsyncNamespace.connect(self.impl, self.properties, policy=policy)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Something that is begun and given up."""
+
+    work: Work
+    way: Way
+    after: int
+    """Turns of the loop, or items of an iterator; by then it may be done."""
+
+
+attempts = st.lists(
+    st.builds(
+        Attempt,
+        st.sampled_from(["describe", "bulk", "list", "walk", "stream"]),
+        st.sampled_from(["task", "timeout", "scope"]),
+        st.integers(0, 30) | st.integers(0, 300),
+    )
+    | st.builds(Attempt, st.sampled_from(["walk", "stream"]), st.sampled_from(["aclose", "break"]), st.integers(0, 12)),
+    min_size=1,
+    max_size=8,
+)
+troubles = st.just(0) | st.integers(1, 6)
+
+
+@contextmanager
+def iceberg(_: Path) -> Iterator[Place]:
+    with FakeIceberg() as server:
+        found = {TableId([n, t]): server.add_table([n], t) for n in ("a", "b") for t in names()}
+
+        def heal() -> None:
+            server.heal()
+            server.delay(LATENCY)
+
+        yield Place("iceberg", {"endpoint": server.endpoint}, found, lambda n: server.fail(503, times=n), heal)
+
+
+@contextmanager
+def unity(_: Path) -> Iterator[Place]:
+    with FakeUnity(short_pages=True) as server:
+        found = {TableId(["main", n, t]): server.add_table("main", n, t) for n in ("a", "b") for t in names()}
+
+        def heal() -> None:
+            server.heal()
+            server.delay(LATENCY)
+
+        yield Place("unity", server.properties, found, lambda n: server.cut(times=n), heal)
+
+
+@contextmanager
+def hive(tmp: Path) -> Iterator[Place]:
+    with FakeHive(tmp) as server:
+        found = {}
+        for database in ("a", "b"):
+            server.add_database("hive", database)
+            for name in names():
+                location = f"file:///lake/{database}/{name}"
+                server.add_table("hive", database, name, location=location)
+                found[TableId(["hive", database, name])] = location
+
+        def heal() -> None:
+            server.heal()
+            server.delay(LATENCY)
+
+        properties = {"uri": server.uri, "root": str(tmp / "root"), "client.pool-size": "3"}
+        yield Place("hive3", properties, found, lambda n: server.cut("^get_table", times=n), heal)
+
+
+@contextmanager
+def glue(home: Path) -> Iterator[Place]:
+    # Here, because it needs an extra that the others do without.
+    from tests.support.glue import forget_aws
+
+    with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
+        forget_aws(patch, home)
+        found = {}
+        for database in ("a", "b"):
+            server.add_database("", database)
+            for name in names():
+                location = f"s3://lake/{database}/{name}"
+                server.add_table("", database, name, location=location)
+                found[TableId([database, name])] = location
+        yield Place(
+            "glue", server.properties, found, lambda n: server.fail("ThrottlingException", times=n), server.heal
+        )
+
+
+PLACES = {"iceberg": iceberg, "unity": unity, "hive3": hive, "glue": glue}
+
+
+def names() -> Sequence[str]:
+    return [f"t{i}" for i in range(6)]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with PLACES[request.param](tmp_path_factory.mktemp("place")) as place:
+        place.heal()
+
+        async def main(loop: Watched) -> None:
+            async with place.connected() as ns:
+                await _answers(ns, place)
+
+        watched(main)
+        # What the modules made by then need not be looked through for every example.
+        gc.collect()
+        gc.freeze()
+        yield place
+        gc.unfreeze()
+
+
+quick = partial(settings, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+
+
+@quick(max_examples=10)
+@given(attempts, troubles, st.booleans())
+def test_nothing_is_left_of_what_was_given_up(
+    place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool
+) -> None:
+    async def main(loop: Watched) -> None:
+        async with place.connected(HEDGING if hedging else POLICY) as ns:
+            await _attempted(ns, place, attempted)
+            await loop.settled(ns)
+            place.heal()
+            await _answers(ns, place)
+            await loop.settled(ns)
+        await loop.settled()
+
+    with _troubled(place, trouble):
+        watched(main)
+
+
+@quick(max_examples=5)
+@given(attempts, troubles)
+def test_what_one_gives_up_is_no_loss_to_another_with_the_same_slots(
+    place: Place, attempted: Sequence[Attempt], trouble: int
+) -> None:
+    async def main(loop: Watched) -> None:
+        async with place.connected() as one, place.connected() as other:
+            assert one._caller.traffic is other._caller.traffic
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_attempted(one, place, attempted))
+                group.create_task(_answers(other, place))
+            await loop.settled(one, other)
+            place.heal()
+            await _answers(one, place)
+        await loop.settled()
+
+    with _troubled(place, trouble):
+        watched(main)
+
+
+@quick(max_examples=5)
+@given(attempts)
+def test_closing_ends_what_is_given_up_at_the_end(place: Place, attempted: Sequence[Attempt]) -> None:
+    async def main(loop: Watched) -> None:
+        async with place.connected() as ns:
+            await _attempted(ns, place, attempted)
+        await loop.settled()
+        assert await _free(ns)
+
+    watched(main)
+
+
+def test_a_call_cancelled_before_its_retry_does_not_count_as_done() -> None:
+    async def main() -> None:
+        to, hold = caller(Policy(hedge_after=1.0)), Turnstile()
+
+        async def one(_: int) -> None:
+            await call(to, hold)
+
+        task = asyncio.create_task(each(one, range(3), max_in_flight=3))
+        await settle()
+        asyncio.get_running_loop().call_later(1.0, task.cancel)
+        await asyncio.wait([task])
+        assert task.cancelled() and hold.inside == 0
+
+    run(main())
+
+
+class Watched(asyncio.SelectorEventLoop):
+    """An event loop in debug mode, of which can be told what is open, and that takes every complaint to heart."""
+
+    def __init__(self) -> None:
+        self.selected = selectors.DefaultSelector()
+        super().__init__(self.selected)
+        self.set_debug(True)
+        # How long a step takes tells of the machine, not of the code.
+        self.slow_callback_duration = inf
+        self.complaints: list[Mapping[str, Any]] = []
+        self.set_exception_handler(lambda _, context: self.complaints.append(context))
+
+    @property
+    def connections(self) -> int:
+        """Sockets that the loop watches, less the one by which threads wake it."""
+        return len(self.selected.get_map()) - 1
+
+    async def settled(self, *namespaces: AsyncNamespace) -> None:
+        """Checks that nothing is under way, and no more is open than what these namespaces keep."""
+        gc.collect()
+        # An iterator that was only left, and a connection that was aborted, end in the turns that follow.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        # AWS's client is made in a thread, which goes on with that when nobody wants it any more.
+        until = time.monotonic() + 10
+        while left := [one for one in gc.get_objects() if type(one) is AsyncGeneratorType and one.ag_frame is not None]:
+            assert time.monotonic() < until, left
+            await asyncio.sleep(0.01)
+        for ns in namespaces:
+            assert await _free(ns)
+        most = SLOTS * len(namespaces)
+        assert self.connections <= most, [key.fileobj for key in self.selected.get_map().values()]
+
+
+def watched(main: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
+    """Runs it on such a loop; afterwards no thread of it is left either."""
+    before = set(threading.enumerate())
+    loop = Watched()
+    with asyncio.Runner(debug=True, loop_factory=lambda: loop) as runner:
+        runner.run(main(loop))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive(), thread
+    # What was never closed complains now.
+    gc.collect()
+    assert loop.complaints == []
+
+
+async def _attempted(ns: AsyncNamespace, place: Place, attempted: Sequence[Attempt]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for attempt in attempted:
+            group.create_task(_given_up(ns, place, attempt))
+
+
+async def _given_up(ns: AsyncNamespace, place: Place, attempt: Attempt) -> None:
+    match attempt.way:
+        case "task":
+            task = asyncio.create_task(_done(ns, place, attempt.work))
+            for _ in range(attempt.after):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+        case "timeout":
+            with suppress(TimeoutError):
+                async with asyncio.timeout(attempt.after * TURN):
+                    await _done(ns, place, attempt.work)
+        case "scope":
+            with anyio.move_on_after(attempt.after * TURN):
+                await _done(ns, place, attempt.work)
+        case "aclose":
+            async with aclosing(_items(ns, place, attempt.work)) as items:
+                await _read(items, place, attempt.after)
+        case "break":
+            await _read(_items(ns, place, attempt.work), place, attempt.after)
+
+
+async def _done(ns: AsyncNamespace, place: Place, work: Work) -> None:
+    match work:
+        case "describe":
+            for id, location in place.locations.items():
+                assert (await ns.describe_table(DescribeTableRequest(id=list(id)))).location == location
+        case "bulk":
+            described = await ns.describe_tables(place.ids)
+            assert {id: table.location for id, table in described.raise_for_errors().tables.items()} == place.locations
+        case "list":
+            listed = (await ns.list_many(place.parents)).raise_for_errors()
+            assert {id for ids in listed.tables.values() for id in ids} == set(place.ids)
+        case _:
+            async with aclosing(_items(ns, place, work)) as items:
+                assert await _read(items, place, None) == set(place.ids)
+
+
+def _items(ns: AsyncNamespace, place: Place, work: Work) -> AsyncGenerator[Any, None]:
+    if work == "stream":
+        return ns.stream_tables(place.ids)
+    return ns.iter_tables(_shared(place.parents), recursive=True)
+
+
+def _shared(parents: Sequence[NamespaceId]) -> NamespaceId:
+    """The namespace that all are in."""
+    return parents[0].parent
+
+
+async def _read(items: AsyncGenerator[Any, None], place: Place, enough: int | None) -> set[TableId]:
+    """Reads some of the items, or all; each is a table that is there, alone or with its description."""
+    found: set[TableId] = set()
+    if enough == 0:
+        return found
+    async for item in items:
+        id = item if isinstance(item, TableId) else item[0]
+        assert isinstance(item, TableId) or item[1].location == place.locations[id]
+        found.add(id)
+        if len(found) == enough:
+            break
+    return found
+
+
+async def _answers(ns: AsyncNamespace, place: Place) -> None:
+    """Everything is answered, and rightly."""
+    for work in ("describe", "bulk", "list", "walk", "stream"):
+        await _done(ns, place, work)
+
+
+async def _free(ns: AsyncNamespace) -> bool:
+    """Whether all slots can be had at once, and no more."""
+    hold, caller = Turnstile(), ns._caller
+    most = caller.traffic.limit
+    async with asyncio.TaskGroup() as group:
+        for _ in range(most + 1):
+            group.create_task(caller.call(hold, subject=NamespaceId(), operation="hold", safe=False))
+        await settle()
+        had = hold.inside
+        hold.open.set()
+    return had == most and caller.traffic.has_room
+
+
+@contextmanager
+def _troubled(place: Place, trouble: int) -> Iterator[None]:
+    if trouble:
+        place.trouble(trouble)
+    try:
+        yield
+    finally:
+        place.heal()

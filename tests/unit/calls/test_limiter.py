@@ -1,0 +1,161 @@
+"""The limiter finds what a catalog bears: thousands of simulated calls, with seeds it was not tuned on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_ns_async.calls.limiter import START, Limiter
+from tests.support.simulation import Run, Server, simulate
+
+SEEDS = range(101, 111)
+LATENCY = 0.02
+
+
+def runs(calls: int, server: Server, most: int = 256) -> list[Run]:
+    found = [simulate(Limiter(most), calls, server, seed=seed) for seed in SEEDS]
+    assert all(run.done == calls and not run.at_end for run in found)
+    return found
+
+
+def bounds(found: list[Run], calls: int, ideal: float) -> tuple[float, float]:
+    """Time over the ideal, the median; and the greatest share of calls sent beside those that were needed."""
+    return median(run.seconds / ideal for run in found), max(run.sent / calls - 1 for run in found)
+
+
+@pytest.mark.parametrize(
+    ("calls", "cap", "latency", "most", "slower", "extra"),
+    [
+        (500, 50, (0.02, 0.02), 256, 1.3, 0.06),
+        (3000, 50, (0.02, 0.02), 256, 1.15, 0.03),
+        (3000, 50, (0.02, 0.02), 64, 1.15, 0.03),
+        (3000, 50, (0.05, 0.05), 256, 1.15, 0.03),
+        (3000, 50, (0.02, 0.06), 256, 1.15, 0.03),
+        (3000, 10, (0.02, 0.02), 256, 1.2, 0.05),
+        (500, 2, (0.02, 0.02), 256, 1.2, 0.2),
+    ],
+)
+def test_a_cap_is_found_and_kept_to(
+    calls: int, cap: int, latency: tuple[float, float], most: int, slower: float, extra: float
+) -> None:
+    found = runs(calls, Server(cap=lambda now: cap, latency=latency), most)
+    wall, sent = bounds(found, calls, calls / cap * sum(latency) / 2)
+    assert wall <= slower and sent <= extra
+
+
+@pytest.mark.parametrize(("calls", "rate", "extra"), [(500, 100, 0.25), (3000, 100, 0.1), (1500, 300, 0.2)])
+def test_a_rate_is_found_and_kept_to(calls: int, rate: int, extra: float) -> None:
+    server = Server(rate=rate)
+    wall, sent = bounds(runs(calls, server, 64), calls, (calls - server.burst) / rate)
+    assert wall <= 1.1 and sent <= extra
+
+
+def test_without_a_limit_there_is_none() -> None:
+    found = runs(3000, Server(), 64)
+    wall, sent = bounds(found, 3000, 3000 / 64 * LATENCY)
+    assert wall <= 1.1 and sent == 0 and all(run.limit == run.most == 64 for run in found)
+
+
+def test_accidents_are_not_taken_for_load() -> None:
+    calls = 3000
+    found = runs(calls, Server(faults=0.0267), 64)
+    assert bounds(found, calls, calls / 64 * LATENCY)[0] <= 1.25
+    assert median(run.limit for run in found) == 64
+
+
+def test_a_cap_is_found_among_accidents() -> None:
+    calls = 3000
+    found = runs(calls, Server(cap=lambda now: 50, faults=0.0267))
+    wall, sent = bounds(found, calls, calls / 50 * LATENCY)
+    assert wall <= 1.5 and sent <= 0.08
+
+
+CHANGES: dict[str, tuple[Callable[[float], int], float, float]] = {
+    # A fall from 100 to 25 after 0.3 s, a rise from 25 to 100 after 1 s, and half a second without any answer.
+    "fall": (lambda now: 100 if now < 0.3 else 25, 0.3 + (3000 - 0.3 * 100 / LATENCY) / 25 * LATENCY, 1.3),
+    "rise": (lambda now: 25 if now < 1 else 100, 1 + (3000 - 25 / LATENCY) / 100 * LATENCY, 1.5),
+    "outage": (lambda now: 0 if 0.3 < now < 0.8 else 64, 0.5 + 3000 / 64 * LATENCY, 1.8),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_followed(change: str) -> None:
+    cap, ideal, slower = CHANGES[change]
+    wall, sent = bounds(runs(3000, Server(cap=cap), 128), 3000, ideal)
+    assert wall <= slower and sent <= 0.08
+
+
+def test_no_more_is_sent_at_first_than_is_allowed_at_most() -> None:
+    assert Limiter(5).limit == 5 and Limiter(1).limit == 1 and Limiter(1000).limit == START
+
+
+def test_what_was_sent_before_a_cut_is_no_second_reason_for_one() -> None:
+    limiter = Limiter(256)
+    rests = [limiter.refused(1.0 + n / 1000, 0.9, 31 - n) for n in range(5)]
+    assert all(0 <= rest <= 1 for rest in rests)
+    cut = limiter.limit
+    assert 26 <= cut < START
+    for _ in range(4):
+        limiter.refused(1.01, 0.9, 20)
+    assert limiter.limit == pytest.approx(cut - 4)
+
+
+def test_a_second_reason_soon_after_halves_the_limit() -> None:
+    limiter = Limiter(256)
+    limiter.answered(1.0, 0.0, 0)
+    for _ in range(6):
+        limiter.refused(2.0, 1.5, 31)
+    cut = limiter.limit
+    for _ in range(2):
+        limiter.refused(2.5, 2.2, 25)
+    assert limiter.limit == pytest.approx(cut / 2)
+
+
+NOTES = st.tuples(
+    st.sampled_from(["answered", "refused", "failed"]), st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 64)
+)
+
+
+@given(st.lists(NOTES, max_size=300), st.integers(1, 64))
+def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
+    told: list[tuple[str, float, float, int]], most: int
+) -> None:
+    limiter, now = Limiter(most), 0.0
+    for note, later, took, in_flight in told:
+        now += later
+        rest = getattr(limiter, note)(now, now - took, in_flight)
+        assert 0 <= (rest or 0) <= 1 and min(2, most) <= limiter.limit <= most
+    for _ in range(20_000):
+        if limiter.limit == most:
+            break
+        limiter.answered(now, now, int(limiter.limit) - 1)
+    assert limiter.limit == most
+
+
+def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
+    limiter = Limiter(64)
+    assert limiter.pace(0.0) == inf
+    limiter.answered(2.0, 1.98, 5)
+    assert limiter.pace(1.99) == pytest.approx(0.02)
+    # Nobody was answered since.
+    assert limiter.pace(2.01) == inf
+    for _ in range(2):
+        limiter.refused(2.1, 1.99, 5)
+    limiter.answered(2.2, 2.18, 5)
+    assert limiter.pace(2.0) == pytest.approx(0.02)
+    for _ in range(2):
+        limiter.refused(2.3, 2.19, 5)
+    assert limiter.pace(2.0) == inf
+
+
+def test_few_refusals_among_many_answers_lower_nothing() -> None:
+    limiter = Limiter(64)
+    for n in range(10_000):
+        note = limiter.refused if n % 33 == 0 else limiter.answered
+        note(n / 1000, n / 1000 - LATENCY, 63)
+    assert limiter.limit == 64

@@ -1,0 +1,243 @@
+"""Pages put together are the whole, whatever their sizes and the limits; tokens are opaque and nobody else's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import string
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from lance_namespace.errors import InternalError, InvalidInputError
+
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.calls.paging import (
+    Cursor,
+    SizedFetch,
+    check_limit,
+    decode_token,
+    encode_token,
+    keep_all,
+    take,
+    walk,
+)
+from lance_ns_async.model import NamespaceId, Page
+from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
+
+DB = NamespaceId(["db"])
+NAMES = st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=3), unique=True, max_size=20)
+SIZES: st.SearchStrategy[Size] = st.one_of(
+    st.just(as_asked),
+    st.builds(lambda sizes, last: fixed(*sizes, last), st.lists(st.integers(0, 5)), st.integers(1, 5)),
+    st.builds(lambda most: lambda number, hint: min(hint or most, most), st.integers(1, 5)),
+)
+LIMITS = st.lists(st.none() | st.integers(1, 7), min_size=1)
+
+
+def listing(names: Sequence[str], size: Size = as_asked) -> SizedFetch[str]:
+    """Pages of the names as a catalog gives them."""
+    backend = MemoryBackend.able(Capabilities(0, None, paginates=True), size)
+    backend.plant(DB.table(name) for name in names)
+    backend.plant_namespace(DB)
+    return lambda token, hint: backend.list_tables(DB, token, hint)
+
+
+class Sieve:
+    """Keeps some of the names, and remembers which it was asked about."""
+
+    def __init__(self, kept: Callable[[str], bool]) -> None:
+        self.kept = kept
+        self.asked: list[str] = []
+
+    async def __call__(self, names: Sequence[str]) -> Sequence[str]:
+        assert names, "nothing to ask about"
+        self.asked += names
+        return [name for name in names if self.kept(name)]
+
+
+async def all_pages(fetch: SizedFetch[str], sieve: Sieve, limits: Sequence[int | None]) -> list[str]:
+    """All pages in a row, the limits taken in turn."""
+    found: list[str] = []
+    token: str | None = None
+    for turn in range(1000):
+        limit = limits[turn % len(limits)]
+        page = await take(fetch, sieve, limit=limit, page_token=token)
+        found += page.items
+        if page.token is None:
+            assert limit is None or len(page.items) <= limit
+            return found
+        assert len(page.items) == limit
+        token = page.token
+    raise AssertionError("the pages do not end")
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.booleans()), unique_by=lambda told: told[0]), SIZES, LIMITS)
+@example([("a", False), ("b", False), ("c", True), ("d", True), ("e", True), ("f", True)], as_asked, [3, 1])
+@example([("f", False), ("e", False), ("d", True), ("c", True), ("b", True), ("a", True)], as_asked, [3, 1])
+async def test_pages_put_together_are_the_whole(
+    told: list[tuple[str, bool]], size: Size, limits: list[int | None]
+) -> None:
+    kept = dict(told)
+    sieve = Sieve(kept.__getitem__)
+    found = await all_pages(listing(list(kept), size), sieve, limits)
+    assert found == [name for name in kept if kept[name]]
+    assert sieve.asked == list(kept)
+
+
+@given(NAMES, SIZES)
+async def test_the_empty_token_is_the_beginning(names: list[str], size: Size) -> None:
+    for token in (None, ""):
+        page = await take(listing(names, size), keep_all, limit=None, page_token=token)
+        assert (list(page.items), page.token) == (names, None)
+
+
+async def test_no_name_is_asked_about_that_the_limit_does_not_need() -> None:
+    sieve = Sieve(lambda name: name != "b")
+    page = await take(listing("abcdef"), sieve, limit=3, page_token=None)
+    assert list(page.items) == ["a", "c", "d"] and sieve.asked == ["a", "b", "c", "d"]
+
+
+async def test_an_exact_page_at_the_end_has_no_token() -> None:
+    page = await take(listing("abc"), keep_all, limit=3, page_token=None)
+    assert (list(page.items), page.token) == (["a", "b", "c"], None)
+
+
+@given(st.lists(st.sampled_from(string.ascii_lowercase), unique=True, min_size=1), st.data())
+async def test_what_goes_or_comes_between_two_pages_spoils_nothing_else(names: list[str], data: st.DataObject) -> None:
+    present, found = set(names), list[str]()
+    stayed = set(present)
+
+    async def fetch(token: str | None, hint: int | None) -> Page[str]:
+        return Page(sorted(present))
+
+    token: str | None = None
+    while True:
+        page = await take(fetch, keep_all, limit=data.draw(st.integers(1, 4)), page_token=token)
+        found += page.items
+        if (token := page.token) is None:
+            break
+        gone = data.draw(st.sets(st.sampled_from(sorted(present)), max_size=len(present) - 1))
+        present -= gone
+        stayed -= gone
+        present |= data.draw(st.sets(st.sampled_from(string.ascii_uppercase), max_size=3))
+    assert len(found) == len(set(found)) and stayed <= set(found)
+
+
+@pytest.mark.parametrize("limit", [0, -1, -100])
+async def test_a_limit_below_one_is_refused_before_any_call(limit: int) -> None:
+    async def fetch(token: str | None, hint: int | None) -> Page[str]:
+        raise AssertionError("asked")
+
+    with pytest.raises(InvalidInputError, match=f"limit {limit}: a page holds at least 1 name"):
+        await take(fetch, keep_all, limit=limit, page_token=None)
+
+
+def test_any_other_limit_will_do() -> None:
+    check_limit(None)
+    check_limit(1)
+
+
+@given(st.none() | st.text(), st.none() | st.tuples(st.text(min_size=1), st.integers(1, 2**40)))
+def test_a_cursor_survives_its_token(token: str | None, inside: tuple[str, int] | None) -> None:
+    cursor = Cursor(token) if inside is None else Cursor(token, *inside)
+    assert Cursor.decode(cursor.encode()) == cursor
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
+def test_a_token_carries_what_json_can_say(value: object) -> None:
+    token = encode_token(value)
+    assert decode_token(token) == value
+    assert token.isascii() and not set(token) & set("+/&?# ")
+
+
+FOREIGN = [
+    "x",
+    "not a token",
+    "é",
+    "\ud800",
+    "AAAA",
+    "=",
+    base64.b64encode(b"\xff\xfe").decode(),
+    base64.b64encode(b"[" * 100_000).decode(),
+    *(
+        base64.b64encode(json.dumps(value).encode()).decode()
+        for value in (
+            5,
+            "page",
+            [],
+            {},
+            {"after": ["db", "t"]},
+            [1],
+            ["t", "a"],
+            ["t", None, 3],
+            ["t", "a", 0],
+            ["t", "a", "3"],
+            ["t", "a", 3, 4],
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("token", FOREIGN, ids=range(len(FOREIGN)))
+async def test_a_foreign_token_is_refused(token: str) -> None:
+    with pytest.raises(InvalidInputError, match="not one of this listing") as raised:
+        await take(listing("abc"), keep_all, limit=1, page_token=token)
+    assert len(str(raised.value)) < 300
+
+
+@given(st.text(min_size=1))
+async def test_any_text_is_a_token_or_refused(token: str) -> None:
+    try:
+        Cursor.decode(token)
+    except InvalidInputError as e:
+        assert "page_token" in str(e)
+
+
+async def test_walking_gives_each_page_with_its_token() -> None:
+    pages: dict[str | None, Page[str]] = {None: Page(["a"], "1"), "1": Page([], "2"), "2": Page(["b"])}
+
+    async def fetch(token: str | None) -> Page[str]:
+        return pages[token]
+
+    assert [(token, list(page.items)) async for token, page in walk(fetch)] == [(None, ["a"]), ("1", []), ("2", ["b"])]
+    assert [token async for token, _ in walk(fetch, "1")] == ["1", "2"]
+
+
+@pytest.mark.parametrize("following", [{None: "1", "1": "1"}, {None: "1", "1": "2", "2": "1"}])
+async def test_a_token_that_comes_twice_ends_the_walk(following: dict[str | None, str]) -> None:
+    asked: list[str | None] = []
+
+    async def fetch(token: str | None) -> Page[str]:
+        asked.append(token)
+        return Page(["a"], following[token])
+
+    with pytest.raises(InternalError, match="does not end: page token '1' came twice"):
+        async for _ in walk(fetch):
+            pass
+    assert asked == list(following)
+
+
+async def test_a_walk_is_closed_after_the_page_that_was_enough() -> None:
+    asked: list[str | None] = []
+
+    async def fetch(token: str | None, hint: int | None) -> Page[str]:
+        asked.append(token)
+        return Page([f"a{len(asked)}", f"b{len(asked)}"], f"{len(asked)}")
+
+    page = await take(fetch, keep_all, limit=4, page_token=None)
+    assert list(page.items) == ["a1", "b1", "a2", "b2"] and asked == [None, "1"]
+    assert page.token is not None and Cursor.decode(page.token) == Cursor("2")
+
+
+async def test_what_is_on_two_pages_is_given_once_and_counts_once() -> None:
+    pages = {None: Page(["a", "b"], "1"), "1": Page(["b", "a", "c"], "2"), "2": Page(["c", "d", "e"], None)}
+
+    async def fetch(token: str | None, hint: int | None) -> Page[str]:
+        return pages[token]
+
+    assert await take(fetch, keep_all, limit=None, page_token=None) == Page(["a", "b", "c", "d", "e"])
+    some = await take(fetch, keep_all, limit=4, page_token=None)
+    assert some.items == ["a", "b", "c", "d"]
+    assert await take(fetch, keep_all, limit=4, page_token=some.token) == Page(["e"])

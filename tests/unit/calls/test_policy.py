@@ -1,0 +1,270 @@
+"""The caller keeps to its policy: what it repeats, and how long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    ThrottlingError,
+)
+
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.errors import Failure, failure_of
+from tests.fakes.calls import Script, Turnstile, busy, call, caller
+from tests.fakes.clock import run
+
+
+async def test_a_call_that_succeeds_is_sent_once() -> None:
+    script = Script()
+    assert await call(caller(), script) == 1 and script.sent == 1
+
+
+@pytest.mark.parametrize("retries", [0, 1, 5])
+async def test_a_call_is_sent_again_as_often_as_the_policy_says(retries: int) -> None:
+    policy = Policy(max_retries=retries, backoff_initial=0.0)
+    enough, too_few = Script(*[busy()] * retries), Script(*[busy()] * 9)
+    assert await call(caller(policy), enough) == retries + 1
+    with pytest.raises(ServiceUnavailableError) as raised:
+        await call(caller(policy), too_few)
+    assert too_few.sent == retries + 1
+    attempts = f"; {retries + 1} attempts" if retries else ""
+    assert str(raised.value) == f"Service unavailable: db$t (describe_table: busy{attempts})"
+
+
+FAILURES = st.builds(
+    Failure,
+    st.sampled_from(["timeout", "refused", "disconnected", 400, 404, 429, 500, 503, "conflict", "unreadable"]),
+    message=st.just("why"),
+    delivered=st.sampled_from([True, False, None]),
+    transient=st.booleans(),
+)
+
+
+@given(st.lists(FAILURES, max_size=6), st.integers(0, 4), st.booleans())
+async def test_only_passing_failures_are_repeated_and_writes_only_if_they_did_nothing(
+    failures: list[Failure], retries: int, safe: bool
+) -> None:
+    passing = {"timeout", "refused", "disconnected", 429, 503}
+    wanted = 0
+    for failure in failures[: retries + 1]:
+        wanted += 1
+        if not (failure.transient or failure.codes[0] in passing):
+            break
+        if not safe and failure.delivered is not False:
+            break
+    else:
+        wanted += len(failures) <= retries
+    script, seen = Script(*failures), list[Call]()
+    to = caller(Policy(max_retries=retries, backoff_initial=0.0))
+    with to.observe(seen.append):
+        try:
+            assert await call(to, script, safe=safe) == len(failures) + 1
+        except LanceNamespaceError as e:
+            last = failures[wanted - 1]
+            assert failure_of(e) is last and last.attempts == wanted
+    assert script.sent == wanted
+    outcomes = [*(str(failure.codes[0]) for failure in failures), "ok"]
+    assert [(c.attempt, c.outcome) for c in seen] == [(i + 1, outcomes[i]) for i in range(wanted)]
+
+
+async def test_the_last_error_is_the_one_raised() -> None:
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$t \(describe_table: gone; 3 attempts\)$"):
+        await call(caller(), Script(busy(), busy(), Failure(404, message="gone")))
+
+
+async def test_a_write_that_may_have_acted_says_so() -> None:
+    with pytest.raises(ServiceUnavailableError, match="busy; whether it took effect is unknown"):
+        await call(caller(), Script(busy()), safe=False)
+    for delivered in (True, False):
+        with pytest.raises(InternalError) as raised:
+            await call(caller(), Script(Failure(500, message="no", delivered=delivered)), safe=False)
+        assert "unknown" not in str(raised.value)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 7.0, 100.0])
+def test_a_server_that_asks_to_wait_is_waited_for(seconds: float) -> None:
+    async def main() -> float:
+        started = asyncio.get_running_loop().time()
+        failures = [Failure(429, message="slow down", retry_after=seconds, delivered=False)] * 2
+        assert await call(caller(), Script(*failures), safe=False) == 3
+        return asyncio.get_running_loop().time() - started
+
+    assert run(main()) == pytest.approx(2 * seconds, abs=0.01)
+
+
+def test_pauses_grow_and_are_bounded() -> None:
+    policy = Policy(max_retries=20, backoff_initial=0.5, backoff_max=2.0, operation_timeout=1e6)
+
+    async def pauses() -> list[float]:
+        times: list[float] = []
+
+        async def send() -> None:
+            times.append(asyncio.get_running_loop().time())
+            raise busy()
+
+        with pytest.raises(ServiceUnavailableError):
+            await call(caller(policy), send)
+        return [after - before for before, after in pairwise(times)]
+
+    for _ in range(20):
+        found = run(pauses())
+        assert len(found) == 20 and found[0] <= 0.51 and found[1] <= 1.01 and max(found) <= 2.01
+
+
+@pytest.mark.parametrize(
+    ("failure", "others", "soon"),
+    [
+        (busy, True, True),
+        (partial(Failure, "disconnected", message="cut"), True, True),
+        # Nobody knows that the catalog is there.
+        (busy, False, False),
+        # Those who are throttled, or lost a race, are to wait.
+        (partial(Failure, 429, message="slow down"), True, False),
+        (partial(Failure, 400, message="others were faster", transient=True), True, False),
+    ],
+)
+def test_a_call_that_fails_while_others_are_answered_is_repeated_soon(
+    failure: Callable[[], Failure], others: bool, soon: bool
+) -> None:
+    async def main() -> float:
+        to, hold = caller(Policy(max_retries=3, backoff_initial=1.0)), asyncio.Event()
+
+        async def fail_once() -> int:
+            if not hold.is_set():
+                await hold.wait()
+                raise failure()
+            return 1
+
+        failing = asyncio.create_task(call(to, fail_once))
+        await asyncio.sleep(0)
+        if others:
+            assert await call(to, Script()) == 1
+        hold.set()
+        assert await failing == 1
+        return asyncio.get_running_loop().time()
+
+    # What was answered took no time, so neither do the pauses.
+    assert all(run(main()) < 0.1 for _ in range(20)) == soon
+
+
+@pytest.mark.parametrize("seconds", [120.0, 1e6, math.inf])
+def test_a_wait_longer_than_the_operation_is_not_begun(seconds: float) -> None:
+    async def main() -> float:
+        script = Script(Failure(429, message="slow down", retry_after=seconds))
+        with pytest.raises(ThrottlingError) as raised:
+            await call(caller(), script)
+        assert script.sent == 1 and f"the server asks to wait {seconds:g} s" in str(raised.value)
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) < 1
+
+
+def test_an_attempt_has_its_time_and_is_then_given_up() -> None:
+    async def main() -> None:
+        seen = list[Call]()
+        to = caller(Policy(max_retries=2, attempt_timeout=7.0, backoff_initial=0.0))
+        with to.observe(seen.append), pytest.raises(ServiceUnavailableError) as raised:
+            await call(to, asyncio.Event().wait)
+        assert str(raised.value) == ("Service unavailable: db$t (describe_table: no answer within 7 s; 3 attempts)")
+        assert [c.outcome for c in seen] == ["timeout"] * 3
+        assert asyncio.get_running_loop().time() == pytest.approx(21, abs=0.1)
+
+    run(main())
+
+
+def test_a_write_that_timed_out_is_not_sent_again() -> None:
+    async def main() -> None:
+        script = Turnstile()
+        seen = list[Call]()
+        to = caller()
+        with to.observe(seen.append), pytest.raises(ServiceUnavailableError, match="took effect is unknown"):
+            await call(to, script, safe=False)
+        assert len(seen) == 1 and script.inside == 0
+
+    run(main())
+
+
+async def test_a_timeout_of_the_calls_own_is_a_timeout() -> None:
+    async def send() -> None:
+        raise TimeoutError
+
+    with pytest.raises(ServiceUnavailableError, match="no answer within"):
+        await call(caller(Policy(max_retries=0)), send)
+
+
+async def test_the_operations_time_bounds_an_attempt_and_the_repetitions() -> None:
+    to = caller(Policy(max_retries=99, operation_timeout=0.02, backoff_initial=0.0))
+    seen = list[Call]()
+    with to.observe(seen.append), pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.0"):
+        await call(to, asyncio.Event().wait)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+async def test_nothing_is_sent_when_the_time_is_over(seconds: float) -> None:
+    script, to, seen = Script(), caller(), list[Call]()
+    with deadline(seconds), to.observe(seen.append):
+        with pytest.raises(ServiceUnavailableError, match="time was over"):
+            await call(to, script, safe=False)
+    assert script.sent == 0 and not seen
+    assert await call(to, script) == 1
+
+
+async def test_an_inner_deadline_only_shortens() -> None:
+    to, script = caller(), Script()
+    with deadline(0), deadline(100), pytest.raises(ServiceUnavailableError):
+        await call(to, script)
+    with deadline(100):
+        with deadline(0), pytest.raises(ServiceUnavailableError):
+            await call(to, script)
+        with deadline(None):
+            assert await call(to, script) == 1
+
+
+def test_a_deadline_holds_for_all_calls_together() -> None:
+    async def main() -> None:
+        to = caller(Policy(max_retries=0, operation_timeout=1e6, attempt_timeout=1e6))
+        with deadline(60):
+            with pytest.raises(ServiceUnavailableError, match=r"no answer within [56]\d"):
+                await call(to, asyncio.Event().wait)
+        with deadline(1e9), pytest.raises(ServiceUnavailableError, match=r"no answer within 1e\+06 s"):
+            await call(to, asyncio.Event().wait)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        *((name, -1) for name in ("max_retries", "backoff_initial", "backoff_max")),
+        *((name, bad) for name in ("attempt_timeout", "operation_timeout") for bad in (0, -1.0, math.nan)),
+        *(("max_in_flight", bad) for bad in (0, -3)),
+    ],
+)
+def test_a_policy_without_sense_is_refused(limit: str, value: float) -> None:
+    limits: dict[str, Any] = {limit: value}
+    with pytest.raises(InvalidInputError, match=f"policy: {limit} is {value}"):
+        Policy(**limits)
+
+
+async def test_a_policy_may_set_no_bounds() -> None:
+    numbers = count()
+
+    async def send() -> int:
+        return next(numbers)
+
+    assert await call(caller(Policy(attempt_timeout=math.inf, operation_timeout=math.inf)), send) == 0

@@ -1,0 +1,84 @@
+"""Undoing what failed: which error is raised, and what it says of an undo that failed, too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from lance_namespace.errors import PermissionDeniedError
+
+from lance_ns_async.calls.policy import rollback, undoing
+from tests.fakes.calls import settle
+
+NOTE = "and to undo what was begun failed (PermissionDeniedError: not yours)"
+
+
+class Undo:
+    """An undo that fails once it is let."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, error: BaseException | None = None) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+        raise PermissionDeniedError("not yours")
+
+
+async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.CancelledError:
+    """Cancels work while it undoes, and returns the error that it ends by."""
+    task = asyncio.ensure_future(work())
+    await undo.begun.wait()
+    task.cancel()
+    await settle()
+    assert not task.done()
+    undo.go_on.set()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    return raised.value
+
+
+async def test_whoever_is_cancelled_while_it_undoes_is_told_that_the_undo_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    undo = Undo()
+    error = await cancelled_meanwhile(undo, undoing(undo))
+    assert error.__notes__ == [NOTE]
+    # What awaits a cancelled task may never see the note.
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, f"cancelled, {NOTE}")
+    ]
+
+
+async def test_the_error_that_is_undone_is_known_to_whoever_is_cancelled_meanwhile() -> None:
+    undo = Undo()
+
+    async def work() -> None:
+        async with rollback(undo):
+            raise ValueError("first")
+
+    error = await cancelled_meanwhile(undo, work)
+    assert error.__notes__ == [NOTE] and isinstance(error.__context__, ValueError)
+
+
+async def test_whoever_is_cancelled_twice_is_told_that_the_undo_failed() -> None:
+    undo, first = Undo(), asyncio.CancelledError("first")
+
+    async def work() -> None:
+        async with rollback(undo):
+            raise first
+
+    error = await cancelled_meanwhile(undo, work)
+    assert error.args == ("first",) and error.__notes__ == [NOTE]
+
+
+async def test_an_undo_that_fails_is_a_note_of_the_error() -> None:
+    undo = Undo()
+    undo.go_on.set()
+    with pytest.raises(ValueError, match="first") as raised:
+        async with rollback(undo):
+            raise ValueError("first")
+    assert raised.value.__notes__ == [NOTE]

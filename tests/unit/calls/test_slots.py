@@ -1,0 +1,178 @@
+"""A caller's slots are never exceeded nor lost, and observers are told of every attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import (
+    ServiceUnavailableError,
+)
+
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.errors import Failure, NotALanceTableError
+from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
+from tests.fakes.clock import run
+
+
+def test_waiting_for_a_slot_does_not_eat_the_attempts_time() -> None:
+    async def main() -> None:
+        to = caller(Policy(max_in_flight=1, attempt_timeout=5.0, max_retries=0))
+        answers = await asyncio.gather(*(call(to, lambda: asyncio.sleep(4.0, "done")) for _ in range(10)))
+        assert answers == ["done"] * 10
+
+    run(main())
+
+
+def test_the_operations_time_bounds_waiting_for_a_slot() -> None:
+    async def main() -> None:
+        to, hold, late = caller(Policy(max_in_flight=1, max_retries=0, attempt_timeout=1e6)), Turnstile(), Script()
+        holder = asyncio.create_task(call(to, hold))
+        await settle()
+        with deadline(5), pytest.raises(ServiceUnavailableError, match="its time was over while 1 other calls"):
+            await call(to, late, safe=False)
+        assert late.sent == 0
+        hold.open.set()
+        await holder
+        assert await call(to, late) == 1
+
+    run(main())
+
+
+async def test_cancellation_passes_at_once_and_frees_the_slot() -> None:
+    to, hold, seen = caller(Policy(max_in_flight=1)), Turnstile(), list[Call]()
+    with to.observe(seen.append):
+        held = asyncio.create_task(call(to, hold))
+        queued = asyncio.create_task(call(to, hold))
+        await settle()
+        queued.cancel()
+        held.cancel()
+        done = await asyncio.gather(held, queued, return_exceptions=True)
+        assert [type(e) for e in done] == [asyncio.CancelledError] * 2
+        assert await call(to, Script()) == 1
+    assert [c.outcome for c in seen] == ["cancelled", "ok"]
+    assert (hold.inside, hold.most) == (0, 1)
+
+
+async def test_a_pause_can_be_cancelled() -> None:
+    to, script = caller(), Script(busy(retry_after=60.0))
+    pausing = asyncio.create_task(call(to, script))
+    await settle()
+    pausing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pausing
+    assert script.sent == 1
+
+
+def test_a_pause_holds_no_slot() -> None:
+    async def main() -> None:
+        to = caller(Policy(max_in_flight=1))
+        pausing = asyncio.create_task(call(to, Script(busy(retry_after=60.0))))
+        await settle()
+        assert await call(to, Script()) == 1 and not pausing.done()
+        assert await pausing == 2
+
+    run(main())
+
+
+@given(
+    st.integers(1, 5),
+    st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 6)), max_size=25),
+    st.booleans(),
+)
+async def test_slots_are_never_exceeded_nor_lost(
+    slots: int, calls: Sequence[tuple[int, bool, int]], adaptive: bool
+) -> None:
+    to = caller(Policy(max_in_flight=slots, max_retries=3, backoff_initial=0.0, adaptive=adaptive))
+    inside, most = 0, 0
+
+    async def send(steps: int, failures: list[Failure]) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        try:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if failures:
+                raise failures.pop()
+        finally:
+            inside -= 1
+
+    async def one(steps: int, fails: bool, cancel_after: int) -> None:
+        failures = [busy()] if fails else []
+        task = asyncio.create_task(call(to, lambda: send(steps, failures)))
+        for _ in range(cancel_after):
+            await asyncio.sleep(0)
+        if cancel_after % 2:
+            task.cancel()
+        await asyncio.wait([task])
+
+    await asyncio.gather(*(one(*told) for told in calls))
+    assert inside == 0 and most <= slots
+    hold = Turnstile()
+    tasks = [asyncio.create_task(call(to, hold)) for _ in range(slots + 3)]
+    await settle()
+    assert hold.inside == to.traffic.limit <= slots and (adaptive or hold.inside == slots)
+    hold.open.set()
+    await asyncio.gather(*tasks)
+    assert hold.most <= slots
+
+
+async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
+    to, seen = caller(Policy(max_in_flight=1)), list[Call]()
+    error = NotALanceTableError("Invalid input: db$t is no Lance table")
+
+    async def refuse() -> None:
+        raise error
+
+    async def fault() -> None:
+        raise ZeroDivisionError
+
+    with to.observe(seen.append):
+        with pytest.raises(NotALanceTableError) as raised:
+            await call(to, refuse)
+        with pytest.raises(ZeroDivisionError):
+            await call(to, fault)
+        assert await call(to, Script()) == 1
+    assert raised.value is error
+    assert [c.outcome for c in seen] == ["NotALanceTableError", "failed", "ok"]
+
+
+async def test_observers_are_told_of_each_attempt_while_they_observe() -> None:
+    to, outer, inner = caller(), list[Call](), list[Call]()
+    with to.observe(outer.append):
+        with to.observe(inner.append):
+            await call(to, Script(busy()), operation="first")
+        await call(to, Script(), operation="second")
+    await call(to, Script(), operation="third")
+    told = [(c.operation, c.subject, c.attempt, c.outcome) for c in outer]
+    assert told == [
+        ("first", TABLE, 1, "503"),
+        ("first", TABLE, 2, "ok"),
+        ("second", TABLE, 1, "ok"),
+    ]
+    assert inner == outer[:2] and all(c.seconds >= 0 for c in outer)
+
+
+async def test_one_observer_may_observe_twice() -> None:
+    to, seen = caller(), list[Call]()
+    with to.observe(seen.append):
+        with to.observe(seen.append):
+            await call(to, Script())
+        await call(to, Script())
+    assert len(seen) == 3
+
+
+async def test_each_attempt_is_one_debug_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "lance_ns_async.calls.policy"):
+        await call(caller(), Script(busy()))
+    assert [r.getMessage().split(" in ")[0] for r in caplog.records] == [
+        "describe_table db$t: 503",
+        "describe_table db$t: ok",
+    ]
+    assert all(r.levelno == logging.DEBUG for r in caplog.records)

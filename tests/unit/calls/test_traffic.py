@@ -1,0 +1,297 @@
+"""Slots are shared by all callers of a catalog, whatever loop and thread they are in, and survive a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+from time import monotonic
+
+import pytest
+from lance_namespace.errors import ServiceUnavailableError, TableNotFoundError
+
+from lance_ns_async import AsyncNamespace, DirNamespace
+from lance_ns_async.calls import circuit, traffic
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.calls.traffic import Outcome, Traffic
+from lance_ns_async.errors import Failure
+from lance_ns_async.model import TableId
+from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
+from tests.fakes.clock import run
+
+SOON = 60.0
+
+
+def slots(most: int, *, adaptive: bool = False) -> Traffic:
+    return Traffic(most, adaptive=adaptive, patience=30.0)
+
+
+async def enter(traffic: Traffic) -> float:
+    return await traffic.enter("describe_table", TABLE, until=monotonic() + SOON)
+
+
+async def leave(traffic: Traffic, sent: float) -> None:
+    await traffic.leave(sent, "describe_table", TABLE, Outcome.ANSWERED, why="ok", until=monotonic() + SOON)
+
+
+def test_equal_properties_share_and_others_do_not() -> None:
+    def limits(policy: Policy, key: str = "a") -> Traffic:
+        return policy.traffic(key)
+
+    one = limits(Policy())
+    assert limits(Policy()) is one and limits(Policy(max_retries=9)) is one
+    assert limits(Policy(), "b") is not one and limits(Policy(max_in_flight=5)) is not one
+    assert Policy().traffic() is not Policy().traffic()
+
+
+async def test_two_namespaces_of_one_catalog_have_one_limit() -> None:
+    async with (
+        AsyncNamespace.connect("dir", {"root": "here"}) as one,
+        AsyncNamespace.connect("dir", {"root": "here"}) as two,
+        AsyncNamespace.connect("dir", {"root": "there"}) as other,
+    ):
+        assert one._caller.traffic is two._caller.traffic is not other._caller.traffic
+
+
+def test_slots_are_kept_to_across_event_loops() -> None:
+    shared, most, threads = slots(3), 0, 8
+    inside, begin = set[int](), Barrier(threads)
+
+    async def work(thread: int) -> int:
+        nonlocal most
+        done = 0
+
+        async def one(number: int) -> None:
+            nonlocal most, done
+            sent = await enter(shared)
+            inside.add(number)
+            most = max(most, len(inside))
+            await asyncio.sleep(0)
+            inside.remove(number)
+            await leave(shared, sent)
+            done += 1
+
+        begin.wait(SOON)
+        await asyncio.gather(*(one(100 * thread + n) for n in range(100)))
+        return done
+
+    with ThreadPoolExecutor(threads) as pool:
+        done = list(pool.map(lambda thread: asyncio.run(work(thread)), range(threads)))
+    assert done == [100] * threads and most <= 3 and shared.has_room
+
+
+def test_a_loop_that_was_closed_keeps_nobody_waiting() -> None:
+    shared = slots(1)
+
+    async def wait_and_go() -> None:
+        waiting = asyncio.ensure_future(enter(shared))
+        await settle()
+        # The loop ends with the task in it: it is cancelled, and leaves the queue.
+        assert not waiting.done()
+
+    async def leave_and_take() -> None:
+        await leave(shared, sent)
+        await enter(shared)
+
+    sent = asyncio.run(enter(shared))
+    asyncio.run(wait_and_go())
+    asyncio.run(leave_and_take())
+
+
+@pytest.mark.parametrize("calls", [1, 3, 9])
+def test_a_loop_that_was_closed_with_its_calls_keeps_no_slot(calls: int) -> None:
+    to, loop = caller(Policy(max_in_flight=3)), asyncio.new_event_loop()
+    # Nobody cancels them, as it ought to be: they are thrown away.
+    loop.set_exception_handler(lambda loop, context: None)
+    begun = [loop.create_task(call(to, Turnstile())) for _ in range(calls)]
+    loop.run_until_complete(settle())
+    loop.close()
+    del begun
+    gc.collect()
+    assert asyncio.run(call(to, Script())) == 1 and to.traffic.has_room
+
+
+def test_who_waits_in_a_closed_loop_holds_on_to_no_slot() -> None:
+    to, loop = caller(Policy(max_in_flight=1)), asyncio.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+
+    async def wait(other: asyncio.Task[None]) -> None:
+        await call(to, Script())
+        await other
+
+    loop.create_task(wait(loop.create_task(call(to, Turnstile()))))
+    loop.run_until_complete(settle())
+    loop.close()
+    gc.collect()
+    assert not to.traffic.has_room
+
+    async def main() -> None:
+        waiting = asyncio.create_task(call(to, Script()))
+        await settle()
+        gc.collect()
+        assert await waiting == 1
+
+    asyncio.run(main())
+    assert to.traffic.has_room
+
+
+async def test_whoever_is_cancelled_while_it_is_served_gives_the_slot_on() -> None:
+    shared = slots(1)
+    sent = await enter(shared)
+    first = asyncio.create_task(enter(shared))
+    second = asyncio.create_task(enter(shared))
+    await settle()
+    await leave(shared, sent)
+    first.cancel()
+    await settle()
+    assert first.cancelled() and second.done()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:lance is not fork-safe")
+def test_a_forked_child_begins_with_all_slots_free() -> None:
+    shared = slots(1)
+    taken, over = Event(), Event()
+
+    async def hold() -> None:
+        await enter(shared)
+        taken.set()
+        await asyncio.to_thread(over.wait, SOON)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(asyncio.run, hold())
+        assert taken.wait(SOON)
+        child = os.fork()
+        if not child:
+            os._exit(0 if shared.has_room else 1)
+        assert os.waitpid(child, 0)[1] == 0 and not shared.has_room
+        over.set()
+        holding.result()
+
+
+async def test_a_catalog_that_refuses_is_asked_by_fewer_at_once() -> None:
+    to = caller(Policy(max_in_flight=64, max_retries=0))
+    for _ in range(20):
+        with pytest.raises(ServiceUnavailableError):
+            await call(to, Script(busy()))
+    assert to.traffic.limit < 16
+    fixed = caller(Policy(max_in_flight=64, max_retries=0, adaptive=False))
+    for _ in range(20):
+        with pytest.raises(ServiceUnavailableError):
+            await call(fixed, Script(busy()))
+    assert fixed.traffic.limit == 64
+
+
+async def test_a_no_is_an_answer() -> None:
+    to = caller(Policy(max_retries=0, circuit_after=0))
+    for _ in range(50):
+        with pytest.raises(TableNotFoundError):
+            await call(to, Script(Failure(404, message="gone")))
+    assert await call(to, Script()) == 1 and to.traffic.limit == 32
+
+
+async def test_when_nothing_is_answered_calls_fail_unsent_and_say_why() -> None:
+    to = caller(Policy(max_retries=0, circuit_after=0))
+    scripts = [Script(*[busy()] * 9) for _ in range(20)]
+    for script in scripts:
+        with pytest.raises(ServiceUnavailableError) as raised:
+            await call(to, script, safe=False)
+    assert sum(script.sent for script in scripts) < 20 and not scripts[-1].sent
+    assert "not sent, as nothing was answered for 0 s: 503; the catalog is tried again in" in str(raised.value)
+    assert "unknown" not in str(raised.value)
+
+
+async def test_one_table_that_fails_stands_in_no_others_way() -> None:
+    to, other = caller(Policy(max_retries=0, circuit_after=0)), TableId(["db", "other"])
+    for _ in range(20):
+        with pytest.raises(ServiceUnavailableError):
+            await call(to, Script(busy()))
+    assert await to.call(Script(), subject=other, operation="describe_table") == 1
+    assert await call(to, Script()) == 1
+
+
+def test_who_has_little_time_learns_nothing_of_the_catalog() -> None:
+    async def main() -> None:
+        to = caller(Policy(max_retries=0, circuit_after=0))
+        for _ in range(50):
+            with deadline(0.001), pytest.raises(ServiceUnavailableError, match="no answer within"):
+                await call(to, Turnstile())
+        assert await call(to, Script()) == 1 and to.traffic.limit == 32
+
+    run(main())
+
+
+def test_an_open_circuit_closes_with_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit, "PROBE_INTERVAL", 0.0)
+
+    async def main() -> None:
+        to = caller(Policy(max_retries=0, circuit_after=0))
+        for _ in range(20):
+            with pytest.raises(ServiceUnavailableError):
+                await call(to, Script(busy()))
+        assert await call(to, Script()) == 1 and await call(to, Script()) == 1
+
+    run(main())
+
+
+async def test_a_catalog_that_fails_is_not_asked_more_for_it() -> None:
+    to = caller(Policy(max_retries=3, backoff_initial=0.0, adaptive=False))
+    scripts = [Script(*[busy()] * 9) for _ in range(200)]
+    for script in scripts:
+        with pytest.raises(ServiceUnavailableError) as raised:
+            await call(to, script)
+    assert sum(script.sent for script in scripts) == 300
+    assert "not sent again, as most calls to this catalog fail" in str(raised.value)
+
+
+async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -> None:
+    seen = list[Call]()
+    to = caller(Policy(hedge_after=0.001))
+    hold, sent = Turnstile(), 0
+
+    async def send() -> str:
+        nonlocal sent
+        sent += 1
+        if sent == 1:
+            await hold()
+        return "second"
+
+    with to.observe(seen.append):
+        assert await call(to, send) == "second"
+    assert [c.outcome for c in seen] == ["ok", "cancelled"] and not hold.inside and to.traffic.has_room
+
+
+@pytest.mark.parametrize(
+    ("policy", "safe"), [(Policy(hedge_after=1.0), False), (Policy(hedge_after=1.0, max_in_flight=1), True)]
+)
+def test_a_hedge_is_for_reads_and_for_free_slots_alone(policy: Policy, safe: bool) -> None:
+    async def main() -> list[Call]:
+        seen, to, hold = list[Call](), caller(policy), Turnstile()
+        asyncio.get_running_loop().call_later(5.0, hold.open.set)
+        with to.observe(seen.append):
+            await call(to, hold, safe=safe)
+        assert hold.most == 1
+        return seen
+
+    assert [c.outcome for c in run(main())] == ["ok"]
+
+
+async def test_where_both_sendings_fail_the_call_goes_on_as_ever() -> None:
+    to = caller(Policy(hedge_after=0.001, max_retries=0))
+    with pytest.raises(TableNotFoundError):
+        await call(to, Script(Failure(404, message="gone")))
+    with pytest.raises(ServiceUnavailableError, match="busy"):
+        await call(to, Script(busy(), busy()))
+    assert await call(caller(Policy(hedge_after=0.001, backoff_initial=0.0)), Script(busy())) == 2
+
+
+def test_traffic_is_forgotten_with_its_last_user() -> None:
+    ns = DirNamespace(root="somewhere-of-its-own")
+    key = ns.namespace_id()
+    assert any(key in str(known) for known in traffic._shared)
+    ns.close()
+    del ns
+    assert not any(key in str(known) for known in traffic._shared)

@@ -1,0 +1,154 @@
+"""The command that serves a catalog: what it says, whom it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+import pytest
+from typer.testing import CliRunner
+
+from lance_ns_async.cli.app import app
+from lance_ns_async.cli.errors import Code
+from tests.fakes.certificates import Certificates
+from tests.support.gateway import command
+
+TOKEN = "a-token-of-our-own"
+LIST = "/v1/namespace/$/list"
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that names one catalog and no token."""
+    for name in os.environ:
+        if name.startswith("LANCE_NS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("LANCE_NS_IMPL", "dir")
+    monkeypatch.setenv("LANCE_NS_PROPERTY_ROOT", str(tmp_path))
+
+
+def get(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None) -> Any:
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
+    with opener.open(Request(url, headers=dict(headers))) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
+    with command() as (server, url):
+        assert url.startswith("http://127.0.0.1:") and server.stdout is not None
+        name, token = server.stdout.readline().strip().split(": ")
+        assert get(url + LIST, {name: token}) == {"namespaces": []}
+        server.send_signal(number)
+        out, err = server.communicate(timeout=30)
+        assert (server.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize("grace", ["0", "1"])
+def test_a_request_that_is_cut_off_is_told_of(grace: str) -> None:
+    with command("--grace", grace) as (server, url):
+        assert server.stdout is not None
+        header = server.stdout.readline().strip()
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
+            head = "POST /v1/table/t/describe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue"
+            client.sendall(f"{head}\r\n{header}\r\n\r\n".encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 100 ")
+            server.terminate()
+            _, err = server.communicate(timeout=30)
+        message = f"lance-ns: ended after {grace} s of grace with 1 request under way; what it changed is unknown\n"
+        assert (server.returncode, err) == (1, message)
+
+
+def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
+    """A storage that accepts connections and never answers holds a thread of Lance that nobody can stop."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        storage = {
+            "AWS_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "eu-central-1",
+        }
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("LANCE_NS_")},
+            "LANCE_NS_IMPL": "dir",
+            "LANCE_NS_PROPERTY_ROOT": "s3://bucket/lake",
+            "LANCE_NS_TOKEN": "token",
+            **{f"LANCE_NS_PROPERTY_STORAGE__{name}": value for name, value in storage.items()},
+        }
+        with command("--grace", "0.1", environment=environment) as (server, url):
+            port = int(url.rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
+                client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+                asked, _ = silent.accept()
+                with asked:
+                    server.send_signal(signal.SIGTERM)
+                    _, err = server.communicate(timeout=60)
+        assert server.returncode == 1
+        assert "ended after 0.1 s of grace with" in err and "secret" not in err
+
+
+def test_the_token_may_come_by_the_environment_and_the_open_network_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)
+    with command("--host", "0.0.0.0") as (server, url):
+        assert get(url + LIST, {"Authorization": f"Bearer {TOKEN}"}) == {"namespaces": []}
+        server.terminate()
+        out, err = server.communicate(timeout=30)
+        # Who gave the token knows it.
+        assert out == "" and "without --tls-cert" in err and TOKEN not in err
+
+
+def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
+    certificates = Certificates.made(tmp_path)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "token").chmod(0o600)
+    files = ("--token-file", str(tmp_path / "token"), "--tls-cert", certificates.client)
+    with command(*files) as (server, url):
+        assert url.startswith("https://")
+        # Its certificate is one for clients, which is enough to meet it.
+        tls = ssl.create_default_context(cafile=certificates.ca_bundle)
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        assert get(url + LIST, {"x-lance-token": TOKEN}, tls) == {"namespaces": []}
+        server.terminate()
+        assert server.communicate(timeout=30) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--host", "0.0.0.0"), "LANCE_NS_TOKEN"),
+        (("--host", "catalog.example.com"), "LANCE_NS_TOKEN"),
+        (("--token-file", "missing"), "missing: No such file"),
+        (("--token-file", "blank"), "blank: it is empty"),
+        (("--token-file", "binary"), "binary: it is not UTF-8"),
+        (("--tls-key", "key.pem"), "--tls-cert"),
+        (("--tls-cert", "missing"), "missing: No such file"),
+        (("--tls-cert", "blank"), "--tls-cert blank"),
+        (("--delimiter", ""), "delimiter"),
+    ],
+)
+def test_what_cannot_be_served_is_told(
+    options: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank").write_text(" \n")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    done = CliRunner().invoke(app, ["serve", *options])
+    assert done.exit_code == Code.USAGE and told in done.stderr and done.stdout == ""
+
+
+def test_a_port_that_is_taken_is_told_of() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(app, ["serve", "--port", str(port)])
+        assert done.exit_code == Code.USAGE and f"127.0.0.1, port {port}" in done.stderr

@@ -1,0 +1,368 @@
+"""Describing many tables: planned once each, exactly right, cheap, and one bad table spoils no other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.calls.policy import deadline
+from lance_ns_async.engine.describe import Batch, Described, One, Scan, Step, describe_tables, groups, plan
+from lance_ns_async.model import Id, NamespaceId, Table, TableId
+from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
+
+DB = NamespaceId(["db"])
+
+IDS = st.builds(
+    lambda parent, name: TableId([*parent, name]),
+    st.lists(st.sampled_from("xyz"), max_size=2),
+    st.sampled_from("abcdefgh"),
+)
+ABILITIES = st.builds(
+    Capabilities,
+    st.just(0),
+    st.none(),
+    paginates=st.just(True),
+    listing_has_locations=st.booleans(),
+    page_worth=st.integers(1, 3),
+    describe_batch=st.sampled_from([0, 0, 1, 3, 4, 7]),
+    batch_from=st.integers(1, 4),
+    folds_case=st.booleans(),
+)
+SIZES: st.SearchStrategy[Size] = st.builds(
+    lambda sizes, last: fixed(*sizes, last), st.lists(st.integers(0, 4)), st.integers(1, 5)
+)
+
+
+def names_of(step: Step) -> Sequence[TableId]:
+    match step:
+        case One(id):
+            return [id]
+        case Batch(parent, names) | Scan(parent, names):
+            return [parent.table(name) for name in names]
+
+
+def tables(*names: str) -> list[TableId]:
+    return [DB.table(name) for name in names]
+
+
+@given(st.lists(IDS, max_size=40), ABILITIES)
+def test_a_plan_has_each_id_once_and_asks_for_no_more_than_the_catalog_can(
+    ids: list[TableId], can: Capabilities
+) -> None:
+    steps = list(plan(ids, can))
+    planned = [id for step in steps for id in names_of(step)]
+    assert Counter(planned) == Counter(set(ids))
+    for step in steps:
+        match step:
+            case Batch(_, names):
+                assert can.describe_batch >= len(names) > 0
+            case Scan(_, names):
+                assert can.listing_has_locations and len(names) > 2 * can.page_worth
+                assert not can.describe_batch or len(names) < can.batch_from
+            case One(id):
+                beside = [other for other in set(ids) if other.parent == id.parent]
+                assert not can.describe_batch or len(beside) < can.batch_from
+                assert not can.listing_has_locations or len(beside) <= 2 * can.page_worth
+    scanned = [step.parent for step in steps if isinstance(step, Scan)]
+    assert len(scanned) == len(set(scanned))
+
+
+@given(st.iterables(IDS, max_size=10))
+def test_without_shared_answers_ids_are_planned_as_they_come(ids: Sequence[TableId]) -> None:
+    given_ids = list(ids)
+    steps = plan(iter(given_ids), Capabilities(0, None))
+    assert list(steps) == [One(id) for id in dict.fromkeys(given_ids)]
+
+
+def test_a_plan_in_literals() -> None:
+    x, y = NamespaceId(["x"]), NamespaceId(["y"])
+    ids = [x.table("a"), y.table("a"), x.table("b"), x.table("c"), x.table("a"), TableId(["r"]), y.table("b")]
+    both = Capabilities(0, None, listing_has_locations=True, describe_batch=2)
+    assert list(plan(ids, both)) == list(plan(ids, Capabilities(0, None, describe_batch=2)))
+    from_three = replace(both, batch_from=3)
+    assert list(plan(ids, from_three)) == [
+        Batch(x, ["a", "b"]),
+        Batch(x, ["c"]),
+        One(y.table("a")),
+        One(y.table("b")),
+        One(TableId(["r"])),
+    ]
+    batches = Capabilities(0, None, describe_batch=2)
+    assert list(plan(ids, batches)) == [
+        Batch(x, ["a", "b"]),
+        Batch(x, ["c"]),
+        Batch(y, ["a", "b"]),
+        One(TableId(["r"])),
+    ]
+    scans = Capabilities(0, None, listing_has_locations=True)
+    assert list(plan(ids, scans)) == [
+        Scan(x, ["a", "b", "c"]),
+        One(y.table("a")),
+        One(y.table("b")),
+        One(TableId(["r"])),
+    ]
+
+
+FATES = st.sampled_from(["lance", "lance", "lance", "unlisted", "other", "missing", "denied"])
+"""What becomes of a table: the last four are in no shared answer, and the last three in none at all."""
+
+
+def planted(fates: Mapping[TableId, str], can: Capabilities, size: Size) -> MemoryBackend:
+    backend = MemoryBackend.able(can, size)
+    for id, fate in fates.items():
+        if fate == "other":
+            backend.plant_others([id])
+        elif fate != "missing":
+            backend.plant([id])
+        if fate in ("unlisted", "denied"):
+            backend.unlisted.add(id)
+        if fate == "denied":
+            backend.faults["describe_table", id] = PermissionDeniedError(f"Permission denied: {id}")
+    return backend
+
+
+async def singly(backend: MemoryBackend, ids: Sequence[TableId]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
+    """What asking for each id on its own gives."""
+    found: dict[TableId, Table | type[LanceNamespaceError]] = {}
+    for id in ids:
+        try:
+            found[id] = await backend.describe_table(id)
+        except LanceNamespaceError as e:
+            found[id] = type(e)
+    backend.calls.clear()
+    return found
+
+
+def outcome(described: Described) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
+    assert not set(described.tables) & set(described.errors)
+    return {**described.tables, **{id: type(e) for id, e in described.errors.items()}}
+
+
+async def cheaper(backend: MemoryBackend, parent: NamespaceId, names: set[str]) -> int:
+    """Calls that the cheaper way takes of those a plan weighs; a page counts as much as it is worth."""
+    can = backend.capabilities
+    shared = {id.name for id in backend.tables if id.parent == parent and id not in backend.unlisted}
+    ways = [len(names)]
+    if parent and parent not in backend.namespaces:
+        return 1
+    if can.describe_batch:
+        ways.append(math.ceil(len(names) / can.describe_batch) + len(names - shared))
+    elif can.listing_has_locations:
+        pages, token, left = 0, None, set(names)
+        while left and (pages == 0 or token is not None):
+            page = await backend.scan_tables(parent, token)
+            pages, token, left = pages + 1, page.token, left - {table.id.name for table in page.items}
+        ways.append(pages * can.page_worth + len(left))
+    backend.calls.clear()
+    return min(ways)
+
+
+@given(st.dictionaries(IDS, FATES, max_size=40), st.lists(IDS, max_size=40), ABILITIES, SIZES, st.integers(1, 5))
+async def test_bulk_costs_at_most_twice_the_optimum(
+    fates: dict[TableId, str], ids: list[TableId], can: Capabilities, size: Size, workers: int
+) -> None:
+    backend = planted(fates, can, size)
+    wanted = await singly(backend, ids)
+    parents = {id.parent: {other.name for other in ids if other.parent == id.parent} for id in ids}
+    bounds = {
+        parent: 2 * await cheaper(backend, parent, names) + can.page_worth - 1 for parent, names in parents.items()
+    }
+    backend.most_in_flight = 0
+    settled: list[int] = []
+    described = await describe_tables(backend, ids, max_in_flight=workers, progress=settled.append)
+    assert outcome(described) == wanted and len(described) == len(set(ids))
+    assert sum(settled) == len(set(ids)) and all(n > 0 for n in settled)
+    assert backend.most_in_flight <= workers
+    paid: Counter[Id] = Counter()
+    for operation, subject in backend.calls:
+        parent = NamespaceId(subject[:-1]) if subject.kind == "table" else subject
+        paid[parent] += can.page_worth if operation == "scan_tables" else 1
+    for parent, bound in bounds.items():
+        if not parent or parent in backend.namespaces:
+            assert paid[NamespaceId(parent)] <= bound
+
+
+@given(
+    st.dictionaries(IDS, FATES, max_size=30),
+    st.lists(IDS, max_size=30),
+    ABILITIES,
+    SIZES,
+    st.dictionaries(st.integers(0, 30), st.sampled_from([PermissionDeniedError, InternalError]), max_size=10),
+)
+async def test_a_shared_answer_that_fails_leaves_each_table_its_own_fate(
+    fates: dict[TableId, str],
+    ids: list[TableId],
+    can: Capabilities,
+    size: Size,
+    faults: Mapping[int, type[LanceNamespaceError]],
+) -> None:
+    backend = planted(fates, can, size)
+    wanted = await singly(backend, ids)
+    shared = itertools.count()
+
+    def fail(operation: str, subject: Id) -> None:
+        if operation != "describe_table" and (error := faults.get(next(shared))) is not None:
+            raise error(f"{operation} of {subject}")
+
+    backend.on_call = fail
+    settled: list[int] = []
+    described = await describe_tables(backend, ids, max_in_flight=2, progress=settled.append)
+    assert outcome(described) == wanted and sum(settled) == len(wanted)
+
+
+@pytest.mark.parametrize("cls", [ServiceUnavailableError, ThrottlingError, UnauthenticatedError])
+@pytest.mark.parametrize("can", [Capabilities(0, None, True, True, True), Capabilities(0, None, describe_batch=9)])
+async def test_a_catalog_that_is_down_is_not_asked_for_each_table(
+    can: Capabilities, cls: type[LanceNamespaceError]
+) -> None:
+    backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, as_asked)
+    for operation in ("scan_tables", "describe_tables"):
+        backend.faults[operation, DB] = cls("down")
+    described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2)
+    assert outcome(described) == dict.fromkeys(tables(*"abcdef"), cls) and len(backend.calls) == 1
+
+
+async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
+    for id in ids[2:]:
+        backend.faults["describe_table", id] = UnauthenticatedError("Unauthenticated: expired")
+    settled: list[int] = []
+    described = await describe_tables(backend, ids, max_in_flight=1, progress=settled.append)
+    assert set(described.tables) == set(ids[:2]) and list(described.errors) == ids[2:]
+    assert {type(e) for e in described.errors.values()} == {UnauthenticatedError} and sum(settled) == 8
+    assert "not asked for" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
+
+
+@pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
+async def test_when_the_time_is_over_nothing_more_is_asked(can: Capabilities) -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), can, as_asked)
+    with deadline(-1.0):
+        described = await describe_tables(backend, ids, max_in_flight=2)
+    assert not backend.calls and list(described.errors) == ids
+    assert all("the time was over" in str(e) for e in described.errors.values())
+
+
+async def test_what_a_scan_found_before_it_failed_is_kept() -> None:
+    can = Capabilities(0, None, paginates=True, listing_has_locations=True)
+    backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, fixed(2))
+    error = ServiceUnavailableError("down")
+
+    def fail(operation: str, subject: Id) -> None:
+        if len(backend.calls) == 2:
+            raise error
+
+    backend.on_call = fail
+    described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2)
+    assert set(described.tables) == set(tables("a", "b"))
+    assert described.errors == dict.fromkeys(tables("c", "d", "e", "f"), error)
+
+
+async def test_a_scan_goes_on_while_its_pages_give_more_than_describes_would() -> None:
+    names = [f"t{number}" for number in range(40)]
+    can = Capabilities(0, None, paginates=True, listing_has_locations=True, page_worth=5)
+    dense = planted(dict.fromkeys(tables(*names), "lance"), can, fixed(8))
+    await describe_tables(dense, tables(*names), max_in_flight=4)
+    assert Counter(operation for operation, _ in dense.calls) == {"scan_tables": 5}
+    sparse = planted(dict.fromkeys(tables(*names), "lance"), can, fixed(2))
+    wanted = tables(*names[::2])
+    assert set((await describe_tables(sparse, wanted, max_in_flight=4)).tables) == set(wanted)
+    assert Counter(operation for operation, _ in sparse.calls) == {"scan_tables": 4, "describe_table": 16}
+
+
+async def test_where_case_is_folded_a_scan_finds_the_names_as_they_were_asked() -> None:
+    can = Capabilities(0, None, listing_has_locations=True, folds_case=True)
+    backend = planted(dict.fromkeys(tables(*"abcd"), "lance"), can, as_asked)
+    described = await describe_tables(backend, tables("A", "b", "C"), max_in_flight=1)
+    assert {id: table.id for id, table in described.tables.items()} == {id: id for id in tables("A", "b", "C")}
+    assert backend.calls == [("scan_tables", DB)]
+
+
+async def test_a_missing_namespace_costs_one_shared_call() -> None:
+    backend = MemoryBackend.able(Capabilities(0, None, listing_has_locations=True))
+    described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=3)
+    assert outcome(described) == dict.fromkeys(tables(*"abcdef"), NamespaceNotFoundError)
+    assert backend.calls == [("scan_tables", DB)]
+
+
+async def test_a_listing_that_does_not_end_is_given_up() -> None:
+    can = Capabilities(0, None, paginates=True, listing_has_locations=True)
+    backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, fixed(0, 0, 0, 1))
+    described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=1)
+    assert set(described.tables) == set(tables(*"abcdef"))
+    assert Counter(operation for operation, _ in backend.calls)["scan_tables"] <= 6
+
+
+async def test_two_ids_are_not_worth_a_scan_and_three_are() -> None:
+    can = Capabilities(0, None, listing_has_locations=True)
+    backend = planted(dict.fromkeys(tables(*"abc"), "lance"), can, as_asked)
+    await describe_tables(backend, tables("a", "b"), max_in_flight=1)
+    assert [operation for operation, _ in backend.calls] == ["describe_table"] * 2
+    backend.calls.clear()
+    await describe_tables(backend, tables("a", "b", "c"), max_in_flight=1)
+    assert backend.calls == [("scan_tables", DB)]
+
+
+async def test_as_many_are_asked_for_at_once_as_may_be() -> None:
+    backend = planted(dict.fromkeys(tables(*"abcdefgh"), "lance"), Capabilities(0, None), as_asked)
+    await describe_tables(backend, tables(*"abcdefgh"), max_in_flight=5)
+    assert backend.most_in_flight == 5
+
+
+async def test_a_fault_of_ours_is_not_an_outcome() -> None:
+    backend = planted(dict.fromkeys(tables(*"abc"), "lance"), Capabilities(0, None), as_asked)
+
+    def fail(operation: str, subject: Id) -> None:
+        raise ZeroDivisionError
+
+    backend.on_call = fail
+    with pytest.raises(ExceptionGroup) as raised:
+        await describe_tables(backend, tables(*"abc"), max_in_flight=2)
+    assert raised.value.subgroup(ZeroDivisionError) is not None
+
+
+def test_an_outcome_without_errors_is_itself() -> None:
+    described = Described({TableId(["t"]): Table(TableId(["t"]), "l")})
+    assert described.raise_for_errors() is described and len(described) == 1
+
+
+def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
+    first, second = TableNotFoundError("Table not found: a"), PermissionDeniedError("Permission denied: b")
+    with pytest.raises(TableNotFoundError) as raised:
+        Described(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
+    assert str(raised.value) == "Table not found: a; and 1 more errors among 2 tables"
+    assert raised.value.__cause__ is first and str(first) == "Table not found: a"
+    with pytest.raises(PermissionDeniedError):
+        Described(errors={TableId(["b"]): second}).raise_for_errors()
+
+
+def test_groups_begin_small_and_are_read_as_they_are_wanted() -> None:
+    read: list[int] = []
+
+    def ids() -> Iterator[TableId]:
+        for n in itertools.count():
+            read.append(n)
+            yield TableId(["db", f"t{n}"])
+
+    sizes = [len(group) for group in itertools.islice(groups(ids()), 7)]
+    assert sizes == [500, 1000, 2000, 4000, 5000, 5000, 5000] and len(read) == sum(sizes)
+    assert list(groups([])) == [] and [*groups([TableId(["a", "b"])])] == [[TableId(["a", "b"])]]

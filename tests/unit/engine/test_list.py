@@ -1,0 +1,144 @@
+"""Listings hold Lance tables alone, whatever the catalog mixes in, and one namespace spoils no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import (
+    InternalError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+)
+
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.engine.list import Listed, Lister
+from lance_ns_async.model import Id, NamespaceId
+from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
+
+DB, OTHER = NamespaceId(["db"]), NamespaceId(["other"])
+
+CATALOGS = st.builds(
+    Capabilities,
+    st.just(0),
+    st.none(),
+    paginates=st.booleans(),
+    lists_only_lance=st.booleans(),
+    listing_has_locations=st.booleans(),
+    describe_batch=st.sampled_from([0, 3]),
+)
+SIZES: st.SearchStrategy[Size] = st.one_of(
+    st.just(as_asked), st.builds(lambda sizes: fixed(*sizes, 2), st.lists(st.integers(0, 3)))
+)
+NAMES = st.lists(st.text("abcxyz", min_size=1, max_size=3), unique=True, max_size=12)
+
+
+def lister(backend: MemoryBackend, workers: int = 3) -> Lister:
+    return Lister(backend, max_in_flight=workers)
+
+
+def mixed(can: Capabilities, size: Size, lance: Iterable[str], others: Iterable[str]) -> MemoryBackend:
+    backend = MemoryBackend.able(can, size)
+    backend.plant_namespace(DB)
+    backend.plant(DB.table(name) for name in lance)
+    backend.plant_others(DB.table(name) for name in others)
+    return backend
+
+
+@given(CATALOGS, SIZES, NAMES, st.lists(st.integers(1, 5), min_size=1))
+async def test_pages_hold_the_lance_tables_and_nothing_else(
+    can: Capabilities, size: Size, names: list[str], limits: list[int]
+) -> None:
+    half = len(names) // 2
+    backend = mixed(can, size, names[:half], names[half:])
+    found: list[str] = []
+    token: str | None = None
+    for turn in range(100):
+        page = await lister(backend).page(DB, limits[turn % len(limits)], token)
+        found += page.items
+        if (token := page.token) is None:
+            break
+    assert len(found) == len(set(found)) and set(found) == set(names[:half])
+    assert can.paginates or found == sorted(found)
+
+
+@given(CATALOGS, SIZES, NAMES)
+async def test_all_tables_are_listed_and_described_where_that_costs_nothing(
+    can: Capabilities, size: Size, names: list[str]
+) -> None:
+    half = len(names) // 2
+    backend = mixed(can, size, names[:half], names[half:])
+    listing = lister(backend)
+    wanted = {DB.table(name) for name in names[:half]}
+    found = await listing.everything(DB)
+    assert set(found) == wanted and len(found) == len(wanted)
+    free = can.listing_has_locations or not can.lists_only_lance
+    assert listing.described == ({id: backend.tables[id] for id in wanted} if free else {})
+    if can.listing_has_locations:
+        assert {operation for operation, _ in backend.calls} == {"scan_tables"}
+
+
+async def test_a_table_that_goes_while_it_is_looked_at_is_not_in_the_listing() -> None:
+    backend = mixed(Capabilities(0, None, lists_only_lance=False), as_asked, "abc", "x")
+
+    def drop(operation: str, subject: Id) -> None:
+        if operation == "describe_table":
+            backend.tables.pop(DB.table("b"), None)
+
+    backend.on_call = drop
+    assert (await lister(backend).page(DB, None, None)).items == ["a", "c"]
+
+
+async def test_what_may_be_a_lance_table_is_not_left_out_in_silence() -> None:
+    backend = mixed(Capabilities(0, None, lists_only_lance=False), as_asked, "abc", "x")
+    backend.faults["describe_table", DB.table("b")] = PermissionDeniedError("Permission denied: db$b")
+    with pytest.raises(PermissionDeniedError):
+        await lister(backend).page(DB, None, None)
+    # The page before it can still be had.
+    page = await lister(backend).page(DB, 1, None)
+    assert list(page.items) == ["a"] and page.token is not None
+
+
+async def test_one_format_alone_costs_no_describe() -> None:
+    backend = mixed(Capabilities(0, None), as_asked, "abc", "")
+    await lister(backend).page(DB, None, None)
+    assert backend.calls == [("list_tables", DB)]
+
+
+async def test_a_namespace_that_fails_spoils_no_other() -> None:
+    backend = mixed(Capabilities(0, None), as_asked, "ab", "")
+    down, gone = NamespaceId(["down"]), NamespaceId(["gone"])
+    backend.plant([down.table("t")])
+    error = ServiceUnavailableError("down")
+    backend.faults["list_tables", down] = error
+    listed = await lister(backend).many([DB, down, gone, DB])
+    assert listed.tables == {DB: [DB.table("a"), DB.table("b")]}
+    assert listed.errors[down] is error and isinstance(listed.errors[gone], NamespaceNotFoundError)
+    assert [subject for _, subject in backend.calls].count(DB) == 1
+    with pytest.raises(ServiceUnavailableError):
+        listed.raise_for_errors()
+    done = Listed({DB: []})
+    assert done.raise_for_errors() is done
+
+
+async def test_listings_of_many_namespaces_run_side_by_side() -> None:
+    backend = MemoryBackend.able(Capabilities(0, None))
+    namespaces = [NamespaceId([name]) for name in "abcdefgh"]
+    for namespace in namespaces:
+        backend.plant([namespace.table("t")])
+    listed = await lister(backend, workers=4).many(namespaces)
+    assert set(listed.tables) == set(namespaces) and backend.most_in_flight == 4
+
+
+@pytest.mark.parametrize("has_locations", [True, False])
+async def test_a_listing_that_does_not_end_is_an_error_of_its_namespace_alone(has_locations: bool) -> None:
+    can = Capabilities(0, None, paginates=True, listing_has_locations=has_locations)
+    backend = mixed(can, as_asked, "ab", "")
+    backend.plant([OTHER.table("t")])
+    backend.endless.add(OTHER)
+    listed = await lister(backend).many([OTHER, DB])
+    assert set(listed.tables) == {DB}
+    assert isinstance(listed.errors[OTHER], InternalError) and "does not end" in str(listed.errors[OTHER])

@@ -1,0 +1,246 @@
+"""Who a gateway answers, and what it makes of those who mean no good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import lance_namespace as spec
+import pytest
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.gateway import Gateway, serving
+from tests.fakes.certificates import Certificates
+from tests.support.gateway import ask, said, say
+from tests.support.lake import lake
+
+TOKEN = "a-token-of-our-own"
+LIST = "/v1/namespace/$/list"
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns, token=TOKEN) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {TOKEN}"},
+        {"authorization": f"bearer  {TOKEN}"},
+        {"X-Lance-Token": TOKEN},
+        {"x-api-key": TOKEN},
+        # Lance's clients put an identity's token into this header, beside ours.
+        {"x-lance-token": TOKEN, "Authorization": "Bearer of another"},
+    ],
+)
+async def test_the_token_lets_in(gateway: Gateway, headers: Mapping[str, str]) -> None:
+    assert (await ask(gateway, "GET", LIST, headers=headers, token=False)).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": TOKEN},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer "},
+        {"x-lance-token": ""},
+        {"x-lance-token": TOKEN[:-1]},
+        {"x-lance-token": f"{TOKEN}x"},
+        {"x-lance-token": "é"},
+        {"Cookie": f"x-lance-token={TOKEN}"},
+    ],
+)
+async def test_nobody_else_is_let_in(gateway: Gateway, headers: Mapping[str, str]) -> None:
+    for method, target in [("GET", LIST), ("GET", f"{LIST}?token={TOKEN}"), ("GET", "/metrics"), ("GET", "/nothing")]:
+        answer = await ask(gateway, method, target, headers=headers, token=False)
+        assert (answer.status, answer.code) == (401, 16) and answer.headers["www-authenticate"] == "Bearer"
+        assert TOKEN.encode() not in answer.body
+
+
+async def test_who_has_no_token_is_not_even_read() -> None:
+    async with serving(object(), idle=0.1) as gateway:
+        answer = await ask(gateway, "POST", "/v1/table/t/insert", headers={"Content-Length": "1000000000"}, token=False)
+        assert answer.status == 401
+
+
+async def test_a_token_is_made_up_where_none_is_given() -> None:
+    async with serving(object()) as one, serving(object()) as other:
+        assert one.token != other.token and len(one.token) >= 32
+        assert one.headers == {"x-lance-token": one.token}
+        assert one.token not in repr(one) and one.url in repr(one)
+
+
+@pytest.mark.parametrize("token", ["", " ", "a b ", "é", "a\nb"])
+async def test_a_token_that_cannot_be_shown_is_refused(token: str) -> None:
+    with pytest.raises(InvalidInputError, match="token") as raised:
+        await contextlib.AsyncExitStack().enter_async_context(serving(object(), token=token))
+    assert not token.strip() or token not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"delimiter": ""}, "delimiter: it is empty"),
+        ({"max_bytes": -1}, "max_bytes -1: it is a number of bytes"),
+        ({"grace": -0.5}, r"grace -0\.5: it is a number of seconds"),
+        ({"grace": float("nan")}, "grace nan: it is a number of seconds"),
+        ({"idle": 0}, "idle 0: it is a number of seconds above 0"),
+    ],
+)
+async def test_limits_that_cannot_be_are_refused(given: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{told}"):
+        await contextlib.AsyncExitStack().enter_async_context(serving(object(), **given))
+
+
+async def test_health_is_told_to_everybody_and_nothing_else(gateway: Gateway) -> None:
+    answer = await ask(gateway, "GET", "/health", token=False)
+    assert (answer.status, answer.json) == (200, {"status": "ok"})
+    assert "aiohttp" not in str(answer.headers) and "Python" not in str(answer.headers)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example.com", "null", "http://127.0.0.1:1", "http://localhost"])
+async def test_web_pages_are_refused(gateway: Gateway, origin: str) -> None:
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-lance-token"}
+    for method, target, headers in [("GET", "/health", {}), ("POST", LIST, {}), ("OPTIONS", LIST, preflight)]:
+        answer = await ask(gateway, method, target, headers={"Origin": origin, **headers})
+        assert (answer.status, answer.code) == (403, 15)
+        assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example.com", "evil.example.com:80", "10.0.0.1", "[2001:db8::1]:80", "", "a:b:c"]
+)
+async def test_another_name_for_this_machine_is_refused(gateway: Gateway, host: str) -> None:
+    answer = await ask(gateway, "GET", "/health", headers={"Host": host})
+    assert (answer.status, answer.code) == (403, 15)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.2:80", "[::1]", "[::1]:80"])
+async def test_names_of_this_machine_are_known(gateway: Gateway, host: str) -> None:
+    assert (await ask(gateway, "GET", "/health", headers={"Host": host})).status == 200
+
+
+async def test_a_name_that_is_given_is_known() -> None:
+    async with serving(object(), hosts=["Catalog.example.com"]) as gateway:
+        headers = {"Host": "catalog.example.com:443"}
+        assert (await ask(gateway, "GET", "/health", headers=headers)).status == 200
+
+
+async def test_a_server_that_others_reach_takes_any_name() -> None:
+    async with serving(object(), host="0.0.0.0") as gateway:
+        assert gateway.url.startswith("http://127.0.0.1:")
+        assert (await ask(gateway, "GET", "/health", headers={"Host": "catalog.example.com"})).status == 200
+        assert (await ask(gateway, "GET", LIST, token=False)).status == 401
+        assert (await ask(gateway, "GET", LIST, headers={"Origin": "https://example.com"})).status == 403
+
+
+async def test_it_listens_on_version_6_too() -> None:
+    async with serving(object(), host="::1") as gateway:
+        assert gateway.url.startswith("http://[::1]:")
+        assert (await ask(gateway, "GET", "/health")).status == 200
+
+
+async def test_it_speaks_tls(tmp_path: Path) -> None:
+    certificates = Certificates.made(tmp_path)
+    async with serving(object(), tls=certificates.server) as gateway:
+        assert gateway.url.startswith("https://127.0.0.1:")
+        request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        assert (
+            await say(gateway, request, tls=ssl.create_default_context(cafile=certificates.ca_bundle))
+        ).status == 200
+
+
+async def test_a_place_that_is_taken_is_told_of() -> None:
+    async with serving(object()) as gateway:
+        port = urlsplit(gateway.url).port or 0
+        with pytest.raises(InvalidInputError, match=f"gateway: .*{port}"):
+            await contextlib.AsyncExitStack().enter_async_context(serving(object(), port=port))
+
+
+async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with lake(tmp_path) as it, serving(it.ns, token=TOKEN) as gateway:
+        await ask(gateway, "GET", f"{LIST}?token={TOKEN}")
+        await ask(gateway, "POST", "/v1/table/t/describe", {"identity": {"auth_token": TOKEN}})
+        # What is no HTTP is told of, but not what it was.
+        for bad in (f"GET /{TOKEN} HTTP/9.9", f"GET / HTTP/1.1\r\nx-lance-token {TOKEN}", f"\x16\x03{TOKEN}"):
+            await say(gateway, f"{bad}\r\n\r\n".encode())
+    told = "\n".join(logging.Formatter().format(record) for record in caplog.records)
+    assert "Error handling request" in told and TOKEN not in told
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /" + "a" * 100_000 + " HTTP/1.1",
+        "GET /health HTTP/1.1\r\nx: " + "a" * 100_000,
+        "GET /health HTTP/1.1\r\n" + "\r\n".join(f"x{i}: y" for i in range(1000)),
+        "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nx y: z",
+        "POST /health HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4",
+        "POST /health HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
+        "POST /health HTTP/1.1\r\nContent-Length: -1",
+        "GET /health HTTP/1.1\r\nx: \0",
+        "GET",
+        "\x16\x03\x01",
+    ],
+)
+async def test_what_is_no_http_is_refused_and_the_connection_closed(gateway: Gateway, head: str) -> None:
+    answer = await say(gateway, f"{head}\r\n\r\n".encode())
+    assert answer.status == 400 and b"Traceback" not in answer.body and len(answer.body) < 10_000
+    assert (await ask(gateway, "GET", "/health")).status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nx: "])
+async def test_a_request_that_never_ends_is_given_up(sent: bytes) -> None:
+    async with serving(object(), idle=0.05) as gateway:
+        place = urlsplit(gateway.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_second_request_on_a_connection_is_checked_like_the_first(gateway: Gateway) -> None:
+    first = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {TOKEN}\r\n\r\n"
+    second = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = await say(gateway, (first + second).encode())
+    assert answer.status == 200
+    _, _, rest = answer.body.partition(b"HTTP/1.1 ")
+    assert said(b"HTTP/1.1 " + rest).status == 401
+
+
+async def test_what_happens_is_counted(tmp_path: Path) -> None:
+    async with lake(tmp_path) as it, serving(it.ns) as gateway:
+        await ask(gateway, "GET", LIST)
+        await ask(gateway, "GET", LIST, token=False)
+        await ask(gateway, "POST", "/v1/table/n%24t/describe", {})
+        await ask(gateway, "POST", "/v1/table/n%24t/describe", {"version": "1"})
+        text = (await ask(gateway, "GET", "/metrics")).body.decode()
+        await it.ns.list_namespaces(spec.ListNamespacesRequest(id=[]))
+    lines = text.splitlines()
+    for line in [
+        'lance_ns_requests_total{operation="list_namespaces",code="200"} 1',
+        'lance_ns_requests_total{operation="other",code="401"} 1',
+        'lance_ns_requests_total{operation="describe_table",code="404"} 1',
+        'lance_ns_requests_total{operation="describe_table",code="400"} 1',
+        'lance_ns_request_seconds_bucket{operation="describe_table",le="+Inf"} 2',
+        'lance_ns_request_seconds_count{operation="describe_table"} 2',
+        "lance_ns_requests_in_flight 1",
+        "# TYPE lance_ns_request_seconds histogram",
+    ]:
+        assert line in lines, line
+    calls = [line for line in lines if line.startswith("lance_ns_calls_total{")]
+    assert any(line.startswith('lance_ns_calls_total{operation="describe_table",outcome="') for line in calls)
+    assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in lines)

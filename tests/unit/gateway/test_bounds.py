@@ -1,0 +1,389 @@
+"""What clients of a gateway may make it do: SQL, rows in and out, searches; and that it stays alive beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import threading
+import zlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance_namespace import CountTableRowsRequest, CountTableRowsResponse
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace, Table, TableId
+from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.storage import threads
+from tests.support.gateway import Said, ask, say
+from tests.unit.tables.test_filters import COSTLY, DEADLY
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(100), pa.int64()),
+        "name": [f"name {i}" for i in range(100)],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(400, "float32")), 4),
+    }
+)
+TABLE = "/v1/table/t"
+
+
+@pytest.fixture
+async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        yield ns
+
+
+@pytest.fixture
+async def gateway(ns: AsyncNamespace) -> AsyncIterator[Gateway]:
+    async with serving(ns, max_bytes=1 << 20, max_answer_bytes=1 << 20) as gateway:
+        yield gateway
+
+
+def stream(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def is_refused(said: Said, message: str) -> bool:
+    return (said.status, said.code) == (400, 13) and message in said.json["error"]
+
+
+EVIL = {**DEADLY, **COSTLY}
+
+
+@pytest.mark.parametrize("sql", [sql for sql in EVIL.values() if len(sql) < 4_000_000], ids=lambda sql: sql[:20])
+async def test_evil_filters_are_refused(gateway: Gateway, sql: str) -> None:
+    said = await ask(gateway, "POST", f"{TABLE}/count_rows", {"predicate": sql})
+    assert is_refused(said, "predicate: ")
+    assert (await ask(gateway, "GET", "/health")).json == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [
+        ("query", {"k": 1, "vector": {}, "filter": COSTLY["repeat"]}),
+        ("query", {"k": 1, "vector": {}, "columns": {"column_aliases": {"c": "repeat('a', 2000000000)"}}}),
+        ("explain_plan", {"query": {"k": 1, "vector": {}, "filter": COSTLY["repeat"]}}),
+        ("analyze_plan", {"k": 1, "vector": {}, "filter": COSTLY["repeat"]}),
+        ("delete", {"predicate": COSTLY["repeat"]}),
+        ("update", {"updates": [["name", "repeat('a', 2000000000)"]]}),
+        ("add_columns", {"new_columns": [{"name": "c", "expression": "repeat('a', 2000000000)"}]}),
+    ],
+)
+async def test_functions_are_bounded_in_every_operation(gateway: Gateway, operation: str, body: Any) -> None:
+    assert is_refused(await ask(gateway, "POST", f"{TABLE}/{operation}", body), "function 'repeat' is not served here")
+
+
+async def test_functions_of_a_merge_are_bounded(gateway: Gateway) -> None:
+    query = "on=id&when_matched_update_all=true&when_matched_update_all_filt=length(repeat('a',9))=9"
+    said = await ask(gateway, "POST", f"{TABLE}/merge_insert?{query.replace(' ', '+')}", stream(ROWS))
+    assert is_refused(said, "function 'repeat' is not served here")
+
+
+async def test_functions_may_be_allowed(ns: AsyncNamespace) -> None:
+    body = {"predicate": "length(repeat(name, 2)) > 5"}
+    async with serving(ns, functions=["Repeat"]) as gateway:
+        assert (await ask(gateway, "POST", f"{TABLE}/count_rows", body)).json == 100
+
+
+async def test_this_process_may_use_all_functions(ns: AsyncNamespace) -> None:
+    assert (await ns.count_table_rows({"id": ["t"], "predicate": "length(repeat(name, 2)) > 5"})).count == 100
+
+
+async def test_answers_are_bounded(ns: AsyncNamespace) -> None:
+    everything = {"k": 2**31 - 1, "vector": {}}
+    async with serving(ns, max_answer_bytes=2048) as gateway:
+        said = await ask(gateway, "POST", f"{TABLE}/query", everything)
+        assert is_refused(said, "k: the answer has over 2048 bytes; ask for fewer rows")
+        few = {"k": 10, "offset": 90, "vector": {}, "columns": {"column_names": ["id"]}}
+        said = await ask(gateway, "POST", f"{TABLE}/query", few)
+        assert pa.ipc.open_file(said.body).read_all()["id"].to_pylist() == list(range(90, 100))
+    async with serving(ns) as gateway:
+        said = await ask(gateway, "POST", f"{TABLE}/query", {**everything, "offset": 2**31 - 1})
+        assert pa.ipc.open_file(said.body).read_all().num_rows == 0
+
+
+async def test_one_column_many_times_is_bounded(gateway: Gateway) -> None:
+    aliases = {f"c{i}": "vector" for i in range(2_000)}
+    said = await ask(
+        gateway, "POST", f"{TABLE}/query", {"k": 100, "vector": {}, "columns": {"column_aliases": aliases}}
+    )
+    assert is_refused(said, "k: the answer has over")
+
+
+async def test_a_large_answer_arrives_whole(ns: AsyncNamespace) -> None:
+    rows = pa.table({"id": pa.array(range(1_000_000), pa.int64())})
+    await ns.write(["large"], rows)
+    async with serving(ns) as gateway:
+        said = await ask(gateway, "POST", "/v1/table/large/query", {"k": 2_000_000, "vector": {}})
+        assert int(said.headers["content-length"]) == len(said.body) > 8_000_000
+        assert said.headers["server"] == "lance-ns"
+        assert pa.ipc.open_file(said.body).read_all() == rows
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("operation", ["create", "insert", "merge_insert"])
+async def test_compressed_rows_are_bounded_as_what_they_become(
+    gateway: Gateway, operation: str, compression: str
+) -> None:
+    target = {
+        "create": "/v1/table/new/create",
+        "insert": f"{TABLE}/insert",
+        "merge_insert": f"{TABLE}/merge_insert?on=id&when_not_matched_insert_all=true",
+    }[operation]
+    bomb = stream(pa.table({"id": pa.array(np.zeros(10_000_000, "int64"))}), compression)
+    assert len(bomb) < 1 << 20
+    assert is_refused(await ask(gateway, "POST", target, bomb), "over 1048576 bytes")
+    few = stream(pa.table({"id": pa.array(np.zeros(100_000, "int64"))}), compression)
+    assert (await ask(gateway, "POST", "/v1/table/few/create", few)).status == 200
+
+
+NULLS = pa.nulls(2**31 - 2)
+
+BOMBS: dict[str, Callable[[], pa.Table]] = {
+    "nulls": lambda: pa.table({"a": NULLS}),
+    "lists of nulls": lambda: pa.table({"a": pa.ListArray.from_arrays(pa.array([0, 2**31 - 2], pa.int32()), NULLS)}),
+    "long lists of nulls": lambda: pa.table({"a": pa.FixedSizeListArray.from_arrays(NULLS.slice(0, 2**30), 2**20)}),
+    "empty structs": lambda: pa.table({"a": pa.StructArray.from_arrays([NULLS], ["b"])}),
+    "columns": lambda: pa.table({f"c{i}": pa.nulls(1) for i in range(6_000)}),
+    "views": lambda: pa.table({"a": views()}),
+    "views in lists": lambda: pa.table({"a": pa.ListArray.from_arrays(pa.array([0, 1_000], pa.int32()), views())}),
+}
+
+
+def views() -> pa.Array:
+    """A thousand views of the same ten thousand bytes."""
+    one = pa.array(["x" * 10_000], pa.string_view())
+    _, view, *data = one.buffers()
+    return pa.Array.from_buffers(pa.string_view(), 1_000, [None, pa.py_buffer(view.to_pybytes()[:16] * 1_000), *data])
+
+
+@pytest.mark.parametrize("made", BOMBS.values(), ids=BOMBS)
+async def test_rows_that_become_many_are_refused(gateway: Gateway, made: Callable[[], pa.Table]) -> None:
+    data = stream(made())
+    assert len(data) < 1 << 20
+    assert is_refused(await ask(gateway, "POST", "/v1/table/new/create", data), "request_data: ")
+
+
+async def test_broken_streams_are_told(gateway: Gateway) -> None:
+    data = bytearray(stream(ROWS, "zstd"))
+    for at in range(8, len(data), 97):
+        broken = bytes(data[:at]) + bytes([data[at] ^ 0xFF]) + bytes(data[at + 1 :])
+        said = await ask(gateway, "POST", f"/v1/table/new{at}/create", broken)
+        assert said.status in (200, 400), said.body
+
+
+@pytest.mark.parametrize("target", [f"{TABLE}/describe", "/v1/table/new/create"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_compressed_bodies_are_bounded(gateway: Gateway, target: str, encoding: str) -> None:
+    packed = gzip.compress(bytes(50 << 20)) if encoding == "gzip" else zlib.compress(bytes(50 << 20))
+    said = await ask(gateway, "POST", target, packed, {"Content-Encoding": encoding})
+    assert (said.status, said.code) == (413, 13)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        ("gzip", gzip.compress(b"{}"), 200),
+        ("GZip", gzip.compress(b"{") + gzip.compress(b"}"), 200),
+        ("deflate", zlib.compress(b"{}"), 200),
+        ("identity", b"{}", 200),
+        ("gzip", gzip.compress(b"{}")[:-4], 400),
+        ("gzip", b"{}", 400),
+        ("gzip", b"", 400),
+        ("deflate", b"\x78\x9c{}", 400),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"{}")), 415),
+        ("br", b"{}", 415),
+        ("zstd", b"{}", 415),
+    ],
+    # A packed body holds the time at which it was packed, and processes that share the tests must name them alike.
+    ids=["gzip", "two", "deflate", "plain", "cut", "no-gzip", "empty", "no-deflate", "nested", "br", "zstd"],
+)
+async def test_one_layer_of_compression_is_read(gateway: Gateway, encoding: str, body: bytes, status: int) -> None:
+    said = await ask(gateway, "POST", f"{TABLE}/describe", body, {"Content-Encoding": encoding})
+    assert said.status == status
+
+
+async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
+    async with serving(ns, max_bytes=4096, max_answer_bytes=4096, max_held_bytes=8192) as gateway:
+        readers = []
+        head = f"POST {TABLE}/insert HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {gateway.token}\r\n"
+        port = int(gateway.url.rpartition(":")[2])
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"{head}Content-Length: 4096\r\nExpect: 100-continue\r\n\r\n".encode() + b"x" * 4095)
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            readers.append((reader, writer))
+        # What was sent is read at some time, and then no more is taken.
+        while (said := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 200:
+            pass
+        assert (said.status, said.code, said.headers["retry-after"]) == (503, 17, "1")
+        for _, writer in readers:
+            writer.close()
+            await writer.wait_closed()
+        while (said := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 503:
+            pass
+        assert said.status == 200
+
+
+async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> None:
+    async with serving(ns, max_bytes=0, max_answer_bytes=4096, max_held_bytes=8192) as gateway:
+        query = {"k": 100, "vector": {}}
+        assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
+        # Its JSON is counted 18 times, and its rows twice.
+        for large in ({**query, "filter": "id >= 0" + " " * 100}, {**query, "filter": "id >= 0" + " " * 400}):
+            said = await ask(gateway, "POST", f"{TABLE}/query", large)
+            assert (said.status, said.code) == (503, 17) and "8192 bytes" in said.json["error"]
+        # What they took is given back.
+        assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"k": 5, "vector": {"multi_vector": [[0.1] * 4] * 101}}, "multi_vector: 101 vectors"),
+        ({"k": 2**31 - 1, "vector": {"single_vector": [0.1] * 4}}, "a search finds at most 1000000 rows"),
+        ({"k": 1, "offset": 2**31, "vector": {"single_vector": [0.1] * 4}}, "a search finds at most 1000000 rows"),
+        ({"k": 20_000, "vector": {"multi_vector": [[0.1] * 4] * 100}}, "a search finds at most 1000000 rows"),
+        ({"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a " * 2_000}}}, "over 1000 words"),
+        ({"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a" * 70_000}}}, "over 65536 bytes"),
+        (
+            {"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a", "columns": ["name"] * 101}}},
+            "101 queries in one",
+        ),
+    ],
+)
+async def test_searches_are_bounded(gateway: Gateway, body: Any, message: str) -> None:
+    assert is_refused(await ask(gateway, "POST", f"{TABLE}/query", body), message)
+
+
+def nested(depth: int) -> Any:
+    query: Any = {"match": {"terms": "a"}}
+    for _ in range(depth):
+        query = {"boolean": {"must": [query], "must_not": [], "should": []}}
+    return {"k": 5, "vector": {}, "full_text_query": {"structured_query": {"query": query}}}
+
+
+@pytest.mark.parametrize("depth", [40, 100, 200, 250])
+async def test_deep_queries_are_refused(gateway: Gateway, depth: int) -> None:
+    said = await ask(gateway, "POST", f"{TABLE}/query", nested(depth))
+    assert (said.status, said.code) == (400, 13)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ef_construction": 2**31 - 1},
+        {"m": 2**31 - 1},
+        {"num_partitions": 2**31 - 1},
+        {"max_iterations": 2**31 - 1},
+        {"sample_rate": 2**31 - 1},
+    ],
+)
+async def test_settings_of_indexes_are_bounded(gateway: Gateway, settings: dict[str, int]) -> None:
+    body = {"column": "vector", "index_type": "IVF_HNSW_SQ", **settings}
+    assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_index", body), "it is at most")
+
+
+async def test_a_tokenizer_is_no_path(gateway: Gateway) -> None:
+    body = {"column": "name", "index_type": "FTS", "base_tokenizer": "jieba/../../../etc"}
+    assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_scalar_index", body), "base_tokenizer")
+
+
+async def test_json_of_many_parts_is_refused(gateway: Gateway) -> None:
+    body = {"k": 1, "vector": {"multi_vector": [[0.5]] * 60_000}}
+    assert is_refused(await ask(gateway, "POST", f"{TABLE}/query", body), "over 50000 lists and objects")
+    said = await ask(gateway, "POST", f"{TABLE}/query", {"k": 1, "vector": {}, "filter": "x" * (5 << 20)})
+    assert said.status == 413
+
+
+async def test_integers_may_be_written_as_numbers(gateway: Gateway) -> None:
+    said = await ask(gateway, "POST", f"{TABLE}/query", {"k": 2.0, "offset": 1e0, "version": 1.0, "vector": {}})
+    assert pa.ipc.open_file(said.body).read_all()["id"].to_pylist() == [1, 2]
+    body = {"query": {"k": 2.0, "vector": {"single_vector": [1.0, 2.0, 3, 4.0]}, "nprobes": 1.0}}
+    assert (await ask(gateway, "POST", f"{TABLE}/explain_plan", body)).status == 200
+    for wrong in (2.5, "2", True):
+        said = await ask(gateway, "POST", f"{TABLE}/query", {"k": wrong, "vector": {}})
+        assert is_refused(said, "k: ")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nx-secret\x00: secret\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nA: " + b"a" * 100_000 + b"\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_learns_nothing_of_the_server(gateway: Gateway, data: bytes) -> None:
+    said = await say(gateway, data)
+    assert (said.status, said.code) == (400, 13)
+    assert said.headers["server"] == "lance-ns" and said.headers["content-type"] == "application/json"
+    for told in (b"aiohttp", b"Python", b"secret", b"aaaa"):
+        assert told not in said.body
+
+
+class Stuck:
+    """A namespace whose threads do not come back until they are told to."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = threading.Semaphore(0)
+
+    async def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
+        table = Table(TableId(["t"]), "memory://t")
+        return CountTableRowsResponse(count=await threads.in_thread(table, self._wait))
+
+    def _wait(self) -> int:
+        self.begun.release()
+        self.go.wait()
+        return 1
+
+
+async def test_health_tells_when_no_thread_is_free() -> None:
+    stuck = Stuck()
+    try:
+        async with serving(stuck) as gateway:
+            left = [asyncio.create_task(ask(gateway, "POST", f"{TABLE}/count_rows")) for _ in range(threads.THREADS)]
+            for _ in left:
+                await asyncio.to_thread(stuck.begun.acquire)
+            said = await ask(gateway, "GET", "/health", token=False)
+            assert said.status == 503 and said.headers["retry-after"] == "10"
+            assert said.json == {"status": "busy", "threads": 16, "running": 16, "given_up": 0}
+            # Clients that leave make no room for more.
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
+            while (said := await ask(gateway, "GET", "/health")).json["given_up"] < threads.THREADS:
+                assert said.status == 503
+            said = await ask(gateway, "POST", f"{TABLE}/count_rows")
+            assert (said.status, said.code) == (503, 17) and "16 operations on data that were given up" in said.json[
+                "error"
+            ]
+            stuck.go.set()
+            while (await ask(gateway, "GET", "/health")).status != 200:
+                pass
+            assert (await ask(gateway, "POST", f"{TABLE}/count_rows")).json == 1
+    finally:
+        stuck.go.set()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_bytes": -1}, {"max_answer_bytes": 0}, {"max_bytes": 100, "max_held_bytes": 10}]
+)
+async def test_limits_that_cannot_hold_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=r"max_(bytes|answer_bytes|held_bytes) -?\d+: "):
+        async with serving(object(), **settings):
+            pass

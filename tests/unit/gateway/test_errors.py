@@ -1,0 +1,225 @@
+"""Errors as a gateway tells them: the status and the body of every code, and what it turns down itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import math
+from dataclasses import dataclass, field
+
+import lance_namespace as spec
+import pytest
+from lance_namespace import errors
+from lance_namespace.errors import ErrorCode, LanceNamespaceError
+from lance_namespace_urllib3_client.models.error_response import ErrorResponse
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.errors import Failure, with_failure
+from lance_ns_async.gateway import serving
+from tests.fakes.iceberg import FakeIceberg
+from tests.support.gateway import Remote, ask
+
+STATUSES = {
+    0: 501,
+    1: 404,
+    2: 409,
+    3: 409,
+    4: 404,
+    5: 409,
+    6: 404,
+    7: 409,
+    8: 404,
+    9: 409,
+    10: 404,
+    11: 404,
+    12: 404,
+    13: 400,
+    14: 409,
+    15: 403,
+    16: 401,
+    17: 503,
+    18: 500,
+    19: 409,
+    20: 400,
+    21: 429,
+    22: 404,
+    23: 409,
+}
+
+
+@dataclass
+class Failing:
+    """A namespace that fails as it is told."""
+
+    error: Exception
+
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
+        raise self.error
+
+    async def drop_table(self, request: spec.DropTableRequest) -> spec.DropTableResponse:
+        raise self.error
+
+    async def insert_into_table(
+        self, request: spec.InsertIntoTableRequest, request_data: bytes
+    ) -> spec.InsertIntoTableResponse:
+        return spec.InsertIntoTableResponse(num_inserted_rows=len(request_data))
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+async def test_every_code_has_its_status_and_is_the_same_error_again(code: ErrorCode) -> None:
+    error = errors.from_error_code(code, f"Phrase: a$b 'é' ({code.name})")
+    async with serving(Failing(error)) as gateway:
+        # A read, and a change.
+        for operation in ("describe", "drop"):
+            said = await ask(gateway, "POST", f"/v1/table/a%24b/{operation}")
+            assert said.status == STATUSES[code] and said.headers["content-type"] == "application/json"
+            assert said.json == {"error": str(error), "code": int(code)}
+        client = Remote(gateway)
+        with pytest.raises(LanceNamespaceError) as raised:
+            await client.describe_table(spec.DescribeTableRequest(id=["a", "b"]))
+        await client.close()
+        assert type(raised.value) is type(error) and str(raised.value) == str(error)
+
+
+def test_every_code_is_told_of() -> None:
+    assert list(STATUSES) == list(ErrorCode)
+
+
+async def test_what_nobody_foresaw_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Failing(RuntimeError("secret inside"))) as gateway:
+        for operation in ("describe", "drop"):
+            caplog.clear()
+            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (said.status, said.code) == (500, 18)
+            assert b"secret" not in said.body and b"Traceback" not in said.body
+            told = ErrorResponse.from_json(said.body.decode())
+            assert told is not None and told.instance is not None and told.instance in caplog.text
+            assert "secret inside" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("message", "wait"), [("a name that is no UTF-8: \udc80", None), ("a wait without an end", math.inf)]
+)
+async def test_an_error_that_cannot_be_told_ends_nothing(message: str, wait: float | None) -> None:
+    failure = Failure(503, message="busy", retry_after=wait)
+    error = with_failure(errors.ServiceUnavailableError(message), failure)
+    async with serving(Failing(error)) as gateway:
+        for operation in ("drop", "describe"):
+            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (said.status, said.code) == (500, 18)
+
+
+async def test_how_long_a_catalog_asked_to_wait_is_passed_on() -> None:
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "max_retries": "0"}
+        async with AsyncNamespace.connect("iceberg", properties) as ns, serving(ns) as gateway:
+            await ns.list_namespaces(spec.ListNamespacesRequest(id=[]))
+            for status, code in ((429, 21), (503, 17)):
+                server.fail(status, headers={"Retry-After": "7"})
+                said = await ask(gateway, "POST", "/v1/namespace/n/describe", {})
+                assert (said.status, said.code, said.headers["retry-after"]) == (status, code, "7")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/",
+        "/v1",
+        "/v2/table",
+        "/v1/table/t",
+        "/v1/table/t/nothing",
+        "/v1/table/t/describe/",
+        "//v1/table",
+        "/v1/table/../../etc/passwd",
+        "/v1/table/t/../../../etc/passwd",
+        "/..%2F..%2Fetc%2Fpasswd",
+        "/health/",
+    ],
+)
+async def test_what_is_no_operation_is_not_found(target: str) -> None:
+    async with serving(Failing(RuntimeError())) as gateway:
+        for method in ("GET", "POST"):
+            said = await ask(gateway, method, target, {})
+            assert (said.status, said.code) == (404, 0), said
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"])
+async def test_another_method_is_not_allowed(method: str) -> None:
+    async with serving(Failing(RuntimeError())) as gateway:
+        said = await ask(gateway, method, "/v1/table/t/describe")
+        assert (said.status, said.headers["allow"]) == (405, "POST")
+
+
+async def test_a_body_that_is_too_long_is_refused() -> None:
+    async with serving(Failing(RuntimeError()), max_bytes=1000, idle=0.5) as gateway:
+        fits = await ask(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)
+        assert fits.json == {"num_inserted_rows": 1000}
+        for body, headers in [
+            (b"x" * 1001, {}),
+            (b"", {"Content-Length": str(1 << 40)}),
+            (b"", {"Content-Length": str(1 << 40), "Expect": "100-continue"}),
+            # What is small on the wire may be a thousand times as long.
+            (gzip.compress(bytes(10 << 20)), {"Content-Encoding": "gzip"}),
+        ]:
+            said = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
+            assert (said.status, said.code) == (413, 13) and "1000 bytes" in said.json["error"]
+        said = await ask(gateway, "POST", "/v1/table/t/describe", b" " * (17 << 20))
+        assert (said.status, said.code) == (413, 13)
+
+
+async def test_a_client_that_waits_to_be_told_so_sends_its_body() -> None:
+    async with serving(Failing(RuntimeError())) as gateway:
+        said = await ask(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
+        assert said.status == 100 and said.body.endswith(b'{"num_inserted_rows":3}')
+
+
+async def test_a_body_that_does_not_come_is_given_up() -> None:
+    async with serving(Failing(RuntimeError()), idle=0.05) as gateway:
+        said = await ask(gateway, "POST", "/v1/table/t/insert", b"only this", {"Content-Length": "100"})
+        assert (said.status, said.code) == (408, 13)
+
+
+@pytest.mark.parametrize("body", [b"zz\r\n", b"5\r\nab"])
+async def test_a_body_that_is_sent_wrong_is_refused(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Failing(RuntimeError()), idle=0.5) as gateway:
+        headers = {"Transfer-Encoding": "chunked", "Content-Encoding": "gzip"}
+        said = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
+        assert said.status == 400
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR and record.exc_info] == []
+
+
+class Panic(BaseException):
+    """As pylance raises where Rust panics: no Exception."""
+
+
+@dataclass
+class Panicking:
+    """A namespace in which one change takes its time while others panic."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def drop_table(self, request: spec.DropTableRequest) -> spec.DropTableResponse:
+        self.begun.set()
+        await self.go.wait()
+        return spec.DropTableResponse(location="gone")
+
+    async def deregister_table(self, request: spec.DeregisterTableRequest) -> spec.DeregisterTableResponse:
+        raise Panic("secret")
+
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
+        raise Panic("secret")
+
+
+async def test_a_panic_ends_its_request_alone(caplog: pytest.LogCaptureFixture) -> None:
+    namespace = Panicking()
+    async with serving(namespace) as gateway:
+        other = asyncio.create_task(ask(gateway, "POST", "/v1/table/t/drop"))
+        await namespace.begun.wait()
+        for operation in ("deregister", "describe"):
+            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (said.status, said.code) == (500, 18)
+            assert "secret" not in said.json["error"] and said.json["instance"] in caplog.text
+        namespace.go.set()
+        assert (await other).status == 200

@@ -1,0 +1,253 @@
+"""What clients send to a gateway, byte by byte: paths, queries and bodies."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lance_namespace as spec
+import pytest
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.gateway import Gateway, serving
+from tests.contract.sites import SITES
+from tests.support.gateway import Said, ask, say
+from tests.support.lake import lake
+
+
+@dataclass
+class Keeper:
+    """A namespace that keeps what it is asked."""
+
+    asked: list[Any] = field(default_factory=list)
+    rows: bytes = b""
+
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
+        self.asked.append(request)
+        return spec.DescribeTableResponse(location="here")
+
+    async def list_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
+        self.asked.append(request)
+        return spec.ListTablesResponse(tables=[])
+
+    async def drop_table_index(self, request: spec.DropTableIndexRequest) -> spec.DropTableIndexResponse:
+        self.asked.append(request)
+        return spec.DropTableIndexResponse()
+
+    async def create_table(self, request: spec.CreateTableRequest, request_data: bytes) -> spec.CreateTableResponse:
+        self.asked.append(request)
+        self.rows = request_data
+        return spec.CreateTableResponse()
+
+    async def merge_insert_into_table(
+        self, request: spec.MergeInsertIntoTableRequest, request_data: bytes
+    ) -> spec.MergeInsertIntoTableResponse:
+        self.asked.append(request)
+        return spec.MergeInsertIntoTableResponse()
+
+    async def update_table_schema_metadata(
+        self, request: spec.UpdateTableSchemaMetadataRequest
+    ) -> spec.UpdateTableSchemaMetadataResponse:
+        self.asked.append(request)
+        return spec.UpdateTableSchemaMetadataResponse(metadata=request.metadata)
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    return Keeper()
+
+
+@pytest.fixture
+async def gateway(keeper: Keeper) -> AsyncIterator[Gateway]:
+    async with serving(keeper) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    ("path", "id"),
+    [
+        ("a$b", ["a", "b"]),
+        ("a%24b", ["a", "b"]),
+        ("a%2Fb%24c", ["a/b", "c"]),
+        ("a%20b%24c+d", ["a b", "c d"]),
+        ("a%2Bb", ["a+b"]),
+        ("%C3%A9%24%25", ["é", "%"]),
+        ("a.b", ["a.b"]),
+        ("%2E%2E%24..", ["..", ".."]),
+        ("batch-commit", ["batch-commit"]),
+        ("table", ["table"]),
+        ("$", []),
+        ("%24", []),
+        ("", []),
+        ("a%1Fb?delimiter=%1F", ["a", "b"]),
+        ("a$b?delimiter=%1F", ["a$b"]),
+        ("a--b?delimiter=--", ["a", "b"]),
+        (".?delimiter=.", []),
+    ],
+)
+async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
+    name, _, query = path.partition("?")
+    assert (await ask(gateway, "GET", f"/v1/namespace/{name}/table/list?{query}")).status == 200
+    assert keeper.asked[-1].id == id
+
+
+@pytest.mark.parametrize(
+    ("path", "id"),
+    [
+        ("a%24b", ["a", "b"]),
+        # Only the body can say that a name holds the delimiter.
+        ("a%24b", ["a$b"]),
+        ("a+b%2Fc", ["a b/c"]),
+        ("a+b", ["a+b"]),
+        ("%24", []),
+        ("$", []),
+    ],
+)
+async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
+    assert (await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})).status == 200
+    assert keeper.asked[-1].id == id
+
+
+@pytest.mark.parametrize(
+    ("path", "id"), [("a", ["b"]), ("a", ["a", "b"]), ("a%24b", ["b", "a"]), ("a", []), ("$", ["a"])]
+)
+async def test_a_path_and_a_body_that_differ_are_refused(gateway: Gateway, path: str, id: list[str]) -> None:
+    said = await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})
+    assert (said.status, said.code) == (400, 13) and "the body says" in said.json["error"]
+
+
+async def test_an_index_is_named_by_the_path(gateway: Gateway, keeper: Keeper) -> None:
+    assert (await ask(gateway, "POST", "/v1/table/t/index/a%2Fb+c/drop?branch=side")).status == 200
+    asked = keeper.asked[-1]
+    assert (asked.id, asked.index_name, asked.branch) == (["t"], "a/b c", "side")
+    assert (await ask(gateway, "POST", "/v1/table/t/index/a/drop", {"index_name": "b"})).status == 400
+
+
+async def test_fields_come_by_query_or_by_body(gateway: Gateway, keeper: Keeper) -> None:
+    await ask(gateway, "POST", "/v1/table/t/describe?with_table_uri=True&check_declared=false&version=3&tag=a+b", {})
+    asked = keeper.asked[-1]
+    assert (asked.with_table_uri, asked.check_declared, asked.version, asked.tag) == (True, False, 3, "a b")
+    await ask(gateway, "POST", "/v1/table/t/describe?version=3", {"version": 4})
+    assert keeper.asked[-1].version == 4
+    await ask(gateway, "GET", "/v1/namespace/n/table/list?page_token=a%2Bb%3D&limit=7&include_declared=false&later=1")
+    asked = keeper.asked[-1]
+    assert (asked.page_token, asked.limit, asked.include_declared) == ("a+b=", 7, False)
+
+
+async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, keeper: Keeper) -> None:
+    query = "mode=Overwrite&properties=%7B%22a%22%3A%22b%22%7D&storage_options=%7B%22s%22%3A%22o%22%7D"
+    assert (await ask(gateway, "POST", f"/v1/table/n%24t/create?{query}", b"\x00rows\xff")).status == 200
+    asked = keeper.asked[-1]
+    assert (asked.id, asked.mode, asked.properties) == (["n", "t"], "Overwrite", {"a": "b"})
+    assert asked.storage_options == {"s": "o"} and keeper.rows == b"\x00rows\xff"
+    query = "on=id&on=k&when_matched_update_all=true&timeout=3s&use_index=false"
+    assert (await ask(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
+    asked = keeper.asked[-1]
+    assert (asked.on, asked.when_matched_update_all, asked.timeout, asked.use_index) == (["id", "k"], True, "3s", False)
+
+
+async def test_what_is_wrong_is_told_before_the_rows_are_read(keeper: Keeper) -> None:
+    async with serving(keeper, idle=0.1) as gateway:
+        target = "/v1/table/t/create?properties=%7B"
+        assert (await ask(gateway, "POST", target, headers={"Content-Length": "1000000000"})).status == 400
+
+
+async def test_metadata_is_the_whole_body(gateway: Gateway, keeper: Keeper) -> None:
+    said = await ask(gateway, "POST", "/v1/table/t/schema_metadata/update?branch=b", {"id": "x", "context": "y"})
+    assert said.json == {"id": "x", "context": "y"} and keeper.asked[-1].id == ["t"]
+
+
+async def test_a_body_may_be_compressed_or_come_in_chunks(gateway: Gateway, keeper: Keeper) -> None:
+    packed = gzip.compress(b'{"version":5}')
+    assert (await ask(gateway, "POST", "/v1/table/t/describe", packed, {"Content-Encoding": "gzip"})).status == 200
+    assert keeper.asked[-1].version == 5
+    sent = b'8\r\n{"versio\r\n5\r\nn":6}\r\n0\r\n\r\n'
+    host = gateway.url.removeprefix("http://")
+    head = f"POST /v1/table/t/describe HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
+    assert (await _said(gateway, head, sent)).status == 200
+    assert keeper.asked[-1].version == 6
+
+
+async def test_what_a_newer_client_says_is_no_error(gateway: Gateway, keeper: Keeper) -> None:
+    body = {"id": ["t"], "version": 1, "with_more": {"deep": []}, "tag": None}
+    assert (await ask(gateway, "POST", "/v1/table/t/describe?more=1", body)).status == 200
+
+
+async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper: Keeper) -> None:
+    body = {
+        "identity": {"auth_token": "secret", "api_key": "key"},
+        "context": {"header.x-lance-token": "secret", "headers.authorization": "secret", "tenant": "blue"},
+    }
+    assert (await ask(gateway, "POST", "/v1/table/t/describe", body)).status == 200
+    assert keeper.asked[-1].identity is None and keeper.asked[-1].context == {"tenant": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "told"),
+    [
+        ("/v1/table/t/describe", b"{bad", "not JSON"),
+        ("/v1/table/t/describe", b"\xff\xfe", "not JSON"),
+        ("/v1/table/t/describe", b"[" * 100_000, "not JSON"),
+        ("/v1/table/t/describe", ["a list"], "no JSON object"),
+        ("/v1/table/t/describe", "text", "no JSON object"),
+        ("/v1/table/t/describe", {"version": "1"}, "version"),
+        ("/v1/table/t/describe", {"id": "t"}, "id"),
+        ("/v1/table/t/describe", {"id": [1]}, "id"),
+        ("/v1/table/t/describe", {"context": {"a": 1}}, "context"),
+        ("/v1/table/t/describe", {"context": "all"}, "context"),
+        ("/v1/table/t/describe?version=one", None, "version"),
+        ("/v1/table/t/describe?version=" + "9" * 5000, None, "version"),
+        ("/v1/table/t/describe?check_declared=yes", None, "check_declared"),
+        ("/v1/table/t/describe?tag=%FF", None, "query"),
+        ("/v1/table/%FF/describe", None, "path"),
+        ("/v1/table/t/describe?delimiter=", None, "delimiter"),
+        ("/v1/table/t/create?properties=%7B", None, "properties"),
+        ("/v1/table/t/create?properties=%7B%22a%22%3A1%7D", None, "properties"),
+        ("/v1/table/t/schema_metadata/update", {"a": 1}, "metadata"),
+    ],
+)
+async def test_what_is_no_request_is_refused(
+    gateway: Gateway, keeper: Keeper, target: str, body: object, told: str
+) -> None:
+    said = await ask(gateway, "POST", target, body)
+    assert (said.status, said.code) == (400, 13) and told in said.json["error"]
+    assert keeper.asked == []
+
+
+async def test_pages_are_followed_by_their_tokens(tmp_path: Path) -> None:
+    async with lake(tmp_path) as it, serving(it.ns) as gateway:
+        for name in ("a", "b", "c"):
+            await it.ns.declare_table(spec.DeclareTableRequest(id=["n", name]))
+        found: list[str] = []
+        token = ""
+        while True:
+            said = await ask(gateway, "GET", f"/v1/namespace/n/table/list?delimiter=%24&limit=2{token}")
+            found += said.json["tables"]
+            if "page_token" not in said.json:
+                break
+            token = f"&page_token={said.json['page_token']}"
+        assert found == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("site_name", ["glue", "nessie-fake"])
+async def test_odd_names_go_through(site_name: str, tmp_path: Path) -> None:
+    with SITES[site_name](tmp_path) as site:
+        async with AsyncNamespace.connect(site.impl, site.properties) as ns, serving(ns) as gateway:
+            await ask(gateway, "POST", "/v1/namespace/n+%2F%C3%A9/create", {})
+            for encoded, name in [("a%2Fb", "a/b"), ("a+b%25", "a b%"), ("%C3%A9", "é"), ("a%2Bb", "a+b")]:
+                target = f"/v1/table/n+%2F%C3%A9%24{encoded}"
+                assert (await ask(gateway, "POST", f"{target}/declare", {})).status == 200
+                assert (await ask(gateway, "POST", f"{target}/describe", {"id": ["n /é", name]})).status == 200
+            assert (
+                await ask(gateway, "POST", "/v1/table/n+%2F%C3%A9%24a%24b/declare", {"id": ["n /é", "a$b"]})
+            ).status == 200
+            listed = await ask(gateway, "GET", "/v1/namespace/n+%2F%C3%A9/table/list")
+            assert sorted(listed.json["tables"]) == ["a b%", "a$b", "a+b", "a/b", "é"]
+
+
+async def _said(gateway: Gateway, head: str, body: bytes) -> Said:
+    told = "".join(f"{name}: {value}\r\n" for name, value in gateway.headers.items())
+    return await say(gateway, f"{head}{told}\r\n".encode() + body)

@@ -1,0 +1,204 @@
+"""The async namespace over a catalog that can do anything: closing, limits, words, and who may see what."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+)
+
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.memory import MemoryBackend
+
+SECRET = "hush-hush-4711"
+
+
+def over(backend: MemoryBackend, policy: Policy | None = None) -> AsyncNamespace:
+    return AsyncNamespace(backend, Caller(policy or Policy(), backend.errors), "memory")
+
+
+@pytest.fixture
+async def backend() -> AsyncIterator[MemoryBackend]:
+    made = MemoryBackend.able(Capabilities(0, None, cascades=True))
+    made.plant([TableId(["a", "t"]), TableId(["a", "b", "t"]), TableId(["a", "b", "u"]), TableId(["r"])])
+    yield made
+
+
+async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None:
+    ns = over(backend)
+    await ns.aclose()
+    await ns.aclose()
+    for operation in (
+        lambda: ns.list_tables(ListTablesRequest(id=[])),
+        lambda: ns.describe_tables([["r"]]),
+        lambda: ns.list_many([[]]),
+        lambda: ns.exists(["r"]),
+        lambda: anext(ns.iter_tables()),
+        lambda: anext(ns.iter_namespaces(recursive=True)),
+    ):
+        with pytest.raises(InvalidInputError, match="namespace memory: it is closed; connect anew"):
+            await operation()
+    assert not backend.calls
+
+
+async def test_tables_of_the_whole_tree_come_in_one_order(backend: MemoryBackend) -> None:
+    found = await over(backend).list_all_tables(ListTablesRequest(id=[]))
+    assert found.tables == ["r", "a$t", "a$b$t", "a$b$u"] and found.page_token is None
+    inside = await over(backend).list_all_tables(ListTablesRequest(id=["a"], limit=2))
+    assert inside.tables == ["a$t", "a$b$t"] and inside.page_token
+
+
+async def test_tokens_of_one_listing_are_foreign_to_the_other(backend: MemoryBackend) -> None:
+    ns = over(backend)
+    deep = (await ns.list_all_tables(ListTablesRequest(id=["a", "b"], limit=1))).page_token
+    flat = (await ns.list_tables(ListTablesRequest(id=["a", "b"], limit=1))).page_token
+    with pytest.raises(InvalidInputError, match="not one of this listing"):
+        await ns.list_tables(ListTablesRequest(id=["a", "b"], page_token=deep))
+    for start in (["a", "b"], ["other"]):
+        with pytest.raises(InvalidInputError, match="not one of this listing"):
+            await ns.list_all_tables(ListTablesRequest(id=start, page_token=flat))
+    with pytest.raises(InvalidInputError, match="not one of this listing"):
+        await ns.list_namespaces(ListNamespacesRequest(id=[], page_token="nonsense"))
+
+
+async def test_no_more_calls_are_made_at_once_than_asked_for_nor_than_the_policy_allows() -> None:
+    backend = MemoryBackend.able(Capabilities(0, None))
+    ids = [TableId([f"t{i}"]) for i in range(20)]
+    backend.plant(ids)
+    for asked, most in ((3, 3), (100, 5), (None, 5)):
+        backend.most_in_flight, backend.turns = 0, 20
+        described = await over(backend, Policy(max_in_flight=5)).describe_tables(ids, max_in_flight=asked)
+        assert (len(described.tables), backend.most_in_flight) == (20, most)
+
+
+@pytest.mark.parametrize("most", [0, -1])
+async def test_at_least_one_call_must_be_allowed(backend: MemoryBackend, most: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"max_in_flight {most}"):
+        await over(backend).describe_tables([["r"]], max_in_flight=most)
+    with pytest.raises(InvalidInputError, match=f"max_in_flight {most}"):
+        await over(backend).list_many([[]], max_in_flight=most)
+
+
+async def test_the_existence_of_what_is_denied_is_not_denied(backend: MemoryBackend) -> None:
+    backend.faults["describe_table", TableId(["r"])] = PermissionDeniedError("Permission denied: r")
+    with pytest.raises(PermissionDeniedError):
+        await over(backend).exists(["r"])
+    assert await over(backend).exists(["a", "t"])
+    assert not await over(backend).exists(["a", "x"]) and not await over(backend).exists(["x", "y"])
+    assert await over(backend).exists(NamespaceId(["a"])) and await over(backend).exists(NamespaceId())
+    assert not await over(backend).exists(NamespaceId(["x"]))
+
+
+@pytest.mark.parametrize("mode", ["ExistOk", "existok", "exist_ok", "EXIST-OK", "Exist_Ok"])
+async def test_a_mode_may_be_spelled_as_one_likes(backend: MemoryBackend, mode: str) -> None:
+    await over(backend).create_namespace(CreateNamespaceRequest(id=["a"], mode=mode))
+
+
+@pytest.mark.parametrize("mode", ["", "exists", "create ", "overwrit"])
+async def test_an_unknown_mode_is_refused_with_those_there_are(backend: MemoryBackend, mode: str) -> None:
+    with pytest.raises(InvalidInputError, match="unknown; it is one of create, existok, overwrite"):
+        await over(backend).create_namespace(CreateNamespaceRequest(id=["z"], mode=mode))
+    assert not backend.calls
+
+
+async def test_the_root_is_there_and_stays(backend: MemoryBackend) -> None:
+    ns = over(backend)
+    with pytest.raises(InvalidInputError, match="the root cannot be dropped"):
+        await ns.drop_namespace(DropNamespaceRequest(id=[]))
+    with pytest.raises(NamespaceAlreadyExistsError, match="it is the root"):
+        await ns.create_namespace(CreateNamespaceRequest(id=[]))
+    assert (await ns.create_namespace(CreateNamespaceRequest(id=None, mode="ExistOk"))).properties == {}
+
+
+async def test_a_namespace_that_cannot_be_replaced_is_left_as_it_was(backend: MemoryBackend) -> None:
+    ns, kept = over(backend), NamespaceId(["kept"])
+    backend.namespaces[kept] = {"owner": "me"}
+    with pytest.raises(NamespaceNotEmptyError):
+        await ns.create_namespace(CreateNamespaceRequest(id=["a"], mode="overwrite"))
+    denied = PermissionDeniedError("Permission denied: kept")
+
+    def once(operation: str, subject: object) -> None:
+        if operation == "create_namespace" and [o for o, _ in backend.calls].count(operation) == 2:
+            raise denied
+
+    backend.calls.clear()
+    backend.calls.append(("create_namespace", kept))
+    backend.on_call = once
+    with pytest.raises(PermissionDeniedError):
+        await ns.create_namespace(CreateNamespaceRequest(id=["kept"], mode="overwrite", properties={"owner": "you"}))
+    assert backend.namespaces[kept] == {"owner": "me"}
+
+
+async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(backend: MemoryBackend) -> None:
+    ns = over(backend)
+    with pytest.raises(NamespaceNotFoundError):
+        await ns.drop_namespace(DropNamespaceRequest(id=["z"]))
+    await ns.drop_namespace(DropNamespaceRequest(id=["z"], mode="Skip"))
+    with pytest.raises(NamespaceNotEmptyError):
+        await ns.drop_namespace(DropNamespaceRequest(id=["a"], mode="Skip"))
+    await ns.drop_namespace(DropNamespaceRequest(id=["a"], behavior="Cascade"))
+    assert set(backend.tables) == {TableId(["r"])}
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (None, "a request is a dict, such as"),
+        ("text", "DescribeTableRequest: "),
+        (5, "DescribeTableRequest: "),
+        ({"id": "text"}, "DescribeTableRequest: id: "),
+        ({"id": ["t"], "version": "1"}, "DescribeTableRequest: version: "),
+        ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: identity: auth_token: "),
+        ({"id": []}, "it needs at least the table's own name"),
+        ({}, "it needs at least the table's own name"),
+        ({"id": ["t"], "version": 1, "tag": "x"}, "tag 'x': a tag already names a version and a branch"),
+    ],
+)
+async def test_a_request_of_another_form_is_an_invalid_input(
+    backend: MemoryBackend, request_: Any, problem: str
+) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        await over(backend).describe_table(request_)
+    assert problem in str(raised.value) and SECRET not in str(raised.value)
+    assert not backend.calls
+
+
+async def test_depth_is_checked_before_any_call_and_told_alike() -> None:
+    exactly, between = Capabilities(1, 1), Capabilities(1, 2)
+    backend = MemoryBackend.able(exactly)
+    with pytest.raises(InvalidInputError, match="wants exactly 1 namespace levels above a table, not 0"):
+        await over(backend).describe_table(DescribeTableRequest(id=["t"]))
+    with pytest.raises(InvalidInputError, match="has at most 1 namespace levels, not 2"):
+        await over(backend).list_tables(ListTablesRequest(id=["a", "b"]))
+    with pytest.raises(InvalidInputError, match="wants 1 to 2 namespace levels above a table, not 3"):
+        await over(MemoryBackend.able(between)).describe_tables([["a", "t"], ["a", "b", "c", "t"]])
+    assert not backend.calls
+
+
+async def test_a_catalog_that_is_down_is_not_asked_by_everybody_in_turn() -> None:
+    with FakeIceberg() as server:
+        server.fail(503, times=None, match="config")
+        properties = {"endpoint": server.endpoint, "max_retries": "1", "backoff_initial": "0"}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            described = await ns.describe_tables([["db", f"t{i}"] for i in range(300)])
+            assert len(described.errors) == 300 and len(server.requests) < 100
+            server.heal()
+            assert not await ns.exists(["db", "t"])

@@ -1,0 +1,138 @@
+"""An AsyncNamespace belongs to the event loop it is first used in; in another one each method says so."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
+
+import anyio.to_thread
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+
+from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.namespace import unsupported
+from tests.fakes.iceberg import FakeIceberg
+from tests.support.operations import OPERATIONS
+from tests.unit.gateway.test_server import outcome, steps
+
+ID = ["db", "t"]
+
+OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[object]]] = {
+    "aclose": lambda ns: ns.aclose(),
+    "__aenter__": lambda ns: ns.__aenter__(),
+    "create_empty_table": lambda ns: ns.create_empty_table({"id": ID}),
+    "describe_group": lambda ns: ns.describe_group([TableId(ID)], {}),
+    "describe_tables": lambda ns: ns.describe_tables([ID]),
+    "exists": lambda ns: ns.exists(ID),
+    "iter_namespaces": lambda ns: ns.iter_namespaces(recursive=True),
+    "iter_tables": lambda ns: ns.iter_tables(recursive=True),
+    "list_many": lambda ns: ns.list_many([["db"]]),
+    "namespace_groups": lambda ns: ns.namespace_groups(),
+    "open": lambda ns: ns.open(ID),
+    "open_many": lambda ns: ns.open_many([ID]),
+    "protect_tables": lambda ns: ns.protect_tables(["db"]),
+    "stream_tables": lambda ns: ns.stream_tables([ID]),
+    "table_groups": lambda ns: ns.table_groups(),
+    "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),
+}
+"""The methods that are no operations of the spec."""
+
+REFUSED_ANYHOW = {"batch_commit_tables", "register_table"}
+"""Operations whose sample request this catalog refuses whatever the event loop."""
+
+
+@pytest.fixture
+def server() -> Iterator[FakeIceberg]:
+    with FakeIceberg() as running:
+        running.add_table(["db"], "t")
+        yield running
+
+
+def used(server: FakeIceberg) -> AsyncNamespace:
+    """A namespace that was used in an event loop which has ended."""
+    ns = AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint})
+
+    async def use() -> None:
+        assert await ns.exists(ID)
+        # What is left open would be told of when it is collected.
+        await ns._backend.aclose()
+
+    asyncio.run(use())
+    server.requests.clear()
+    return ns
+
+
+async def told(ns: AsyncNamespace, name: str) -> str:
+    """What a method says in another loop."""
+    with pytest.raises(InvalidInputError) as error:
+        match OTHERS[name](ns):
+            case AsyncIterable() as items:
+                async for _ in items:
+                    pass
+            case work:
+                await work
+    return str(error.value)
+
+
+def test_all_public_coroutines_are_tried_in_another_loop() -> None:
+    found = {
+        name
+        for name, member in inspect.getmembers(AsyncNamespace, inspect.isfunction)
+        if not name.startswith("_")
+        and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member) or name.endswith("_groups"))
+    }
+    assert found - {"id_groups"} == (set(OTHERS) - {"__aenter__"} | set(OPERATIONS)) & set(dir(AsyncNamespace))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_method_names_the_remedy_in_another_loop(server: FakeIceberg, name: str) -> None:
+    message = asyncio.run(told(used(server), name))
+    assert "first used in another event loop, which has ended" in message
+    assert "or use a Namespace" in message
+    assert not server.requests
+
+
+def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIceberg) -> None:
+    ns, refused = used(server), set()
+
+    async def ask() -> None:
+        for step in steps(["db"], "t"):
+            if hasattr(ns, step[0]):
+                error, message = await outcome(ns, step)
+                assert issubclass(error, LanceNamespaceError), step
+                if error is InvalidInputError and "another event loop" in message:
+                    refused.add(step[0])
+
+    asyncio.run(ask())
+    assert refused == {name for name in OPERATIONS if name not in unsupported.REASONS} - REFUSED_ANYHOW
+    assert not server.requests
+
+
+async def test_two_loops_at_once_are_told_apart(server: FakeIceberg) -> None:
+    async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
+        assert await ns.exists(ID)
+        for name in ("exists", "iter_tables", "aclose"):
+            message = await anyio.to_thread.run_sync(asyncio.run, told(ns, name))
+            assert "another event loop;" in message
+        assert await ns.exists(ID)
+
+
+def test_connecting_binds_no_loop(server: FakeIceberg) -> None:
+    async def connect() -> AsyncNamespace:
+        return AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint})
+
+    async def use(ns: AsyncNamespace) -> bool:
+        async with ns:
+            return await ns.exists(ID)
+
+    assert asyncio.run(use(asyncio.run(connect())))
+
+
+def test_the_remedy_works(server: FakeIceberg) -> None:
+    async def use(ns: Namespace) -> bool:
+        return await anyio.to_thread.run_sync(ns.exists, ID)
+
+    with Namespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
+        assert asyncio.run(use(ns)) and asyncio.run(use(ns))

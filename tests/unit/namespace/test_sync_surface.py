@@ -1,0 +1,243 @@
+"""The sync namespace seen from outside: its methods, how Lance connects to it, and what it tells of itself."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+from collections.abc import Iterator
+from types import GenericAlias
+from typing import Any, get_args, get_type_hints
+
+import lance
+import lance_namespace
+import pytest
+from lance_namespace import (
+    DescribeTableRequest,
+    LanceNamespace,
+    ListTablesRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import (
+    AsyncNamespace,
+    Call,
+    DirNamespace,
+    GlueNamespace,
+    Hive3Namespace,
+    IcebergNamespace,
+    Namespace,
+    NamespaceId,
+    PolarisNamespace,
+    Policy,
+    UnityNamespace,
+)
+from lance_ns_async.namespace.sync_rows import SyncDataOperations
+from tests.fakes.iceberg import FakeIceberg
+
+SECRET = "hush-hush-4711"
+
+
+TABLE = DescribeTableRequest(id=["db", "t"])
+
+
+LOCATION = "s3://bucket/db/t.lance"
+
+
+@pytest.fixture
+def server() -> Iterator[FakeIceberg]:
+    with FakeIceberg() as running:
+        running.add_table(["db"], "t")
+        running.add_table(["db", "inner"], "u")
+        yield running
+
+
+@pytest.fixture
+def ns(server: FakeIceberg) -> Iterator[IcebergNamespace]:
+    with IcebergNamespace(endpoint=server.endpoint, root="file:///tmp/none") as opened:
+        yield opened
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+INNER = {"aclose", "table_groups", "namespace_groups", "id_groups", "describe_group"}
+PAIRS = sorted(public(AsyncNamespace) - INNER)
+
+
+def test_there_are_no_other_methods() -> None:
+    own = {name for cls in (Namespace, SyncDataOperations) for name in vars(cls) if not name.startswith("_")}
+    assert own - {"close", "run"} == set(PAIRS)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_method_has_the_signature_of_the_async_one_and_refers_to_it(name: str) -> None:
+    ours, theirs = getattr(Namespace, name), getattr(AsyncNamespace, name)
+    signature, told = inspect.signature(ours), inspect.signature(theirs)
+    assert [p.replace(annotation=None) for p in signature.parameters.values()] == [
+        p.replace(annotation=None) for p in told.parameters.values()
+    ]
+    # Lance is not imported before it is used.
+    hints, wanted = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
+    if name.startswith(("iter_", "stream_")):
+        item, _ = get_args(wanted["return"])
+        wanted["return"] = GenericAlias(Iterator, (item,))
+    elif name == "connect":
+        wanted["return"] = Namespace
+    assert hints == wanted
+    assert not inspect.iscoroutinefunction(ours) and not inspect.isasyncgenfunction(ours)
+    explained, here = inspect.getdoc(theirs), inspect.getdoc(ours) or ""
+    assert explained and here.startswith(f"See `AsyncNamespace.{name}`") and here.endswith(f"\n\n{explained}")
+
+
+@pytest.mark.parametrize("name", sorted(public(LanceNamespace) - public(AsyncNamespace) - {"create_empty_table"}))
+def test_what_is_not_served_is_unsupported(ns: IcebergNamespace, name: str) -> None:
+    operation = getattr(ns, name)
+    needed = [p for p in inspect.signature(operation).parameters.values() if p.default is p.empty]
+    with pytest.raises(UnsupportedOperationError, match=name):
+        operation(*[None] * len(needed))
+
+
+@pytest.mark.parametrize("name", sorted(public(LanceNamespace) & public(AsyncNamespace)))
+def test_what_is_served_is_called_as_the_spec_has_it(name: str) -> None:
+    ours = inspect.signature(getattr(Namespace, name)).parameters
+    spec = list(inspect.signature(getattr(LanceNamespace, name)).parameters)
+    assert list(ours)[: len(spec)] == spec
+    # What we take besides, nobody who follows the spec has to know.
+    for beyond in list(ours.values())[len(spec) :]:
+        assert beyond.kind is beyond.KEYWORD_ONLY and beyond.default is None
+
+
+@pytest.mark.parametrize("path", ["lance_ns_async.IcebergNamespace", "lance_ns_async.namespace.sync.IcebergNamespace"])
+def test_lance_connects_by_path(server: FakeIceberg, path: str) -> None:
+    ns = lance_namespace.connect(path, {"endpoint": server.endpoint, "iceberg.max-retries": "1"})
+    assert isinstance(ns, IcebergNamespace)
+    with ns:
+        assert ns.describe_table(TABLE).location == LOCATION
+
+
+def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
+    ns = lance_namespace.connect("lance_ns_async.DirNamespace", {"root": str(tmp_path)})
+    assert isinstance(ns, DirNamespace)
+    with ns:
+        assert ns.list_tables(ListTablesRequest(id=[])).tables == []
+
+
+@pytest.mark.parametrize(
+    ("path", "properties", "told"),
+    [
+        (
+            "lance_ns_async.DirNamespace",
+            {"rot": "/data"},
+            "dir properties: rot: unknown, did you mean root?; root: Field",
+        ),
+        ("lance_ns_async.IcebergNamespace", {"endpoint": "nowhere"}, "iceberg properties: endpoint: not a URL"),
+        (
+            "lance_ns_async.IcebergNamespace",
+            {"endpoint": "http://h", "max_retries": SECRET},
+            "max_retries: Input should",
+        ),
+    ],
+)
+def test_lance_tells_what_is_wrong_with_properties(path: str, properties: dict[str, str], told: str) -> None:
+    with pytest.raises(ValueError, match="Failed to construct namespace impl") as raised:
+        lance_namespace.connect(path, properties)
+    assert told in str(raised.value) and SECRET not in str(raised.value)
+
+
+def test_an_unknown_backend_is_named_with_the_nearest() -> None:
+    with pytest.raises(InvalidInputError, match=r"backend 'icebreg': unknown; did you mean 'iceberg'\?"):
+        Namespace.connect("icebreg", {})
+    with pytest.raises(InvalidInputError, match="backend 'x': unknown; known are dir, iceberg"):
+        Namespace.connect("x", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        *(("lance_ns_async.DirNamespace", "dir"), ("lance_ns_async.namespace.sync.Hive3Namespace", "hive3")),
+        *(("lance-ns-dir", "dir"), ("lance-ns-unity", "unity"), ("lance_ns_glue", "glue")),
+        *(("directory", "dir"), ("hive", "hive3"), ("Polaris", "polaris"), ("unity_catalog", "unity")),
+    ],
+)
+def test_what_goes_by_another_name_elsewhere_is_named_as_here(given: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^backend '{given}': unknown; did you mean '{meant}'\?$"):
+        Namespace.connect(given, {})
+
+
+@pytest.mark.parametrize("connect", [Namespace.connect, AsyncNamespace.connect])
+@pytest.mark.parametrize("properties", [SECRET, None, [("root", SECRET)]])
+def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"^properties: they are a dict, for example \{'root': 'lake'\}"
+    ) as raised:
+        connect("dir", properties)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "cls", [DirNamespace, IcebergNamespace, Hive3Namespace, GlueNamespace, PolarisNamespace, UnityNamespace]
+)
+def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(cls: Any) -> None:
+    for wrong in ("lake", {"root": "lake"}):
+        with pytest.raises(TypeError, match=rf"^{cls.__name__}: .* takes properties by name, for example ") as raised:
+            cls(wrong)
+    example = str(raised.value).rpartition("for example ")[2]
+    assert isinstance(eval(f"{cls.__name__}({example})"), cls)
+
+
+def test_the_class_of_no_catalog_says_how_to_connect() -> None:
+    wrong: Any = Namespace
+    for given in ({"root": "lake"}, {}):
+        with pytest.raises(TypeError, match=r'^Namespace: .* use Namespace\.connect\("dir", \{"root": "lake"\}\)'):
+            wrong(**given)
+    with pytest.raises(ValueError, match=r"of a class path one of lance_ns_async\.DirNamespace, "):
+        lance_namespace.connect("lance_ns_async.Namespace", {"root": "lake"})
+
+
+def test_an_async_namespace_says_what_can_be_pickled() -> None:
+    with pytest.raises(TypeError, match=r"^AsyncNamespace: .*; pickle a Namespace$"):
+        pickle.dumps(AsyncNamespace.connect("dir", {"root": "lake"}))
+
+
+def test_equal_properties_make_equal_ids_and_secrets_tell_apart_without_being_told() -> None:
+    def connected(**more: str) -> IcebergNamespace:
+        return IcebergNamespace(endpoint="http://127.0.0.1:1", **more)
+
+    one, same = connected(auth_token=SECRET, warehouse="w"), connected(warehouse="w", auth_token=SECRET)
+    others = [
+        connected(auth_token="other", warehouse="w"),
+        connected(credential=f"id:{SECRET}", warehouse="w"),
+        connected(auth_token=SECRET),
+        connected(auth_token=SECRET, warehouse="w", **{"storage.region": "eu"}),
+    ]
+    assert one.namespace_id() == same.namespace_id()
+    ids = {other.namespace_id() for other in (one, *others)}
+    assert len(ids) == 1 + len(others)
+    assert all(id.startswith("lance_ns_async:iceberg:http://127.0.0.1:1") for id in ids)
+    for shown in (*ids, *map(repr, others), *map(str, others)):
+        assert SECRET not in shown
+    assert repr(one) == f"IcebergNamespace({one.namespace_id()})"
+
+
+def test_a_policy_takes_the_place_of_the_properties(server: FakeIceberg) -> None:
+    server.fail(503, times=None, match="config")
+    properties = {"endpoint": server.endpoint, "max_retries": "7"}
+    calls = list[Call]()
+    with Namespace.connect("iceberg", properties, policy=Policy(max_retries=1, backoff_initial=0.0)) as ns:
+        with ns.observe(calls.append), pytest.raises(LanceNamespaceError):
+            ns.describe_table(TABLE)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("operation", ["describe_table", "table_exists"])
+def test_errors_are_those_of_the_spec_with_the_words_lance_looks_for(ns: IcebergNamespace, operation: str) -> None:
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$gone "):
+        getattr(ns, operation)({"id": ["db", "gone"]})
+    assert not ns.exists(["db", "gone"]) and not ns.exists(NamespaceId(["gone"]))

@@ -1,0 +1,258 @@
+"""Refreshing what was prefetched: who is asked again, what stays as it was, and what a resolver keeps in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import DeregisterTableRequest
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
+
+from lance_ns_async import AsyncNamespace, Namespace, Table, TableId
+from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async.spark.resolve.cache import Memory
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.renewing import KeyedS3, RenewingPolaris
+
+ROWS = pa.table({"id": [1, 2, 3]})
+QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
+TABLES = [TableId(["cat", "db", f"t000{n}"]) for n in range(3)]
+
+BRIEFLY = 30.0
+"""Seconds for which nobody keeps credentials that last no longer."""
+
+
+@pytest.fixture
+def s3() -> Iterator[KeyedS3]:
+    with KeyedS3() as running:
+        yield running
+
+
+@pytest.fixture
+def server(s3: KeyedS3) -> Iterator[RenewingPolaris]:
+    with RenewingPolaris(s3) as running:
+        running.add_lance_tables("cat", ("db",), 3)
+        yield running
+
+
+@pytest.fixture
+def resolver(server: RenewingPolaris) -> Iterator[LocationResolver]:
+    with LocationResolver.connect("polaris", server.properties | QUICK, vend_credentials=True) as resolver:
+        yield resolver
+
+
+def write(s3: KeyedS3, server: RenewingPolaris, *modes: str) -> None:
+    for id in TABLES:
+        for mode in modes:
+            lance.write_dataset(ROWS, location(server, id), mode=mode, storage_options=s3.options)
+
+
+def location(server: RenewingPolaris, id: TableId) -> str:
+    with Namespace.connect("polaris", server.properties) as ns:
+        return ns.describe_tables([id]).tables[id].location
+
+
+def keys(locations: Locations) -> list[str]:
+    return [(at.storage_options or {})["aws_access_key_id"] for at in locations.values()]
+
+
+def asked(server: RenewingPolaris) -> list[str]:
+    return sorted(request.path.rpartition("/")[2] for request in server.requests)
+
+
+def test_credentials_are_given_out_to_who_asks(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    with_keys = resolver.prefetch(TABLES, pin_versions=False)
+    assert (sorted(keys(with_keys)), with_keys.report.calls) == (["KEY1", "KEY2", "KEY3"], 3)
+    assert all(at.expires_at is not None for at in with_keys.values())
+    with LocationResolver.connect("polaris", server.properties) as other:
+        assert other.prefetch(TABLES, pin_versions=False)["cat.db.t0000"].storage_options is None
+
+
+def test_a_pattern_finds_them_with_credentials(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    assert len(keys(resolver.prefetch("cat.db.*", pin_versions=False))) == 3
+
+
+def test_a_catalog_that_gives_out_none_is_asked_without(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    server.fail(400, match="t0000", body={"error": {"type": "BadRequestException", "message": "no", "code": 400}})
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    assert found["cat.db.t0000"].storage_options is None
+    assert asked(server) == ["t0000", "t0000", "t0001", "t0002"]
+
+
+def test_one_that_fails_spoils_no_other(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    server.fail(403, match="t0000", times=None)
+    server.add_table("cat", ("db",), "csv", format="csv")
+    report = resolver.prefetch([*TABLES, "cat.db.csv", "cat.db.nix"], pin_versions=False).report
+    assert (report.found, len(report.denied), len(report.failed), len(report.missing)) == (2, 1, 1, 1)
+
+
+def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    server.clear()
+    again = resolver.refresh(found)
+    assert again == found
+    assert (asked(server), again.report.calls, again.report.remembered) == ([], 0, 3)
+    assert again.report.line().endswith("; 3 from memory")
+
+
+def test_only_what_would_expire_is_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    resolver.prefetch(TABLES[0], pin_versions=False)
+    server.lasts = BRIEFLY
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    assert found.report.remembered == 1
+    server.lasts = 3600
+    server.clear()
+    again = resolver.refresh(found)
+    assert asked(server) == ["t0001", "t0002"]
+    assert (again.report.calls, again.report.remembered) == (2, 1)
+    assert keys(again)[0] == keys(found)[0]
+    assert set(keys(again)[1:]).isdisjoint(keys(found))
+    assert list(again) == list(found)
+    # What is new is remembered, too.
+    assert resolver.refresh(again) == again
+
+
+def test_how_long_they_must_last_may_be_told(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    assert resolver.refresh(found, lasting=3000).report.remembered == 3
+    # The catalog gives none that last so long, so those are taken that it gives.
+    again = resolver.refresh(found, lasting=4000)
+    assert (again.report.remembered, len(again)) == (0, 3)
+    with pytest.raises(InvalidInputError, match="lasting -1"):
+        resolver.refresh(found, lasting=-1)
+
+
+def test_what_was_remembered_for_long_is_asked_for(server: RenewingPolaris) -> None:
+    given = server.properties | QUICK
+    with LocationResolver.connect("polaris", given, ttl=0, vend_credentials=True) as forgetful:
+        found = forgetful.prefetch(TABLES, pin_versions=False)
+        assert forgetful.refresh(found).report.remembered == 0
+
+
+def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
+    write(s3, server, "create")
+    server.lasts = BRIEFLY
+    found = resolver.prefetch(TABLES)
+    write(s3, server, "append")
+    s3.clear()
+    again = resolver.refresh(found)
+    assert s3.requests == []
+    for id, old in found.items():
+        new = again[id]
+        assert (new.version, new.rows, new.fragments, new.schema) == (1, 3, 1, old.schema)
+    assert set(keys(again)).isdisjoint(keys(found))
+    # A prefetch of the same is another matter.
+    assert {at.version for at in resolver.prefetch(found).values()} == {2}
+
+
+def test_the_new_keys_open_what_the_old_ones_do_not(
+    s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver
+) -> None:
+    write(s3, server, "create")
+    server.lasts = BRIEFLY
+    found = resolver.prefetch(TABLES)
+    s3.revoked.update(server.given)
+    again = resolver.refresh(found)
+    for id in TABLES:
+        old, new = ({"allow_http": "true", **(at[id].storage_options or {})} for at in (found, again))
+        with pytest.raises((OSError, ValueError), match="400 Bad Request"):
+            lance.dataset(found[id].location, storage_options=old)
+        assert lance.dataset(again[id].location, version=1, storage_options=new).count_rows() == 3
+
+
+def test_the_old_locations_stay_as_they_are(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    before = keys(found)
+    resolver.forget()
+    resolver.refresh(found)
+    assert keys(found) == before
+
+
+def test_locations_from_elsewhere_get_their_keys(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    told = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
+    resolver.forget()
+    assert len(keys(resolver.refresh(told))) == 3
+
+
+def test_what_is_gone_is_an_error_unless_a_report_is_wanted(
+    server: RenewingPolaris, resolver: LocationResolver
+) -> None:
+    server.lasts = BRIEFLY
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    server.lasts = 3600
+    with Namespace.connect("polaris", server.properties) as ns:
+        ns.deregister_table(DeregisterTableRequest(id=list(TABLES[1])))
+    with pytest.raises(TableNotFoundError, match=r"^1 of 3 could not be resolved: .*cat\$db\$t0001"):
+        resolver.refresh(found)
+    left = resolver.refresh(found, on_error="report")
+    assert list(left) == [TABLES[0], TABLES[2]]
+    assert [problem.subject for problem in left.report.missing] == [TABLES[1]]
+    # Those that were found before the error was raised are remembered.
+    assert left.report.remembered == 2
+
+
+def test_a_catalog_that_is_down_is_told(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    resolver.prefetch(TABLES[:2], pin_versions=False)
+    server.lasts = BRIEFLY
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    server.fail(503, times=None)
+    with pytest.raises(ServiceUnavailableError, match=r"^1 of 3 could not be resolved"):
+        resolver.refresh(found)
+
+
+def test_a_table_made_anew_elsewhere_is_not_the_one_that_was_pinned(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        for n in range(2):
+            lance.write_dataset(ROWS, str(tmp_path / f"t{n}"))
+        server.add_table(["db"], "t", location=str(tmp_path / "t0"))
+        with LocationResolver.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as resolver:
+            pinned, unpinned = resolver.prefetch("db.t"), resolver.prefetch("db.t", pin_versions=False)
+            server.add_table(["db"], "t", location=str(tmp_path / "t1"))
+            resolver.forget()
+            with pytest.raises(
+                InvalidTableStateError, match=r"db\$t \(it was at .*t0 and is at .*t1 now, .* version 1"
+            ):
+                resolver.refresh(pinned)
+            assert len(resolver.refresh(pinned, on_error="report")) == 0
+            assert resolver.refresh(unpinned)["db.t"].location == str(tmp_path / "t1")
+
+
+async def test_an_async_namespace_is_awaited(server: RenewingPolaris) -> None:
+    async with AsyncNamespace.connect("polaris", server.properties) as namespace:
+        resolver = LocationResolver(namespace, vend_credentials=True)
+        found = await resolver.aprefetch(TABLES, pin_versions=False)
+        assert await resolver.arefresh(found) == found
+        with pytest.raises(InvalidInputError, match=r"await resolver\.arefresh"):
+            resolver.refresh(found)
+
+
+def test_both_faces_refresh_the_same(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    found = resolver.prefetch(TABLES, pin_versions=False)
+    assert asyncio.run(resolver.arefresh(found)) == resolver.refresh(found) == found
+
+
+def test_what_is_used_is_not_what_is_forgotten() -> None:
+    memory = Memory(ttl=60, limit=2)
+    a, b, c = (Table(TableId([name]), f"/{name}") for name in "abc")
+    memory.learn(a)
+    memory.learn(b)
+    assert memory.get(a.id) is not None
+    memory.learn(c)
+    assert [memory.get(table.id) is not None for table in (a, b, c)] == [True, False, True]
+
+
+def test_a_resolver_of_its_own_namespace_is_bounded_too(server: RenewingPolaris) -> None:
+    with LocationResolver.connect("polaris", server.properties, remembers=2) as small:
+        small.prefetch(TABLES, pin_versions=False)
+        again = small.prefetch(TABLES[1:], pin_versions=False)
+        assert (again.report.calls, again.report.remembered) == (0, 2)
+        assert small.prefetch(TABLES, pin_versions=False).report.calls == 1

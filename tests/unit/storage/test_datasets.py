@@ -1,0 +1,201 @@
+"""Tables as Python has them: opened, written, many at once, and kept open."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CountTableRowsRequest,
+    CreateNamespaceRequest,
+    CreateTableTagRequest,
+    DeclareTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.tables.opening import Opener
+from tests.fakes.iceberg import FakeIceberg
+from tests.support.lake import ID, ROWS, Lake, lake
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        yield opened
+
+
+async def test_a_table_is_written_and_opened(here: Lake) -> None:
+    made = await here.ns.write(ID, ROWS)
+    assert (made.version, made.to_table()) == (1, ROWS)
+    assert (await here.ns.write(ID, ROWS, mode="append")).version == 2
+    assert (await here.ns.write(ID, pa.table({"x": [1]}), mode="overwrite")).version == 3
+    assert (await here.ns.open(ID)).schema.names == ["x"]
+    assert (await here.ns.open(ID, version=2)).count_rows() == 6
+    await here.ns.create_table_tag(CreateTableTagRequest(id=ID, tag="first", version=1))
+    assert (await here.ns.open(ID, version="first")).to_table() == ROWS
+    assert (await here.ns.write(["n", "new"], ROWS, mode="overwrite")).version == 1
+
+
+async def test_a_table_that_cannot_be_opened_or_written_is_told(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+    await here.create()
+    for id in (["n", "none"], ["n", "declared"]):
+        with pytest.raises(TableNotFoundError, match=rf"^Table not found: n\${id[1]} "):
+            await here.ns.open(id)
+    with pytest.raises(TableNotFoundError):
+        await here.ns.write(["n", "none"], ROWS, mode="append")
+    with pytest.raises(TableVersionNotFoundError):
+        await here.ns.open(ID, version=9)
+    with pytest.raises(TableTagNotFoundError):
+        await here.ns.open(ID, version="no")
+    with pytest.raises(TableAlreadyExistsError):
+        await here.ns.write(ID, ROWS)
+    mode: Any = "insert"
+    with pytest.raises(InvalidInputError, match=r"^mode 'insert': unknown; it is one of create, append, overwrite"):
+        await here.ns.write(ID, ROWS, mode=mode)
+    assert (await here.ns.write(["n", "declared"], ROWS, mode="append")).version == 1
+
+
+class Frame:
+    """What a data frame of any library is to Arrow."""
+
+    def __arrow_c_stream__(self, schema: object = None) -> object:
+        return ROWS.__arrow_c_stream__(schema)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        ROWS.to_batches()[0],
+        pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()),
+        pa.dataset.dataset(ROWS),
+        Frame(),
+    ],
+    ids=["table", "batch", "reader", "dataset", "frame"],
+)
+async def test_data_may_be_of_any_kind_that_arrow_knows(here: Lake, data: Any) -> None:
+    assert (await here.ns.write(ID, data)).to_table() == ROWS
+
+
+async def test_a_dataset_may_be_copied(here: Lake) -> None:
+    await here.create()
+    assert (await here.ns.write(["n", "copy"], await here.ns.open(ID))).to_table() == ROWS
+
+
+@pytest.mark.parametrize("data", [None, [{"id": 1}], "rows", b"rows"])
+async def test_data_that_arrow_does_not_know_is_refused_before_anything_is_done(here: Lake, data: Any) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^data: {type(data).__name__} is no Arrow data; give"):
+        await here.ns.write(ID, data)
+    assert not await here.ns.exists(ID)
+
+
+async def test_many_are_opened_and_one_that_fails_spoils_no_other(here: Lake) -> None:
+    names = [f"t{n}" for n in range(20)]
+    for name in names:
+        await here.create(["n", name], pa.table({"name": [name]}))
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+    settled: list[int] = []
+    ids = [["n", name] for name in [*names, "declared", "none", "t0"]]
+    found = await here.ns.open_many(ids, max_in_flight=4, progress=settled.append)
+    assert [id.name for id in found.datasets] == names and sum(settled) == len(found) == 22
+    assert all(it.to_table().to_pylist() == [{"name": id.name}] for id, it in found.datasets.items())
+    assert {id.name: type(e) for id, e in found.errors.items()} == {
+        "declared": TableNotFoundError,
+        "none": TableNotFoundError,
+    }
+    with pytest.raises(TableNotFoundError, match="and 1 more errors among 22 tables"):
+        found.raise_for_errors()
+    good = await here.ns.open_many([["n", "t1"]])
+    assert good.raise_for_errors() is good
+    with pytest.raises(TableNotFoundError, match="none"):
+        (await here.ns.open_many([["n", "none"]])).raise_for_errors()
+    with pytest.raises(InvalidInputError, match="max_in_flight 0"):
+        await here.ns.open_many([ID], max_in_flight=0)
+    assert len(await here.ns.open_many([])) == 0
+
+
+async def test_a_table_made_anew_at_the_same_place_is_not_taken_for_the_old_one(here: Lake) -> None:
+    for n in range(3):
+        location = await here.location() if n else None
+        rows = pa.table({f"c{n}": [n]})
+        if location:
+            lance.LanceDataset.drop(location)
+            lance.write_dataset(rows, location)
+        else:
+            await here.create(rows=rows)
+        assert (await here.ns.open(ID)).to_table() == rows
+
+
+async def test_caches_are_shared_and_datasets_keep_them(here: Lake) -> None:
+    await here.create()
+    await here.create(["n", "other"])
+    one, other = await here.ns.open(ID), await here.ns.open(["n", "other"])
+    caches: Any = one.session()
+    assert caches.is_same_as(other.session())
+    await here.ns.aclose()
+    assert caches.is_same_as(one.session()) and one.count_rows() == 3
+    with pytest.raises(InvalidInputError, match="it is closed"):
+        await here.ns.open(ID)
+
+
+def test_caches_are_let_go() -> None:
+    opener = Opener()
+    caches = opener.caches()
+    held = sys.getrefcount(caches)
+    opener.close()
+    # Lance's own objects take no weak references.
+    assert sys.getrefcount(caches) == held - 1
+
+
+def namespaces() -> set[int]:
+    """Those that somebody holds."""
+    gc.collect()
+    return {id(held) for held in gc.get_objects() if isinstance(held, Namespace)}
+
+
+async def test_what_lance_asks_for_versions_is_let_go_with_the_last_dataset(tmp_path: Path) -> None:
+    before = namespaces()
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
+            datasets = [await ns.write(ID, ROWS), await ns.open(ID)]
+            assert len(namespaces() - before) == 1
+        datasets.pop()
+        assert datasets[0].count_rows() == 3 and len(namespaces() - before) == 1
+        datasets.pop()
+        assert namespaces() <= before
+
+
+def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        assert ns.write(["t"], ROWS).to_table() == ROWS
+        assert ns.open(["t"], version=1).count_rows() == 3
+        assert list(ns.open_many(iter([["t"], ["none"]])).datasets) == [TableId(["t"])]
+        # From threads that have no loop, as Lance's own.
+        counts: list[int | None] = []
+
+        def count() -> None:
+            counts.append(ns.count_table_rows(CountTableRowsRequest(id=["t"])).count)
+
+        threads = [threading.Thread(target=count) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert counts == [3] * 8

@@ -1,0 +1,87 @@
+"""Roots: which can be meant, and where tables go below them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance.namespace import DirectoryNamespace
+from lance_namespace.errors import InternalError, InvalidInputError
+
+from lance_ns_async import TableId, registry
+from lance_ns_async.storage.locations import SCHEMES, checked_root, default_location
+
+ROOTS: Mapping[str, Mapping[str, str]] = {
+    "dir": {},
+    "glue": {},
+    "hive3": {},
+    "iceberg": {"endpoint": "http://127.0.0.1:1"},
+    "polaris": {"endpoint": "http://127.0.0.1:1"},
+    "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+}
+"""Every catalog whose tables may lie below a root, and what it needs besides."""
+
+NOT_MEANT = [
+    ("", "it is empty; give a path"),
+    (" ", "it is empty; give a path"),
+    ("s3:/bucket/lake", "goes on with two slashes"),
+    ("s3:bucket/lake", "goes on with two slashes"),
+    ("file:/data", "goes on with two slashes"),
+    ("anything:/data", "goes on with two slashes"),
+    ("file://data/lake", "goes on with three slashes"),
+    ("s3://", "names no bucket"),
+    ("s3:///lake", "names no bucket"),
+    ("foo://bucket/lake", r"unknown scheme 'foo', Lance knows s3, .*, file, "),
+    ("s3n://bucket/lake", r"unknown scheme 's3n', did you mean s3\?"),
+]
+
+
+@pytest.mark.parametrize(("root", "told"), NOT_MEANT)
+@pytest.mark.parametrize("impl", ROOTS)
+def test_a_root_that_cannot_be_meant_is_refused_when_connecting(impl: str, root: str, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{impl} properties: root: .*{told}"):
+        registry.load(impl).settings.parse({**ROOTS[impl], "root": root})
+
+
+@pytest.mark.parametrize("impl", ROOTS)
+def test_a_file_is_no_root_and_nothing_is_below_it(impl: str, tmp_path: Path) -> None:
+    file = tmp_path / "a file"
+    file.touch()
+    for root in (str(file), f"{file}/below/it", file.as_uri(), f"file://localhost{file}"):
+        with pytest.raises(InvalidInputError, match=rf"root: {file} is a file, not a directory$"):
+            registry.load(impl).settings.parse({**ROOTS[impl], "root": root})
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        *("lake", "~/lake", "/none/yet", "C:/lake", "./lake:v2", "lake:v2", "é b%20c", "lake/s3:/x"),
+        *("file:///none/yet", "file://localhost/none/yet", "FILE:///none/yet", "memory://", "shared-memory://x"),
+        *("s3://bucket", "S3://bucket/lake", "hf://datasets/a/b", "abfss://c@account.dfs.core.windows.net/lake"),
+    ],
+)
+def test_any_other_is_taken_as_it_is(root: str) -> None:
+    assert checked_root(root) == root
+
+
+def test_the_schemes_are_those_that_lance_knows() -> None:
+    connect: Any = DirectoryNamespace
+    with pytest.raises(InternalError) as raised:
+        connect(root="unheard-of://bucket")
+    told = re.search(r"Valid schemes: ([a-z0-9+, -]+)", str(raised.value))
+    assert told is not None and sorted(told[1].split(", ")) == sorted(SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("root", "location"),
+    [
+        ("s3://bucket/lake/", "s3://bucket/lake/a/t~2F1"),
+        ("/data", "file:///data/a/t~2F1"),
+        (None, f"{Path.cwd().as_uri()}/a/t~2F1"),
+    ],
+)
+def test_a_table_lies_below_the_root_by_its_names(root: str | None, location: str) -> None:
+    assert default_location(root, TableId(["a", "t/1"])) == location

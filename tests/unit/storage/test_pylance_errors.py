@@ -1,0 +1,177 @@
+"""What pylance raises, and the errors of the spec it becomes: its own texts, as they came."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableIndexNotFoundError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    ThrottlingError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.errors import PHRASES
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.pylance_errors import error, translated
+
+TABLE = Table(TableId(["a", "t"]), "s3://b/t")
+RUST = "/home/runner/work/lance/lance/rust/lance/src"
+S3 = "LanceError(IO): Generic S3 error: Error performing GET http://s3/b?list-type=2 in 1ms - "
+STATUS = f"{S3}Server returned non-2xx status code:"
+
+
+@pytest.mark.parametrize(
+    ("raised", "meant"),
+    [
+        (
+            ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
+            TableVersionNotFoundError,
+        ),
+        (ValueError("Version not found error: version main:99 does not exist"), TableVersionNotFoundError),
+        (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), TableBranchNotFoundError),
+        (ValueError("Ref not found error: Branch zz does not exist"), TableBranchNotFoundError),
+        (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), TableVersionNotFoundError),
+        (RuntimeError("Not supported: Nested column references in update"), UnsupportedOperationError),
+        (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), InvalidInputError),
+        (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), InvalidInputError),
+        (OSError("LanceError(Index): multivector type supports only cosine distance"), InvalidInputError),
+        (OSError("LanceError(Index): num_bits 3 not supported"), InvalidInputError),
+        (RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"), InvalidInputError),
+        (IndexError("list index out of range"), InvalidInputError),
+        (OverflowError("int too big to convert"), InvalidInputError),
+        (ValueError("Ref not found error: tag nope does not exist"), TableTagNotFoundError),
+        (ValueError("Ref not found: Ref not found error: tag zz does not exist"), TableTagNotFoundError),
+        (ValueError("Ref conflict error: tag a already exists"), TableTagAlreadyExistsError),
+        (
+            OSError('Ref conflict error: Branch br is referenced by tags [("tb", 2)], can not delete'),
+            InvalidTableStateError,
+        ),
+        (OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"), InvalidTableStateError),
+        (OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28"), TableAlreadyExistsError),
+        (ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"), TableNotFoundError),
+        (
+            RuntimeError(f"LanceError(Index): Index name 'v_idx' already exists, please, {RUST}/create.rs:393:24"),
+            TableIndexAlreadyExistsError,
+        ),
+        (RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"), TableIndexNotFoundError),
+        (KeyError('Index "none" not found'), TableIndexNotFoundError),
+        (
+            OSError(f"Invalid user input: Schema error: No field named zz. Valid fields are id., {RUST}/s.rs:8:3"),
+            TableColumnNotFoundError,
+        ),
+        (
+            ValueError("Invalid user input: Column 'zz' does not exist in dataset schema: Schema { fields: [Field {"),
+            TableColumnNotFoundError,
+        ),
+        (ValueError("Column zz does not exist in the dataset"), TableColumnNotFoundError),
+        (ValueError("Embedding column zz is not in the dataset"), TableColumnNotFoundError),
+        (KeyError("zz not found in schema"), TableColumnNotFoundError),
+        (OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"), TableColumnNotFoundError),
+        (
+            ValueError(f"LanceError(Index): FTS field path 'zz' does not exist in the dataset schema, {RUST}/i.rs:1:1"),
+            TableColumnNotFoundError,
+        ),
+        (OSError("Append with different schema: fields did not match, missing=[]"), TableSchemaValidationError),
+        (OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"), TableSchemaValidationError),
+        (
+            OSError(f"Retryable commit conflict for version 23: This CreateIndex was preempted, {RUST}/c.rs:1:1"),
+            ConcurrentModificationError,
+        ),
+        (
+            OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
+            ConcurrentModificationError,
+        ),
+        (ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"), UnauthenticatedError),
+        (ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"), UnauthenticatedError),
+        (ValueError(f"{STATUS} 401 Unauthorized: "), UnauthenticatedError),
+        (ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"), PermissionDeniedError),
+        (OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"), PermissionDeniedError),
+        (ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"), ThrottlingError),
+        (ValueError(f"{STATUS} 429 Too Many Requests: "), ThrottlingError),
+        (ValueError(f"{STATUS} 503 Service Unavailable: "), ServiceUnavailableError),
+        (ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"), ServiceUnavailableError),
+        (ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"), InvalidInputError),
+        (OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"), InvalidInputError),
+        (OSError("Ref is invalid: Ref cannot be empty"), InvalidInputError),
+        (ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"), InvalidInputError),
+        (ValueError("No object store provider found for scheme: 'x'"), InvalidInputError),
+        (TypeError("Query column id must be a vector. Got int64."), InvalidInputError),
+        (ValueError("Query vector size 3 does not match index column size 2"), InvalidInputError),
+        (NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"), InvalidInputError),
+        (ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"), InternalError),
+        (RuntimeError("task panicked"), InternalError),
+        (OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"), InternalError),
+        (
+            OSError("Namespace error: Table version not found: Table version not found: a$t (version 30)"),
+            TableVersionNotFoundError,
+        ),
+        (
+            OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
+            UnsupportedOperationError,
+        ),
+        (OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"), ThrottlingError),
+    ],
+)
+def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[LanceNamespaceError]) -> None:
+    found = error(TABLE, raised)
+    assert type(found) is meant
+    assert str(found).startswith(f"{PHRASES[meant]}: ")
+    assert ".rs:" not in str(found) and "\n" not in str(found) and "Schema {" not in str(found)
+
+
+def test_what_is_said_twice_is_told_once() -> None:
+    found = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
+    assert str(found) == "Table not found: a$t (gone)"
+
+
+def test_a_text_without_end_is_cut() -> None:
+    assert len(str(error(TABLE, OSError("x" * 10_000)))) < 500
+
+
+def test_our_own_errors_and_those_of_others_pass() -> None:
+    ours = InvalidInputError("k 0: ...")
+    with pytest.raises(InvalidInputError) as raised, translated(TABLE):
+        raise ours
+    assert raised.value is ours
+    with pytest.raises(ZeroDivisionError), translated(TABLE):
+        _ = 1 / 0
+
+
+class PanicException(BaseException):
+    """As pyo3 has it: no Exception, and of a module that cannot be imported."""
+
+
+def test_a_panic_of_lances_is_an_error_like_others() -> None:
+    with pytest.raises(InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"), translated(TABLE):
+        raise PanicException("called `Result::unwrap()` on an `Err` value: InvalidHeaderValue")
+
+
+def test_what_is_no_panic_passes() -> None:
+    with pytest.raises(KeyboardInterrupt), translated(TABLE):
+        raise KeyboardInterrupt
+
+
+def test_who_signs_in_by_an_address_is_not_told() -> None:
+    told = error(TABLE, OSError("Error performing GET http://me:hush@s3.example.com/b in 1ms"))
+    assert "http://s3.example.com/b" in str(told) and "hush" not in str(told)
+
+
+def test_what_comes_in_pieces_is_told_whole() -> None:
+    told = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
+    assert "column v must be int , float , or string" in str(told)

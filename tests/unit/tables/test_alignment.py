@@ -1,0 +1,75 @@
+"""Rows that lie at addresses which Lance does not take as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lance_ns_async import DirNamespace
+from lance_ns_async.tables.alignment import aligned, aligned_reader
+from tests.support.lake import stream
+
+WIDE = pa.decimal128(20, 3)
+VALUES = [Decimal("1.250"), None, Decimal("-3.500")]
+TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "alone": (WIDE, VALUES),
+    "256": (pa.decimal256(40, 3), VALUES),
+    "list": (pa.list_(WIDE), [VALUES, None, []]),
+    "struct": (pa.struct([("a", WIDE)]), [{"a": value} for value in VALUES]),
+    "map": (pa.map_(pa.string(), WIDE), [[("k", VALUES[0])], None, []]),
+}
+
+
+def shifted(table: pa.Table) -> Iterator[pa.Table]:
+    """The table as it comes out of a stream that lies at each address that may be."""
+    data = stream(table)
+    for shift in range(16):
+        with pa.ipc.open_stream(pa.py_buffer(memoryview(bytes(shift) + data)[shift:])) as reader:
+            yield reader.read_all()
+
+
+def addresses(table: pa.Table) -> list[int]:
+    arrays = [chunk for column in table.columns for chunk in column.chunks]
+    return [buffer.address for array in arrays for buffer in array.buffers() if buffer is not None]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_wide_values_are_moved_and_stay_the_same(name: str) -> None:
+    kind, values = TYPES[name]
+    table = pa.table({"wide": pa.array(values, kind), "n": [1, 2, 3]}).replace_schema_metadata({"k": "v"})
+    were = set[int]()
+    for odd in shifted(table):
+        were.update(address % 16 for address in addresses(odd.select(["wide"])))
+        found = aligned(odd)
+        assert found.equals(table, check_metadata=True)
+        assert {address % 16 for address in addresses(found.select(["wide"]))} == {0}
+        assert {address % 8 for address in addresses(found)} == {0}
+    assert len(were) > 1
+
+
+def test_what_lies_well_is_not_copied() -> None:
+    table = pa.table({"d": pa.array(VALUES, WIDE), "s": ["a", "b", None]})
+    assert aligned(table) is table
+    (batch,) = table.to_batches()
+    assert aligned(batch) is batch
+    plain = pa.table({"s": ["a"]}).to_reader()
+    assert aligned_reader(plain) is plain
+
+
+@pytest.mark.parametrize("form", ["stream", "table", "reader"])
+def test_decimals_of_a_stream_are_written(tmp_path: Path, form: str) -> None:
+    table = pa.table({"b": [True, None, False], "d": pa.array(VALUES, WIDE)})
+    with DirNamespace(root=str(tmp_path)) as ns:
+        for n, odd in enumerate(shifted(table)):
+            id = [f"t{n}"]
+            if form == "stream":
+                data = memoryview(bytes(n) + stream(table))[n:]
+                ns.create_table({"id": id}, data)  # type: ignore[arg-type]  # any buffer will do
+            else:
+                ns.write(id, odd if form == "table" else odd.to_reader())
+            assert ns.open(id).to_table().equals(table)

@@ -1,0 +1,233 @@
+"""Columns of tables, what is kept about them, and a branch that has its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    AlterTableAddColumnsRequest,
+    AlterTableAlterColumnsRequest,
+    AlterTableDropColumnsRequest,
+    CreateTableBranchRequest,
+    CreateTableIndexRequest,
+    DropTableIndexRequest,
+    GetTableStatsRequest,
+    ListTableIndicesRequest,
+    RestoreTableRequest,
+    UpdateFieldMetadataRequest,
+    UpdateTableSchemaMetadataRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableColumnNotFoundError,
+    UnsupportedOperationError,
+)
+
+from tests.support.lake import ID, ROWS, Lake, lake
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        await opened.create()
+        yield opened
+
+
+def adding(*columns: dict[str, Any]) -> AlterTableAddColumnsRequest:
+    request = AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": list(columns)})
+    assert isinstance(request, AlterTableAddColumnsRequest)
+    return request
+
+
+def altering(*changes: dict[str, Any]) -> AlterTableAlterColumnsRequest:
+    request = AlterTableAlterColumnsRequest.from_dict({"id": ID, "alterations": list(changes)})
+    assert isinstance(request, AlterTableAlterColumnsRequest)
+    return request
+
+
+def annotating(*updates: dict[str, Any]) -> UpdateFieldMetadataRequest:
+    request = UpdateFieldMetadataRequest.from_dict({"id": ID, "updates": list(updates)})
+    assert isinstance(request, UpdateFieldMetadataRequest)
+    return request
+
+
+async def test_columns_are_added_altered_and_dropped(here: Lake) -> None:
+    ns = here.ns
+    two = [{"name": "twice", "expression": "id * 2"}, {"name": "loud", "expression": "upper(text)"}]
+    assert (await ns.alter_table_add_columns(adding(*two))).version == 2
+    assert await here.values("twice") == [2, 4, 6]
+    changes: list[dict[str, Any]] = [
+        {"path": "twice", "rename": "double", "data_type": {"type": "int32"}},
+        {"path": "loud", "rename": "l"},
+    ]
+    assert (await ns.alter_table_alter_columns(altering(*changes))).version == 3
+    assert (await ns.alter_table_alter_columns(altering({"path": "id", "nullable": False}))).version == 4
+    schema = (await here.dataset()).schema
+    assert schema.field("double").type == pa.int32() and not schema.field("id").nullable
+    request = AlterTableDropColumnsRequest(id=ID, columns=["double", "l"])
+    assert (await ns.alter_table_drop_columns(request)).version == 5
+    assert (await here.dataset()).schema.names == ["id", "text", "v"]
+
+
+def pairs(word: str) -> dict[str, Any]:
+    return {
+        "type": "fixed_size_list",
+        "fields": [{"name": "item", "nullable": True, "type": {"type": word}}],
+        "length": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "told", "expected"),
+    [
+        ("text", {"type": "large_utf8"}, pa.large_string()),
+        ("text", {"type": "large_string"}, pa.large_string()),
+        ("v", pairs("float64"), pa.list_(pa.float64(), 2)),
+        ("v", pairs("halffloat"), pa.list_(pa.float16(), 2)),
+    ],
+    ids=str,
+)
+async def test_a_type_is_told_in_the_words_of_the_spec_or_of_lance(
+    here: Lake, path: str, told: dict[str, Any], expected: pa.DataType
+) -> None:
+    await here.ns.alter_table_alter_columns(altering({"path": path, "data_type": told}))
+    assert (await here.dataset()).schema.field(path).type == expected
+
+
+async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
+    many = {"id": ID, "columns": ["id", "text", "v"]}
+    refused: Sequence[tuple[str, Any, type[LanceNamespaceError], str]] = [
+        ("add", adding(), InvalidInputError, "^new_columns: none was given"),
+        ("add", adding({"name": "q"}), InvalidInputError, "^new_columns: q: give the column an expression"),
+        (
+            "add",
+            adding({"name": "q", "computed": "id"}),
+            UnsupportedOperationError,
+            r"^Not supported: new_columns: q \(c",
+        ),
+        (
+            "add",
+            adding(*[{"name": "q", "expression": "id"}] * 2),
+            InvalidInputError,
+            "^new_columns: q: it is named twic",
+        ),
+        ("add", adding({"name": "q", "expression": "no + 1"}), TableColumnNotFoundError, r"n\$t .*\bno\b"),
+        ("add", adding({"name": "q", "expression": "((("}), InvalidInputError, "sql parser error"),
+        ("add", adding({"name": "id", "expression": "1"}), InvalidInputError, "id already exists in the dataset"),
+        ("alter", altering(), InvalidInputError, "^alterations: none was given"),
+        (
+            "alter",
+            altering({"path": "id"}),
+            InvalidInputError,
+            "^alterations: id: give it a rename, a data_type or nul",
+        ),
+        ("alter", altering({"path": "no", "rename": "x"}), TableColumnNotFoundError, r"n\$t .*\bno\b"),
+        ("alter", altering({"path": "text", "nullable": False}), InvalidInputError, "contains NULL values"),
+        ("alter", altering({"path": "text", "data_type": {"type": "date32:day"}}), InvalidInputError, "Cannot cast"),
+        (
+            "alter",
+            altering({"path": "id", "data_type": {"type": "number"}}),
+            InvalidInputError,
+            "^alterations: id: data_type .*'number' is no word of it.*; write it as describe_table",
+        ),
+        (
+            "alter",
+            altering({"path": "id", "data_type": {"kind": 1}}),
+            InvalidInputError,
+            r"not a type in JSON Arrow form \(type: Field required\)",
+        ),
+        ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), InvalidInputError, "Cannot cast"),
+        (
+            "alter",
+            altering({"path": "id", "data_type": {"type": "int32"}}, {"path": "`id`", "nullable": False}),
+            InvalidInputError,
+            "^alterations: `id`: it is named twice; say all of it in one entry",
+        ),
+        (
+            "alter",
+            altering({"path": "id", "rename": "q"}, {"path": "text", "rename": "q"}),
+            InvalidInputError,
+            "^alterations: text: another is to be 'q', too",
+        ),
+        (
+            "alter",
+            altering({"path": "id", "rename": "text"}),
+            InvalidInputError,
+            "^alterations: id: there is a field 'text' beside it",
+        ),
+        ("alter", altering({"path": "`id", "rename": "q"}), InvalidInputError, "^field path '`id': it is none"),
+        ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), InvalidInputError, "^columns: none was given"),
+        ("drop", AlterTableDropColumnsRequest(id=ID, columns=["no"]), TableColumnNotFoundError, r"n\$t .*\bno\b"),
+        ("drop", AlterTableDropColumnsRequest(**many), InvalidInputError, "Cannot drop all columns"),
+    ]
+    for what, request, error, told in refused:
+        operation = getattr(here.ns, f"alter_table_{what}_columns")
+        with pytest.raises(error, match=told):
+            await operation(request)
+    assert (await here.dataset()).version == 1 and (await here.dataset()).to_table() == ROWS
+
+
+async def test_columns_may_change_names_with_each_other(here: Lake) -> None:
+    changes = [{"path": "id", "rename": "text"}, {"path": "`text`", "rename": "id"}, {"path": "v", "rename": "v"}]
+    await here.ns.alter_table_alter_columns(altering(*changes))
+    assert (await here.dataset()).schema.names == ["text", "id", "v"] and await here.values("text") == [1, 2, 3]
+
+
+async def test_the_schema_is_annotated(here: Lake) -> None:
+    for given, expected in (
+        ({"a": "1", "b": "2"}, {"a": "1", "b": "2"}),
+        ({"b": "3"}, {"a": "1", "b": "3"}),
+        (None, None),
+    ):
+        request = UpdateTableSchemaMetadataRequest(id=ID, metadata=given)
+        found = (await here.ns.update_table_schema_metadata(request)).metadata
+        assert found == (expected or {"a": "1", "b": "3"})
+    assert (await here.dataset()).schema.metadata == {b"a": b"1", b"b": b"3"}
+
+
+async def test_fields_are_annotated(here: Lake) -> None:
+    ns = here.ns
+    first = await ns.update_field_metadata(annotating({"path": "id", "metadata": {"a": "1", "b": "2"}}))
+    assert (first.version, first.fields) == (2, {"id": {"a": "1", "b": "2"}})
+    both = [{"path": "id", "metadata": {"a": None, "c": "3"}}, {"path": "text", "metadata": {"x": "y"}}]
+    second = await ns.update_field_metadata(annotating(*both))
+    assert second.fields == {"id": {"b": "2", "c": "3"}, "text": {"x": "y"}}
+    third = await ns.update_field_metadata(annotating({"path": "id", "metadata": {"d": "4"}, "replace": True}))
+    assert third.fields == {"id": {"d": "4"}} and (await here.dataset()).schema.field("id").metadata == {b"d": b"4"}
+
+
+async def test_fields_that_cannot_be_annotated_are_told(here: Lake) -> None:
+    one = {"path": "id", "metadata": {"a": "1"}}
+    refused: Sequence[tuple[UpdateFieldMetadataRequest, type[LanceNamespaceError], str]] = [
+        (annotating(), InvalidInputError, "^updates: none was given"),
+        (annotating(one, one), InvalidInputError, "^updates: id: it is named twice"),
+        (annotating(one, {**one, "path": "v", "replace": True}), InvalidInputError, "^updates: either all replace"),
+        (annotating({**one, "path": "no"}), TableColumnNotFoundError, r"n\$t .*\bno\b"),
+    ]
+    for request, error, told in refused:
+        with pytest.raises(error, match=told):
+            await here.ns.update_field_metadata(request)
+    assert (await here.dataset()).version == 1
+
+
+async def test_a_branch_is_kept_up_by_itself(here: Lake) -> None:
+    ns, on = here.ns, {"id": ID, "branch": "dev"}
+    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    await ns.alter_table_add_columns(adding({"name": "q", "expression": "1"}).model_copy(update={"branch": "dev"}))
+    await ns.alter_table_alter_columns(altering({"path": "q", "rename": "r"}).model_copy(update={"branch": "dev"}))
+    await ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="id", index_type="BTREE", branch="dev"))
+    assert (await ns.get_table_stats(GetTableStatsRequest(**on))).num_indices == 1
+    assert [it.index_name for it in (await ns.list_table_indices(ListTableIndicesRequest(**on))).indexes] == ["id_idx"]
+    await ns.update_table_schema_metadata(UpdateTableSchemaMetadataRequest(**on, metadata={"a": "b"}))
+    await ns.update_field_metadata(annotating({"path": "id", "metadata": {}}).model_copy(update={"branch": "dev"}))
+    await ns.drop_table_index(DropTableIndexRequest(**on, index_name="id_idx"))
+    await ns.alter_table_drop_columns(AlterTableDropColumnsRequest(**on, columns=["r"]))
+    await ns.restore_table(RestoreTableRequest(**on, version=2))
+    branch = (await here.dataset()).checkout_version(("dev", None))
+    assert branch.schema.names == ["id", "text", "v", "q"]
+    assert (await here.dataset()).version == 1 and (await here.dataset()).to_table() == ROWS

@@ -1,0 +1,168 @@
+"""What Lance reaches the storage with: options, credentials that a catalog gives out, and new ones in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import lance
+import pytest
+from lance_namespace import (
+    CountTableRowsRequest,
+    CreateTableRequest,
+    InsertIntoTableRequest,
+    UpdateTableRequest,
+)
+from lance_namespace.errors import (
+    PermissionDeniedError,
+    ServiceUnavailableError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.model import Table
+from tests.fakes.faults import Answer, Received
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.memory import MemoryBackend
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.s3 import FakeS3
+from tests.support.lake import ROWS, stream
+from tests.support.polaris import QUICK, connected
+
+VENDING = "polaris-generic-table-access-delegation"
+LATER = 4_000_000_000_000
+
+
+@pytest.fixture
+def s3() -> Iterator[FakeS3]:
+    with FakeS3() as running:
+        yield running
+
+
+async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -> None:
+    backend, id = MemoryBackend(), TableId(["t"])
+    backend.tables[id] = Table(id, "s3://lake/t", storage_options=s3.options)
+    ns = AsyncNamespace(backend, Caller(Policy(operation_timeout=0.2), {}), "memory")
+    with s3.hold():
+        with pytest.raises(ServiceUnavailableError, match=r"^Service unavailable: t \(.*operation's time\)$"):
+            await ns.count_table_rows(CountTableRowsRequest(id=["t"]))
+        with pytest.raises(ServiceUnavailableError, match=r"whether it took effect is unknown\)$"):
+            await ns.update_table(UpdateTableRequest(id=["t"], updates=[["a", "1"]]))
+        found = await ns.open_many([["t"]], timeout=0.2)
+        assert isinstance(found.errors[id], ServiceUnavailableError)
+
+
+def vended(s3: FakeS3, expires_at_millis: int | None = None) -> list[dict[str, Any]]:
+    """Credentials for the bucket, as Polaris gives them out."""
+    config = {
+        "s3.access-key-id": "key",
+        "s3.secret-access-key": "hush",
+        "s3.endpoint": s3.url,
+        "s3.path-style-access": "true",
+        "client.region": "us-east-1",
+    }
+    if expires_at_millis is not None:
+        config["s3.session-token-expires-at-ms"] = str(expires_at_millis)
+    return [{"prefix": "s3://lake", "config": config}]
+
+
+async def test_credentials_that_the_catalog_gives_out_are_used(s3: FakeS3) -> None:
+    with FakePolaris(credential=None, vends=vended(s3)) as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
+        async with connected(server) as ns:
+            id = ["cat", "a", "t"]
+            await ns.insert_into_table(InsertIntoTableRequest(id=id), stream(ROWS))
+            assert (await ns.count_table_rows(CountTableRowsRequest(id=id))).count == 3
+            assert (await ns.open(id)).to_table() == ROWS
+        assert [VENDING in request.headers for request in server.requests] == [True, False, True, True]
+
+
+async def test_a_catalog_that_refuses_to_give_out_any_is_asked_without(s3: FakeS3) -> None:
+    stored = {f"storage.{key}": value for key, value in s3.options.items()}
+    with FakePolaris(credential=None, refuses_delegation=True) as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
+        async with connected(server, **stored) as ns:
+            await ns.insert_into_table(InsertIntoTableRequest(id=["cat", "a", "t"]), stream(ROWS))
+        assert [VENDING in request.headers for request in server.requests] == [True, False, False]
+
+
+async def test_lance_asks_for_new_credentials_itself(s3: FakeS3) -> None:
+    soon = int(time.time() * 1000) + 1000
+    with FakePolaris(credential=None, vends=vended(s3, soon)) as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
+        async with connected(server) as ns:
+            written = await ns.write(["cat", "a", "t"], ROWS, mode="append")
+            opened = await ns.open(["cat", "a", "t"])
+        server.requests.clear()
+        # In the very thread of the loop that the namespace lived on.
+        assert opened.to_table() == written.to_table() == ROWS
+        assert server.requests and all(VENDING in request.headers for request in server.requests)
+
+
+async def test_lance_asks_for_none_while_those_it_has_last(s3: FakeS3) -> None:
+    with FakePolaris(credential=None, vends=vended(s3, LATER)) as server:
+        server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
+        async with connected(server) as ns:
+            await ns.write(["cat", "a", "t"], ROWS, mode="append")
+            dataset = await ns.open(["cat", "a", "t"])
+            assert dataset.to_table() == ROWS
+            # The last one finds out whether the table is still there.
+            assert len(server.requests) == 3
+
+
+async def test_a_storage_that_denies_is_told_from_one_that_is_gone(s3: FakeS3) -> None:
+    class Denying(FakeS3):
+        def handle(self, request: Received) -> Answer:
+            if request.method == "PUT":
+                return super().handle(request)
+            return Answer.of(b"<Error><Code>AccessDenied</Code></Error>", 403)
+
+    with Denying() as s3:
+        once = {"client_max_retries": "0", "client_retry_timeout": "1"}
+        stored = {f"storage.{key}": value for key, value in {**s3.options, **once}.items()}
+        with FakeIceberg() as server:
+            server.add_namespace(("a",))
+            properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
+            async with AsyncNamespace.connect("iceberg", properties) as ns:
+                with pytest.raises(PermissionDeniedError, match=r"^Permission denied: a\$t .*403"):
+                    await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))
+                assert not await ns.exists(["a", "t"])
+
+
+async def test_options_of_a_request_go_before_those_of_the_catalog(s3: FakeS3) -> None:
+    wrong = {**s3.options, "aws_endpoint": "http://127.0.0.1:1"}
+    stored = {f"storage.{key}": value for key, value in wrong.items()}
+    with FakeIceberg() as server:
+        server.add_namespace(("a",))
+        properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            for mode in ("create", "overwrite"):
+                request = CreateTableRequest(id=["a", "t"], mode=mode, storage_options=s3.options)
+                made = await ns.create_table(request, stream(ROWS))
+                assert made.storage_options == wrong
+    assert lance.dataset("s3://lake/a/t", storage_options=s3.options).version == 2
+
+
+async def test_a_first_version_whose_answer_was_lost_is_written() -> None:
+    class Losing(FakeS3):
+        """Does what is asked, and says that it failed, each time a manifest is put."""
+
+        lost = 0
+
+        def handle(self, request: Received) -> Answer:
+            answer = super().handle(request)
+            if request.method == "PUT" and request.path.endswith(".manifest"):
+                self.lost += 1
+                return Answer.of(b"", 500)
+            return answer
+
+    with Losing() as s3, FakeIceberg() as server:
+        server.add_namespace(("a",))
+        stored = {f"storage.{key}": value for key, value in s3.options.items()}
+        # Lance asks again, but is not patient.
+        properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, "storage.client_max_retries": "1"}
+        async with AsyncNamespace.connect("iceberg", {**properties, **QUICK}) as ns:
+            made = await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))
+            assert made.version == 1 and s3.lost > 1
+            assert (await ns.open(["a", "t"])).to_table() == ROWS

@@ -1,0 +1,250 @@
+"""Bounds of SQL texts: what users write passes, and what Lance's parser or planner cannot bear does not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.tables import bounds, filters
+from lance_ns_async.tables.bounds import Bounds
+from lance_ns_async.tables.filters import Texts
+from tests.support.lake import stream
+
+REMOTE = Bounds(functions=filters.FUNCTIONS)
+
+EVERYDAY = [
+    "id > 1 AND (name = 'a' OR name = 'b') AND NOT (x IS NULL)",
+    "id IN (" + ",".join(map(str, range(10_000))) + ")",
+    "id NOT IN (" + ",".join(f"'{i:036}'" for i in range(10_000)) + ")",
+    " OR ".join(f"id = {i}" for i in range(1_000)),
+    " AND ".join(f"(x > {i} AND x BETWEEN {i} AND {i + 1})" for i in range(300)),
+    "name = '" + "a" * 1_000_000 + "'",
+    "name LIKE 'a%' AND lower(name) NOT LIKE '%b' AND starts_with(name, 'c')",
+    "name = 'it''s -- no comment /* here */ ('",
+    "`odd ( name` = 1 AND st.a['b'] = 2 AND tags[1] = 'a' AND array_has_any(tags, ['a', 'b'])",
+    "CAST(x AS DECIMAL(10, 2)) > 1.5e-3 AND date '2020-01-01' < now() AND ts >= timestamp '2020-01-01 00:00:00'",
+    "regexp_like(name, '^a(b|c)*$') AND json_extract(doc, '$.a') = 'b' AND contains_tokens(name, 'a b')",
+    "coalesce(name, 'none') = 'none' OR concat(name, '-', st.a) = 'a-1' OR name || 'x' = 'ax'",
+    "(" * 40 + "id > 1" + ")" * 40,
+    "not(a)and(b)or(c)in(1,2)",
+    "-x + 1 * (2 - y) / 3 % 4 >= - 5",
+    "été > 1 AND 名前 = 'ü'",
+]
+
+DEADLY = {
+    "NOT": "NOT (" * 60 + "id > 1" + ")" * 60,
+    "NOT with an error": "NOT (" * 24 + "id >" + ")" * 24,
+    "CAST": "CAST(" * 24 + "id >" + ")" * 24,
+    "lists": "ARRAY[" * 24 + "id >" + "]" * 24,
+    "long within NOT": "NOT (" * 9 + "id IN (" + "1," * 20_000 + "1)" + ")" * 9,
+    "brackets": "(" * 41 + "id > 1" + ")" * 41,
+    "lists in lists": "[" * 200,
+    "sum": "1+" * 10_000 + "id > 1",
+    "nested sums": "(1+1+1+1+" * 30 + "id" + ")" * 30 + " > 1",
+    "IS NULL": "id" + " IS NULL" * 10_000,
+    "LIKE": "name" + " LIKE name" * 3_000,
+    "casts": "id" + "::int" * 10_000 + " > 1",
+    "indexes": "x" + "[1]" * 3_000 + " = 1",
+    "IN": "id IN (1)" + " IN (1)" * 3_000,
+    "BETWEEN": "(" * 20 + "id > 1" + " BETWEEN false AND true)" * 20,
+    "BETWEEN in a row": "id" + " BETWEEN id" * 20 + " AND 1" * 20,
+    "COALESCE": "coalesce(" * 20 + "name" + ", name)" * 20 + " = 'a'",
+    "COALESCE again": " OR ".join(["coalesce(" * 9 + "name" + ", name)" * 9 + " = 'a'"] * 100),
+    "OR": " OR ".join(f"id = {i}" for i in range(100_000)),
+    "literals": "id IN (" + ",".join(map(str, range(300_000))) + ")",
+    "blanks": "id > 1" + " " * 1_000_000,
+    "comments": "id > 1 --" + "a" * 1_000_000,
+    "length": "name = '" + "a" * 5_000_000 + "'",
+    "quote": "name = 'a",
+    "name": "`a = 1",
+    "comment": "id > 1 /* a",
+    "closing": "id > 1) OR (true",
+    "escapes": "name = E'\\' OR id > 1'",
+    "national": "name = N'a'",
+    "dollars": "name = $$a$$",
+    "placeholder": "id = $1",
+    "question": "id = ?",
+    "colon": "id = :a",
+}
+"""What takes for ever, ends the process or is told as a panic, if Lance gets it."""
+
+COSTLY = {
+    "repeat": "length(repeat('a', 2000000000)) > 5",
+    "range": "array_length(range(0, 1000000000)) > 1",
+    "generate_series": "array_length(generate_series(0, 1000000000)) > 1",
+    "lpad": "length(lpad('a', 2000000000, 'a')) > 1",
+    "rpad": "length(RPAD ('a', 2000000000, 'a')) > 1",
+    "array_repeat": "array_length(array_repeat(1, 1000000000)) > 5",
+    "array_resize": "array_length(array_resize([1], 1000000000, 1)) > 5",
+    "arrow_cast": "arrow_cast(null, 'FixedSizeList(1000000000, Float32)') IS NULL",
+    "levenshtein": "levenshtein(name, 'abc') > 1",
+    "quoted": "length(`repeat`('a', 2000000000)) > 5",
+    "quoted twice": 'length("repeat" (name, 2000000000)) > 5',
+    "qualified": "length(a.repeat('a', 2000000000)) > 5",
+    "comment": "length(repeat/**/('a', 2000000000)) > 5",
+    "line": "length(repeat--\n('a', 2000000000)) > 5",
+    "wide blank": "length(repeat\u2003('a', 2000000000)) > 5",
+    "long literal": "concat(name, '" + "a" * 5_000 + "') = 'a'",
+    "long operand": "name || '" + "a" * 5_000 + "' = 'a'",
+    "long default": "coalesce(name, '" + "a" * 5_000 + "') = 'a'",
+    "many operands": "concat(" + "name, " * 200 + "name) = 'a'",
+    "many items": "array_has([" + "name, " * 200 + "name], 'a')",
+    "long replacement": "replace(name, 'a', '" + "b" * 300 + "') = 'a'",
+    "replacement by a column": "replace(name, 'a', name) = 'a'",
+    "replacement by a function": "replace(name, 'a', upper(name)) = 'a'",
+    "replaced twice": "replace(replace(name, 'a', 'bbbbbbbb'), 'b', 'aaaaaaaa') = 'a'",
+    "replaced and joined": "replace(concat(name, name), 'a', 'b') = 'a'",
+    "encoded twice": "encode(encode(name, 'hex'), 'hex') = 'a'",
+    "pattern": "name LIKE '" + "%a" * 10_000 + "'",
+    "expression": "regexp_like(name, '" + "(a|b)" * 5_000 + "')",
+    "expressions": " AND ".join(["regexp_like(name, '(a{100}){100}')"] * 20),
+    "calls": " OR ".join(["abs(id) = 1"] * 300),
+    "subquery": "id = (SELECT(1))",
+    "braces": "{a} = 1",
+    "semicolon": "id > 1;",
+}
+"""What a remote caller may not ask for."""
+
+
+@pytest.mark.parametrize("sql", EVERYDAY, ids=range(len(EVERYDAY)))
+@pytest.mark.parametrize("allowed", [bounds.LOCAL, REMOTE], ids=["local", "remote"])
+def test_everyday_conditions_pass(sql: str, allowed: Bounds) -> None:
+    with bounds.applied(allowed):
+        Texts({"filter": sql}).check()
+
+
+@pytest.mark.parametrize("sql", DEADLY.values(), ids=DEADLY)
+@pytest.mark.parametrize("allowed", [bounds.LOCAL, REMOTE], ids=["local", "remote"])
+def test_deadly_texts_are_refused(sql: str, allowed: Bounds) -> None:
+    for texts in (Texts({"filter": sql}), Texts(values={"filter": sql})):
+        with bounds.applied(allowed), pytest.raises(InvalidInputError, match=r"^filter: .*; ") as refused:
+            texts.check()
+        assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("sql", COSTLY.values(), ids=COSTLY)
+def test_costly_texts_are_refused_where_functions_are_bounded(sql: str) -> None:
+    Texts({"filter": sql}).check()
+    with bounds.applied(REMOTE), pytest.raises(InvalidInputError, match=r"^filter: "):
+        Texts({"filter": sql}).check()
+
+
+@pytest.mark.parametrize("sql", ["'" + "a" * 5_000 + "'", "length('" + "a" * 5_000 + "')"])
+def test_long_values_are_refused_where_functions_are_bounded(sql: str) -> None:
+    Texts(values={"updates: name": sql}).check()
+    with bounds.applied(REMOTE), pytest.raises(InvalidInputError, match=r"^updates: name: .* 4096 bytes"):
+        Texts(values={"updates: name": sql}).check()
+
+
+def test_bounds_hold_for_all_texts_of_a_request_together() -> None:
+    one = " OR ".join(f"id = {i}" for i in range(6_000))
+    with pytest.raises(InvalidInputError, match=r"^b: .*AND and OR"):
+        Texts({"a": one, "b": one}).check()
+    upper = {f"columns: c{i}": "upper(name)" for i in range(300)}
+    with bounds.applied(REMOTE), pytest.raises(InvalidInputError, match=r"^columns: c25[0-9]: "):
+        Texts(values=upper).check()
+    with bounds.applied(REMOTE):
+        Texts(values={f"columns: c{i}": "name" for i in range(5_000)}).check()
+
+
+def test_a_function_may_be_allowed() -> None:
+    with bounds.applied(Bounds(functions=filters.FUNCTIONS | {"levenshtein"})):
+        Texts({"filter": "Levenshtein(name, 'abc') > 1"}).check()
+
+
+@given(st.text(alphabet="ab1'`\"()[],.+-*/ \n\\$E:ü", max_size=60))
+def test_any_text_passes_or_is_refused(sql: str) -> None:
+    for allowed in (bounds.LOCAL, REMOTE):
+        with bounds.applied(allowed):
+            try:
+                Texts({"filter": sql}, {"value": sql}).check()
+            except InvalidInputError as e:
+                assert str(e).startswith(("filter: ", "value: "))
+
+
+ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]})
+EVIL = DEADLY["NOT"]
+
+CALLS: dict[str, tuple[dict[str, Any], bool]] = {
+    "query_table": ({"k": 1, "vector": {}, "filter": EVIL}, False),
+    "analyze_table_query_plan": ({"k": 1, "vector": {}, "filter": EVIL}, False),
+    "explain_table_query_plan": ({"query": {"k": 1, "vector": {}, "filter": EVIL}}, False),
+    "count_table_rows": ({"predicate": EVIL}, False),
+    "delete_from_table": ({"predicate": EVIL}, False),
+    "update_table": ({"predicate": EVIL, "updates": [["name", "'c'"]]}, False),
+    "alter_table_add_columns": ({"new_columns": [{"name": "c", "expression": EVIL}]}, False),
+    "merge_insert_into_table": (
+        {"on": ["id"], "when_matched_update_all": True, "when_matched_update_all_filt": EVIL},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", CALLS)
+async def test_every_operation_with_sql_is_bounded(operation: str, tmp_path: Path) -> None:
+    request, sends_rows = CALLS[operation]
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        with pytest.raises(InvalidInputError, match="more than 10 functions, NOT and the like"):
+            await getattr(ns, operation)({"id": ["t"], **request}, *([stream(ROWS)] if sends_rows else []))
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_"),
+    [
+        ("query_table", {"k": 1, "vector": {}, "columns": {"column_aliases": {"c": EVIL}}}),
+        ("update_table", {"updates": [["name", EVIL]]}),
+    ],
+)
+async def test_every_value_is_bounded(operation: str, request_: dict[str, Any], tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        with pytest.raises(InvalidInputError, match="more than 10 functions, NOT and the like"):
+            await getattr(ns, operation)({"id": ["t"], **request_})
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("NOT " * 47 + "a > 1", "it has 47 or more NOT in a row; leave out pairs of NOT: they change nothing"),
+        ("not\n" * 200 + "a", "it has 47 or more NOT in a row; leave out pairs"),
+        ("(" * 40 + "NOT " * 7 + "a" + ")" * 40, "it has 7 or more NOT in a row within 40 brackets and NOT; leave out"),
+        ("NOT " * 46 + "(a > 1)", "it has more than 46 brackets and NOT within each other; leave out"),
+    ],
+)
+def test_many_not_are_refused_as_what_they_are(sql: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^filter: {re.escape(message)}"):
+        Texts({"filter": sql}).check()
+
+
+def test_not_of_several_terms_are_not_in_a_row() -> None:
+    Texts({"filter": " AND ".join(["NOT a", "b NOT IN (1)", "NOT (c)"] * 100)}).check()
+
+
+async def test_lance_bears_what_is_let_through(tmp_path: Path) -> None:
+    """The largest that the bounds allow is answered, and what is wrong with it is told by Lance at once."""
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        largest = [
+            "id IN (" + ",".join(map(str, range(1, 100_000))) + ")",
+            " OR ".join(f"id = {i}" for i in range(1, 2_000)),
+            "NOT (" * 10 + "id > 5" + ")" * 10,
+            "(" * 40 + "id > 0" + ")" * 40,
+            "1+" * 99 + "id > 1",
+            "NOT " * 46 + "id > 0",
+            "(" * 40 + "NOT " * 6 + "id > 0" + ")" * 40,
+            "(" * 26 + "NOT (" * 10 + "id > 0" + ")" * 36,
+        ]
+        for sql in largest:
+            assert (await ns.count_table_rows({"id": ["t"], "predicate": sql})).count in (0, 2)
+        for broken in ("NOT (" * 10 + "id >" + ")" * 10, "POSITION(" * 10 + "id >" + ")" * 10):
+            with pytest.raises(InvalidInputError):
+                await ns.count_table_rows({"id": ["t"], "predicate": broken})

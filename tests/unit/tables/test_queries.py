@@ -1,0 +1,315 @@
+"""Queries: by vector, by text, by filter; explained and analyzed; refused where they cannot be answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    AnalyzeTableQueryPlanRequest,
+    CreateTableBranchRequest,
+    CreateTableIndexRequest,
+    DeleteFromTableRequest,
+    ExplainTableQueryPlanRequest,
+    QueryTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from tests.support.lake import ID, ROWS, Lake, in_file, lake
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        await opened.create()
+        yield opened
+
+
+def asked(**given: Any) -> QueryTableRequest:
+    """A query as a caller would write it; for five rows and no vector where nothing else is said."""
+    request = QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **given})
+    assert isinstance(request, QueryTableRequest)
+    return request
+
+
+def near(*vector: float, **given: Any) -> QueryTableRequest:
+    """A query for what is near to a vector."""
+    return asked(vector={"single_vector": list(vector)}, **given)
+
+
+async def found(here: Lake, request: QueryTableRequest) -> list[dict[str, Any]]:
+    return in_file((await here.ns.query_table(request)).data)
+
+
+async def test_without_a_vector_the_first_rows_are_found(here: Lake) -> None:
+    assert await found(here, asked(columns={"column_names": ["id"]})) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert await found(here, asked(k=1, offset=1, columns={"column_names": ["id"]})) == [{"id": 2}]
+    assert await found(here, asked(filter="id > 2")) == ROWS.slice(2).to_pylist()
+    assert await found(here, asked(filter="id > 9")) == []
+    with_ids = await found(here, asked(k=2, columns={"column_names": ["id"]}, with_row_id=True))
+    assert with_ids == [{"id": 1, "_rowid": 0}, {"id": 2, "_rowid": 1}]
+
+
+async def test_rows_are_found_by_a_vector(here: Lake) -> None:
+    rows = await found(here, near(1, 0, k=2))
+    assert rows == [
+        {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0},
+        {"id": 1, "text": "red apple", "v": [0.0, 1.0], "_distance": 2.0},
+    ]
+    ids: Sequence[tuple[dict[str, Any], list[int]]] = [
+        ({"k": 2, "offset": 1}, [1, 3]),
+        ({"lower_bound": 1.0, "upper_bound": 3}, [1]),
+        ({"lower_bound": 1.0}, [1, 3]),
+        ({"filter": "id <> 2", "prefilter": True, "k": 1}, [1]),
+        ({"filter": "id <> 2", "prefilter": False, "k": 1}, []),
+        ({"distance_type": "Dot"}, [3, 2, 1]),
+        ({"nprobes": 1, "refine_factor": 1, "ef": 10, "bypass_vector_index": True, "vector_column": "v"}, [2, 1, 3]),
+        ({"nprobes": 1, "minimum_nprobes": 1, "maximum_nprobes": 2, "fast_search": False}, [2, 1, 3]),
+    ]
+    for given, expected in ids:
+        assert [row["id"] for row in await found(here, near(1, 0, **given))] == expected, given
+
+
+async def test_rows_are_found_by_several_vectors(here: Lake) -> None:
+    request = asked(k=1, vector={"multi_vector": [[1, 0], [0.0, 1.0]]}, columns={"column_names": ["id"]})
+    assert await found(here, request) == [
+        {"query_index": 0, "id": 2, "_distance": 0.0},
+        {"query_index": 1, "id": 1, "_distance": 0.0},
+    ]
+
+
+async def test_columns_may_have_other_names(here: Lake) -> None:
+    rows = pa.table({"a b": [1], "S": ["x"], "in": [{"x": 1, "y.z": 2}], "v": ROWS["v"].slice(1, 1).combine_chunks()})
+    await here.create(["n", "odd"], rows)
+    aliases = {"p": "`a b`", "q": "in.`y.z`", "S": "S"}
+    request = near(1, 0, id=["n", "odd"], columns={"column_aliases": aliases})
+    assert await found(here, request) == [{"p": 1, "q": 2, "S": "x", "_distance": 0.0}]
+    request = asked(id=["n", "odd"], columns={"column_names": ["a b", "in.x"]})
+    assert await found(here, request) == [{"a b": 1, "in.x": 1}]
+
+
+async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> None:
+    await here.ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
+    aliases = {"column_aliases": {"_distance": "id", "d": "_distance"}}
+    assert await found(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
+    text = {"string_query": {"query": "pear"}}
+    assert await found(here, asked(full_text_query=text, columns={"column_aliases": {"_score": "id"}})) == [
+        {"_score": 2}
+    ]
+
+
+async def test_what_lancedb_sends_unasked_is_no_search_by_a_vector(here: Lake) -> None:
+    sent = {"vector": {"single_vector": []}, "prefilter": True, "with_row_id": False, "bypass_vector_index": True}
+    assert await found(here, asked(k=1, columns={"column_names": ["id"]}, **sent)) == [{"id": 1}]
+    assert await found(here, asked(k=1, columns={"column_names": ["id"]}, fast_search=False)) == [{"id": 1}]
+
+
+async def test_rows_are_found_by_their_text(here: Lake) -> None:
+    await here.ns.create_table_scalar_index(
+        CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
+    )
+    text = {"match": {"terms": "apple", "column": "text"}}
+    queries: Sequence[tuple[dict[str, Any], list[int]]] = [
+        ({"string_query": {"query": "pear"}}, [2]),
+        ({"string_query": {"query": "red pear", "columns": ["text"]}}, [1, 2]),
+        ({"structured_query": {"query": text}}, [1]),
+        ({"structured_query": {"query": {"match": {"terms": "apple"}}}}, [1]),
+        ({"structured_query": {"query": {"match": {"terms": "rod", "fuzziness": 1, "boost": 2.0}}}}, [1]),
+        ({"structured_query": {"query": {"match": {"terms": "red pear", "operator": "And"}}}}, []),
+        ({"structured_query": {"query": {"phrase": {"terms": "green pear"}}}}, [2]),
+        ({"structured_query": {"query": {"phrase": {"terms": "pear green"}}}}, []),
+        ({"structured_query": {"query": {"boost": {"positive": text, "negative": text}}}}, [1]),
+        ({"structured_query": {"query": {"multi_match": {"match_queries": [text["match"]]}}}}, [1]),
+        ({"structured_query": {"query": {"boolean": {"must": [text], "should": [], "must_not": []}}}}, [1]),
+        ({"structured_query": {"query": {"boolean": {"must": [text], "should": [], "must_not": [text]}}}}, []),
+    ]
+    for given, expected in queries:
+        rows = await found(here, asked(full_text_query=given, columns={"column_names": ["id"]}))
+        assert sorted(row["id"] for row in rows) == expected, given
+        assert all(row["_score"] >= 0 for row in rows)
+
+
+async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
+    query = near(1, 0)
+    plan = await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(id=ID, query=query))
+    assert "_distance" in plan and "elapsed" not in plan
+    told = {**near(1, 0, k=1).to_dict(), "id": ID}
+    request = AnalyzeTableQueryPlanRequest.from_dict(told)
+    assert request is not None
+    assert "output_rows=1" in await here.ns.analyze_table_query_plan(request)
+    verbose = ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
+    with pytest.raises(TableVersionNotFoundError):
+        await here.ns.explain_table_query_plan(verbose)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"k": 0}, "^k 0: a query asks for at least 1 row"),
+        ({"k": 2**63}, "^k 9223372036854775808: it is at most 9223372036854775807"),
+        ({"offset": 2**64}, "^offset 18446744073709551616: it is at most 9223372036854775807"),
+        ({"nprobes": 0}, "^nprobes 0: it is at least 1"),
+        ({"refine_factor": 0}, "^refine_factor 0: it is at least 1"),
+        ({"ef": 0}, "^ef 0: it is at least 1"),
+        ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "^minimum_nprobes 3: it is above maximum_nprobes 2"),
+        ({"distance_type": "far"}, "^distance_type 'far': unknown; it is one of l2, cosine"),
+        ({"columns": {"column_names": ["id"], "column_aliases": {"a": "id"}}}, "^columns: give column_names or"),
+        ({"vector": {"single_vector": [1.0], "multi_vector": [[1.0]]}}, "^vector: give single_vector or multi_vector"),
+        (
+            {"vector": {"single_vector": [1.0]}, "full_text_query": {"string_query": {"query": "x"}}},
+            "^vector and full_text_query: a query searches by one",
+        ),
+        ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: with several vectors"),
+        ({"vector": {"multi_vector": [[]]}}, "^multi_vector: one of them is empty"),
+        ({"vector": {"multi_vector": [[1.0], []]}}, "^multi_vector: one of them is empty"),
+        *[
+            ({field: value}, f"^{field}: it is about a search by a vector, and there is none; leave it out")
+            for field, value in {
+                "vector_column": "v",
+                "distance_type": "dot",
+                "lower_bound": 1.0,
+                "upper_bound": 0.0,
+                "nprobes": 5,
+                "minimum_nprobes": 1,
+                "maximum_nprobes": 2,
+                "ef": 3,
+                "refine_factor": 2,
+            }.items()
+        ],
+    ],
+)
+async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
+    for id in (ID, ["n", "none"]):
+        with pytest.raises(InvalidInputError, match=told):
+            await here.ns.query_table(asked(id=id, **given))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"vector": {"single_vector": [1.0, 2.0, 3.0]}}, "vector size 3 does not match .* size 2"),
+        ({"vector": {"multi_vector": [[1.0, 2.0], [3.0]]}}, "must have the same length"),
+        ({"vector": {"single_vector": [1.0, 2.0]}, "vector_column": "id"}, "must be a vector"),
+        ({"filter": "id = = 1"}, "sql parser error"),
+        ({"filter": "id"}, "does not return a boolean"),
+        ({"filter": "nothing(id) = 1"}, "Invalid function 'nothing'"),
+        ({"full_text_query": {"string_query": {"query": "x"}}}, "INVERTED index"),
+        ({"full_text_query": {}}, "^full_text_query: give string_query or structured_query"),
+        (
+            {"full_text_query": {"structured_query": {"query": {}}}},
+            "^full_text_query: each query is one of match, phrase",
+        ),
+        (
+            {"full_text_query": {"structured_query": {"query": {"match": {"terms": "x"}}}}},
+            "^full_text_query: a column was left out; no column has a full text index",
+        ),
+        (
+            {
+                "full_text_query": {
+                    "structured_query": {"query": {"match": {"terms": "x", "column": "text", "operator": "xor"}}}
+                }
+            },
+            "^operator 'xor': unknown; it is one of and, or",
+        ),
+        (
+            {"full_text_query": {"structured_query": {"query": {"multi_match": {"match_queries": []}}}}},
+            "^match_queries: none was given",
+        ),
+    ],
+)
+async def test_a_query_that_this_table_cannot_answer_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        await here.ns.query_table(asked(**given))
+
+
+async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None:
+    v = ROWS["v"].combine_chunks()
+    await here.create(["n", "two"], pa.table({"v": v, "w": v}))
+    await here.create(["n", "usual"], pa.table({"v": v, "vector": v, "id": [1, 2, 3]}))
+    await here.create(["n", "no"], pa.table({"id": [1]}))
+    for name, told in (("two", "name one of v, w"), ("no", "the table has no column of vectors")):
+        with pytest.raises(InvalidInputError, match=f"^vector_column: it was left out, .*; {told}"):
+            await here.ns.query_table(near(1, 0, id=["n", name]))
+    assert [row["id"] for row in await found(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"columns": {"column_names": ["no"]}},
+        {"columns": {"column_aliases": {"a": "no"}}},
+        {"filter": "no = 1"},
+        {"vector": {"single_vector": [1.0, 0.0]}, "vector_column": "no"},
+        {"full_text_query": {"string_query": {"query": "x", "columns": ["no"]}}},
+    ],
+)
+async def test_a_column_that_is_not_there_is_named(here: Lake, given: dict[str, Any]) -> None:
+    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
+        await here.ns.query_table(asked(**given))
+
+
+async def test_a_request_may_be_a_dict(here: Lake) -> None:
+    class DictWithModelDump(dict[str, object]):
+        """What Lance's Rust side hands over."""
+
+        def model_dump(self) -> dict[str, object]:
+            return self
+
+    request: Any = DictWithModelDump(id=ID, k=1, vector={"single_vector": [1.0, 0.0]}, columns={"column_names": ["id"]})
+    assert await found(here, request) == [{"id": 2, "_distance": 0.0}]
+    slip: Any = {"id": ID, "predicat": "id = 1"}
+    with pytest.raises(InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
+        await here.ns.count_table_rows(slip)
+
+
+async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
+    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+
+    async def explain(query: dict[str, Any], **given: Any) -> str:
+        return await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(query=asked(**query), **given))
+
+    assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
+    assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
+    with pytest.raises(
+        InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself says \['n', 't'\]; leave"
+    ):
+        await explain({"id": ["n", "no"]}, id=ID)
+    with pytest.raises(InvalidInputError, match=r"^query.branch 'dev': the request itself says 'main'; leave"):
+        await explain({"branch": "dev"}, id=ID, branch="main")
+
+
+async def test_a_branch_is_searched(here: Lake) -> None:
+    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
+    rows = await found(here, asked(branch="dev", columns={"column_names": ["id"]}))
+    assert rows == [{"id": 2}, {"id": 3}] and len(await found(here, asked())) == 3
+    assert len(await found(here, asked(branch="dev", version=1))) == 3
+    plan = ExplainTableQueryPlanRequest(id=ID, branch="dev", query=asked())
+    assert "tree/dev" in await here.ns.explain_table_query_plan(plan)
+    with pytest.raises(TableBranchNotFoundError, match="no branch 'no'"):
+        await here.ns.query_table(asked(branch="no"))
+    with pytest.raises(TableVersionNotFoundError):
+        await here.ns.query_table(asked(version=9))
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
+async def test_who_asks_for_more_than_there_is_gets_what_there_is(tmp_path: Path, kind: str) -> None:
+    """Lance would reserve memory for all of it, and end the process."""
+    vectors = pa.array([[float(n)] * 16 for n in range(300)], pa.list_(pa.float32(), 16))
+    async with lake(tmp_path) as opened:
+        await opened.ns.write(ID, pa.table({"id": range(300), "vector": vectors}))
+        await opened.ns.create_table_index({"id": ID, "column": "vector", "index_type": kind})
+        graph = {"ef": 2**41} if "HNSW" in kind else {}
+        query = {"id": ID, "k": 2**40, "vector": {"single_vector": [0.0] * 16}, "refine_factor": 2**30, **graph}
+        answer = await opened.ns.query_table(query)
+        assert 0 < len(in_file(answer.data)) <= 300
+        few = await opened.ns.query_table({**query, "k": 2, "offset": 2**40, **graph})
+        assert in_file(few.data) == []

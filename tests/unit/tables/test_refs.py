@@ -1,0 +1,173 @@
+"""Tags and branches of tables, and going back to a version."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from lance_namespace import (
+    CountTableRowsRequest,
+    CreateTableBranchRequest,
+    CreateTableTagRequest,
+    DeleteTableBranchRequest,
+    DeleteTableTagRequest,
+    DropTableRequest,
+    GetTableTagVersionRequest,
+    InsertIntoTableRequest,
+    ListTableBranchesRequest,
+    ListTableTagsRequest,
+    RestoreTableRequest,
+    UpdateTableTagRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from tests.support.lake import ID, ROWS, Lake, lake, stream
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        await opened.create()
+        yield opened
+
+
+async def test_a_version_is_restored(here: Lake) -> None:
+    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await here.ns.restore_table(RestoreTableRequest(id=ID, version=1))
+    assert (await here.dataset()).version == 3 and await here.values("id") == [1, 2, 3]
+    with pytest.raises(TableVersionNotFoundError, match=r"^Table version not found: n\$t "):
+        await here.ns.restore_table(RestoreTableRequest(id=ID, version=9))
+
+
+async def test_versions_are_tagged(here: Lake) -> None:
+    ns = here.ns
+    await ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="dev"), stream(ROWS))
+    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="b", version=1))
+    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="a", version=3, branch="dev"))
+    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="c", version=2, branch="main"))
+
+    async def tag(name: str) -> tuple[int, str | None]:
+        it = await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))
+        return it.version, it.branch
+
+    assert [await tag(name) for name in "abc"] == [(3, "dev"), (1, None), (2, None)]
+    page = await ns.list_table_tags(ListTableTagsRequest(id=ID, limit=2))
+    assert [(name, it.version, it.branch) for name, it in page.tags.items()] == [("a", 3, "dev"), ("b", 1, None)]
+    assert all(it.manifest_size > 0 for it in page.tags.values())
+    rest = await ns.list_table_tags(ListTableTagsRequest(id=ID, limit=2, page_token=page.page_token))
+    assert list(rest.tags) == ["c"] and not rest.page_token
+    await ns.update_table_tag(UpdateTableTagRequest(id=ID, tag="a", version=1))
+    assert await tag("a") == (1, None) and (await here.dataset(version="a")).version == 1
+    await ns.delete_table_tag(DeleteTableTagRequest(id=ID, tag="a"))
+    with pytest.raises(TableTagNotFoundError, match=r"^Table tag not found: n\$t \(no tag 'a'\)"):
+        await tag("a")
+
+
+async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
+    ns = here.ns
+    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="a", version=1))
+    refused: Sequence[tuple[str, Any, type[LanceNamespaceError]]] = [
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="a", version=1), TableTagAlreadyExistsError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b", version=9), TableVersionNotFoundError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b", version=1, branch="no"), TableBranchNotFoundError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b c/d", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="é", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b%20c", version=1), InvalidInputError),
+        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b" * 201, version=1), InvalidInputError),
+        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="b", version=1), TableTagNotFoundError),
+        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=9), TableVersionNotFoundError),
+        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=1, branch="no"), TableBranchNotFoundError),
+        ("delete_table_tag", DeleteTableTagRequest(id=ID, tag="b"), TableTagNotFoundError),
+    ]
+    for operation, request, error in refused:
+        with pytest.raises(error, match=r"n\$t"):
+            await getattr(ns, operation)(request)
+    assert list((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == ["a"]
+
+
+async def test_branches_are_made_and_deleted(here: Lake) -> None:
+    ns = here.ns
+    await ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="b", from_version=1))
+    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
+    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
+    page = await ns.list_table_branches(ListTableBranchesRequest(id=ID, limit=2))
+    assert [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()] == [
+        ("a", None, 2),
+        ("b", None, 1),
+    ]
+    rest = await ns.list_table_branches(ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
+    assert rest.branches["c"].parent_branch == "b" and rest.branches["c"].create_at > 0 and not rest.page_token
+    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name="a"))
+    assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["b", "c"]
+
+
+async def test_a_branch_that_cannot_be_is_refused(here: Lake) -> None:
+    ns = here.ns
+    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="a"))
+    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="t", version=1, branch="a"))
+    refused: Sequence[tuple[str, Any, type[LanceNamespaceError]]] = [
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="a"), TableBranchAlreadyExistsError),
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="main"), InvalidInputError),
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b c"), InvalidInputError),
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b", from_branch="no"), TableBranchNotFoundError),
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b", from_version=9), TableVersionNotFoundError),
+        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="no"), TableBranchNotFoundError),
+        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b" * 201), InvalidInputError),
+        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="main"), InvalidInputError),
+        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="a"), InvalidTableStateError),
+    ]
+    for operation, request, error in refused:
+        with pytest.raises(error, match=r"n\$t"):
+            await getattr(ns, operation)(request)
+    assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["a"]
+
+
+async def test_names_that_are_as_odd_as_they_may_be_are_read_back(here: Lake) -> None:
+    ns, long = here.ns, "x" * 200
+    for name in (long, "a.json", "-_1"):
+        await ns.create_table_tag(CreateTableTagRequest(id=ID, tag=name, version=1))
+        assert (await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))).version == 1
+    assert set((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == {long, "a.json", "-_1"}
+    names = (long, "é", "a/b")
+    for name in names:
+        await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
+        await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch=name), stream(ROWS))
+        count = await ns.count_table_rows(CountTableRowsRequest(id=ID, branch=name))
+        assert count.count == 6
+    assert set((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == set(names)
+    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name=long))
+    await ns.drop_table(DropTableRequest(id=ID))
+
+
+async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> None:
+    ns = here.ns
+    for n in range(5):
+        outcomes: list[type[Exception] | None] = []
+
+        async def make(name: str, outcomes: list[type[Exception] | None] = outcomes) -> None:
+            try:
+                await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
+                outcomes.append(None)
+            except LanceNamespaceError as e:
+                outcomes.append(type(e))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(6):
+                group.start_soon(make, f"b{n}")
+        assert outcomes.count(None) == 1 and outcomes.count(TableBranchAlreadyExistsError) == 5

@@ -1,0 +1,291 @@
+"""What is done with the rows of a table: counted, inserted, merged, updated, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CountTableRowsRequest,
+    CreateTableBranchRequest,
+    DeclareTableRequest,
+    DeleteFromTableRequest,
+    DropTableRequest,
+    InsertIntoTableRequest,
+    MergeInsertIntoTableRequest,
+    UpdateTableRequest,
+)
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+
+from tests.support.lake import ID, ROWS, Lake, lake, stream
+
+MORE = pa.table({"id": [3, 4], "text": ["three", "four"], "v": ROWS["v"].slice(0, 2).combine_chunks()})
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        await opened.create()
+        yield opened
+
+
+async def test_rows_are_counted(here: Lake) -> None:
+    async def count(**given: Any) -> int | None:
+        return (await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **given))).count
+
+    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(MORE))
+    assert await count() == 5 and await count(predicate="id = 3") == 2 and await count(version=1) == 3
+    assert await count(predicate="text IS NULL", version=1) == 1 and await count(branch="main") == 5
+
+
+async def test_rows_are_inserted(here: Lake) -> None:
+    added = await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(MORE))
+    assert (added.num_inserted_rows, added.version) == (2, 2) and await here.values("id") == [1, 2, 3, 3, 4]
+    replaced = await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="Overwrite"), stream(MORE))
+    assert (replaced.num_inserted_rows, replaced.version) == (2, 3) and await here.values("id") == [3, 4]
+    with pytest.raises(InvalidInputError, match=r"^mode 'upsert': unknown; it is one of append, overwrite"):
+        await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="upsert"), stream(MORE))
+    with pytest.raises(InvalidInputError, match=r"^request_data: it is no Arrow IPC stream"):
+        await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), b"garbage")
+    assert (await here.dataset()).version == 3
+
+
+async def test_a_declared_table_gets_its_first_rows(here: Lake) -> None:
+    for mode in ("append", "overwrite"):
+        id = ["n", mode]
+        await here.ns.declare_table(DeclareTableRequest(id=id))
+        with pytest.raises(TableNotFoundError, match=rf"^Table not found: n\${mode} "):
+            await here.ns.count_table_rows(CountTableRowsRequest(id=id))
+        added = await here.ns.insert_into_table(InsertIntoTableRequest(id=id, mode=mode), stream(MORE))
+        assert (added.num_inserted_rows, added.version) == (2, 1)
+        assert (await here.dataset(id)).to_table() == MORE
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$none "):
+        await here.ns.insert_into_table(InsertIntoTableRequest(id=["n", "none"]), stream(MORE))
+
+
+@pytest.mark.parametrize("rows", [pa.table({"other": [1]}), ROWS.set_column(0, "id", pa.array(["a", "b", "c"]))])
+async def test_rows_of_other_columns_are_refused(here: Lake, rows: pa.Table) -> None:
+    with pytest.raises(TableSchemaValidationError, match=r"^Table schema invalid: n\$t "):
+        await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(rows))
+    assert (await here.dataset()).version == 1
+
+
+def merging(**given: Any) -> MergeInsertIntoTableRequest:
+    return MergeInsertIntoTableRequest(**{"id": ID, "on": ["id"], **given})
+
+
+async def test_rows_are_merged(here: Lake) -> None:
+    async def merge(**given: Any) -> tuple[Any, ...]:
+        it = await here.ns.merge_insert_into_table(merging(**given), stream(MORE))
+        return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
+
+    assert await merge(when_matched_update_all=True, use_index=False) == (1, 0, 0, 2)
+    assert (await here.dataset()).count_rows("text = 'three'") == 1
+    assert await merge(when_not_matched_insert_all=True, timeout="30s") == (0, 1, 0, 3)
+    update = {"when_matched_update_all": True, "when_matched_update_all_filt": "target.id > 3"}
+    assert await merge(**update) == (1, 0, 0, 4)
+    delete = {"when_not_matched_by_source_delete": True, "when_not_matched_by_source_delete_filt": "id = 1"}
+    assert await merge(**delete) == (0, 0, 1, 5)
+    assert await merge(when_matched_update_all=True, when_not_matched_by_source_delete=True) == (2, 0, 1, 6)
+    assert await here.values("id") == [3, 4] and await here.values("id", 1) == [1, 2, 3]
+
+
+async def test_a_merge_writes_the_first_rows_of_a_declared_table(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+
+    async def merge(**given: Any) -> tuple[Any, ...]:
+        it = await here.ns.merge_insert_into_table(merging(id=["n", "declared"], **given), stream(MORE))
+        return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
+
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$declared "):
+        await merge(when_matched_update_all=True)
+    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$declared \(on: no: "):
+        await merge(on=["no"], when_not_matched_insert_all=True)
+    with pytest.raises(TableNotFoundError):
+        await merge(branch="dev", when_not_matched_insert_all=True)
+    assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (0, 2, 0, 1)
+    assert (await here.dataset(["n", "declared"])).to_table() == MORE
+    assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (2, 0, 0, 2)
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$none "):
+        await here.ns.merge_insert_into_table(merging(id=["n", "none"], when_not_matched_insert_all=True), stream(MORE))
+
+
+async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+    async with anyio.create_task_group() as group:
+        for n in range(4):
+            request = merging(id=["n", "declared"], when_not_matched_insert_all=True)
+            group.start_soon(here.ns.merge_insert_into_table, request, stream(pa.table({"id": [n]})))
+    assert sorted((await here.dataset(["n", "declared"])).to_table()["id"].to_pylist()) == [*range(4)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"on": None, "when_matched_update_all": True}, "^on: it is left out"),
+        ({}, "^merge: nothing is asked for"),
+        ({"when_not_matched_insert_all": True, "when_matched_update_all_filt": "id = 1"}, "^when_matched_update_all_f"),
+        (
+            {"when_not_matched_insert_all": True, "when_not_matched_by_source_delete_filt": "id = 1"},
+            "^when_not_matched_by_source_delete_filt: it needs",
+        ),
+        ({"when_matched_update_all": True, "timeout": "soon"}, "^timeout 'soon': .*not a duration; write e.g."),
+    ],
+)
+async def test_a_merge_that_no_table_could_do_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        await here.ns.merge_insert_into_table(merging(**given), stream(MORE))
+
+
+async def test_a_merge_that_this_table_cannot_do_is_refused(here: Lake) -> None:
+    refused: Sequence[tuple[dict[str, Any], pa.Table, type[LanceNamespaceError]]] = [
+        ({"on": ["no"], "when_matched_update_all": True}, MORE, TableColumnNotFoundError),
+        (
+            {"when_matched_update_all": True, "when_matched_update_all_filt": "target.no = 1"},
+            MORE,
+            TableColumnNotFoundError,
+        ),
+        ({"when_not_matched_insert_all": True}, pa.table({"other": [1]}), TableSchemaValidationError),
+        ({"when_matched_update_all": True}, pa.concat_tables([MORE, MORE]), InvalidInputError),
+    ]
+    for given, rows, error in refused:
+        with pytest.raises(error, match=r"n\$t"):
+            await here.ns.merge_insert_into_table(merging(**given), stream(rows))
+    assert (await here.dataset()).version == 1
+
+
+async def test_rows_are_updated(here: Lake) -> None:
+    async def update(*pairs: list[str], predicate: str | None = None) -> tuple[int, int]:
+        it = await here.ns.update_table(UpdateTableRequest(id=ID, updates=list(pairs), predicate=predicate))
+        return it.updated_rows, it.version
+
+    assert await update(["text", "upper(text)"], ["id", "id * 10"], predicate="id < 3") == (2, 2)
+    assert await update(["text", "'x'"]) == (3, 3)
+    assert await here.values("id") == [3, 10, 20] and await here.values("text") == ["x", "x", "x"]
+    assert (await update(["text", "'y'"], predicate="id = 99"))[0] == 0
+
+
+async def test_an_update_that_cannot_be_done_is_refused(here: Lake) -> None:
+    refused: Sequence[tuple[list[list[str]], str | None, type[LanceNamespaceError], str]] = [
+        ([], None, InvalidInputError, "^updates: none was given"),
+        ([["id", "1"], ["id", "2"]], None, InvalidInputError, "^updates: id: it is named twice"),
+        ([["no", "1"]], None, TableColumnNotFoundError, "'no'"),
+        ([["text", "no + 1"]], None, TableColumnNotFoundError, r"\bno\b"),
+        ([["text", "'x'"]], "no = 1", TableColumnNotFoundError, r"\bno\b"),
+        ([["text", "((("]], None, InvalidInputError, "sql parser error"),
+        ([["id", "'x'"]], None, InvalidInputError, "Cannot cast"),
+    ]
+    for pairs, predicate, error, told in refused:
+        with pytest.raises(error, match=told):
+            await here.ns.update_table(UpdateTableRequest(id=ID, updates=pairs, predicate=predicate))
+    with pytest.raises(UnsupportedOperationError, match=r"^Not supported: properties in update_table"):
+        await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]], properties={"k": "v"}))
+    assert (await here.dataset()).version == 1
+
+
+async def test_rows_are_deleted(here: Lake) -> None:
+    deleted = await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, predicate="id > 1"))
+    assert deleted.version == 2 and await here.values("id") == [1] and await here.values("id", 1) == [1, 2, 3]
+    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
+        await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, predicate="no = 1"))
+    with pytest.raises(InvalidInputError, match="sql parser error"):
+        await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, predicate="id = = 1"))
+
+
+async def test_a_branch_has_rows_of_its_own(here: Lake) -> None:
+    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    on = {"id": ID, "branch": "dev"}
+    await here.ns.insert_into_table(InsertIntoTableRequest(**on), stream(MORE))
+    await here.ns.update_table(UpdateTableRequest(**on, updates=[["id", "id + 1"]], predicate="id = 4"))
+    await here.ns.delete_from_table(DeleteFromTableRequest(**on, predicate="id = 1"))
+    request = MergeInsertIntoTableRequest(**on, on=["id"], when_not_matched_insert_all=True)
+    assert (await here.ns.merge_insert_into_table(request, stream(MORE))).num_inserted_rows == 1
+    on_branch = (await here.dataset()).checkout_version(("dev", None)).to_table()["id"].to_pylist()
+    assert sorted(on_branch) == [2, 3, 3, 4, 5] and await here.values("id") == [1, 2, 3]
+    assert (await here.ns.count_table_rows(CountTableRowsRequest(**on))).count == 5
+
+
+async def test_a_state_that_is_not_there_is_told(here: Lake) -> None:
+    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    missing: Sequence[tuple[dict[str, Any], type[LanceNamespaceError], str]] = [
+        ({"version": 9}, TableVersionNotFoundError, r"^Table version not found: n\$t "),
+        (
+            {"branch": "no"},
+            TableBranchNotFoundError,
+            r"^Table branch not found: n\$t \(no branch 'no'; there are main, dev",
+        ),
+        ({"branch": "no", "version": 1}, TableBranchNotFoundError, "no branch 'no'"),
+        ({"branch": "dev", "version": 9}, TableVersionNotFoundError, r"^Table version not found: n\$t "),
+    ]
+    for given, error, told in missing:
+        with pytest.raises(error, match=told):
+            await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **given))
+    with pytest.raises(TableBranchNotFoundError):
+        await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="no"), stream(MORE))
+
+
+async def test_writers_that_cannot_both_be_right_are_told(here: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await here.dataset()
+    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="overwrite"), stream(MORE))
+    # As if it had been opened just before the other wrote.
+    monkeypatch.setattr(lance, "dataset", lambda **given: before)
+    with pytest.raises(ConcurrentModificationError, match=r"^Concurrent modification: n\$t "):
+        await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]]))
+
+
+async def test_writers_that_can_all_be_right_are(here: Lake) -> None:
+    async with anyio.create_task_group() as group:
+        for n in range(8):
+            rows = pa.table({"id": [n], "text": ["x"], "v": ROWS["v"].slice(0, 1).combine_chunks()})
+            group.start_soon(here.ns.insert_into_table, InsertIntoTableRequest(id=ID), stream(rows))
+    assert await here.values("id") == sorted([1, 2, 3, *range(8)])
+
+
+async def test_of_many_that_write_the_first_rows_none_is_lost(here: Lake) -> None:
+    id = ["n", "declared"]
+    for _ in range(4):
+        await here.ns.declare_table(DeclareTableRequest(id=id))
+        async with anyio.create_task_group() as group:
+            for n in range(8):
+                rows = stream(pa.table({"id": [n]}))
+                group.start_soon(here.ns.insert_into_table, InsertIntoTableRequest(id=id), rows)
+        written = await here.dataset(id)
+        assert sorted(written.to_table()["id"].to_pylist()) == [*range(8)]
+        # Nor is anything left of the rows of those who came too late for the first version.
+        data = anyio.Path((await here.location(id)).removeprefix("file://")) / "data"
+        assert len([path async for path in data.iterdir()]) == 8
+        await here.ns.drop_table(DropTableRequest(id=id))
+
+
+async def test_rows_that_can_be_read_once_are_not_said_to_be_written(here: Lake) -> None:
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+    outcomes: list[str] = []
+
+    async def write() -> None:
+        reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
+        try:
+            await here.ns.write(["n", "declared"], reader, mode="append")
+            outcomes.append("written")
+        except ConcurrentModificationError as e:
+            outcomes.append("again" if "append again" in str(e) else str(e))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(write)
+    assert set(outcomes) <= {"written", "again"}
+    assert (await here.dataset(["n", "declared"])).count_rows() == 3 * outcomes.count("written")

@@ -1,0 +1,331 @@
+"""Every entry of every error table, and the words an error begins with."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace import errors as spec
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableIndexNotFoundError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    ThrottlingError,
+    TransactionNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.iceberg.backend import ICEBERG_ERRORS
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.errors import (
+    COMMON_ERRORS,
+    HTTP_ERRORS,
+    PHRASES,
+    Code,
+    ErrorTable,
+    Failure,
+    NotALanceTableError,
+    UnreadableRegistrationError,
+    error_class,
+    error_for,
+    failure_of,
+    masked,
+    retry_after,
+)
+from lance_ns_async.model import Id, NamespaceId, TableId
+from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
+from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
+
+TABLE = TableId(["prod", "orders"])
+NAMESPACE = NamespaceId(["prod", "eu"])
+KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
+
+COMMON: ErrorTable = {
+    "timeout": ServiceUnavailableError,
+    "refused": ServiceUnavailableError,
+    "untrusted": ServiceUnavailableError,
+    "disconnected": ServiceUnavailableError,
+    "deadline": ServiceUnavailableError,
+    "circuit": ServiceUnavailableError,
+    "mismatch": ServiceUnavailableError,
+}
+HTTP: ErrorTable = {
+    400: InvalidInputError,
+    401: UnauthenticatedError,
+    407: UnauthenticatedError,
+    403: PermissionDeniedError,
+    (404, "get_config"): InvalidInputError,
+    (404, "fetch_token"): InvalidInputError,
+    (404, "namespace"): NamespaceNotFoundError,
+    (404, "table"): TableNotFoundError,
+    408: ServiceUnavailableError,
+    419: UnauthenticatedError,
+    422: InvalidInputError,
+    429: ThrottlingError,
+    501: UnsupportedOperationError,
+    502: ServiceUnavailableError,
+    503: ServiceUnavailableError,
+    504: ServiceUnavailableError,
+}
+ICEBERG: ErrorTable = {
+    "NoSuchNamespaceException": NamespaceNotFoundError,
+    "NoSuchTableException": TableNotFoundError,
+    "NotFoundException": UnreadableRegistrationError,
+    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
+    (409, "replace_table"): ConcurrentModificationError,
+    "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    406: UnsupportedOperationError,
+    (404, "declare_table"): NamespaceNotFoundError,
+    (409, "create_namespace"): NamespaceAlreadyExistsError,
+    (409, "drop_namespace"): NamespaceNotEmptyError,
+    (409, "declare_table"): TableAlreadyExistsError,
+    (409, "rename_table"): TableAlreadyExistsError,
+    (409, "create_table_version"): ConcurrentModificationError,
+    (409, "batch_create_table_versions"): ConcurrentModificationError,
+    (409, "batch_delete_table_versions"): ConcurrentModificationError,
+}
+OAUTH2: ErrorTable = {400: UnauthenticatedError, 406: UnauthenticatedError}
+LANCE: ErrorTable = {
+    "ConcurrentModificationError": ConcurrentModificationError,
+    "InvalidTableStateError": InvalidTableStateError,
+    "TableBranchAlreadyExistsError": TableBranchAlreadyExistsError,
+    "TableBranchNotFoundError": TableBranchNotFoundError,
+    "TableColumnNotFoundError": TableColumnNotFoundError,
+    "TableIndexAlreadyExistsError": TableIndexAlreadyExistsError,
+    "TableIndexNotFoundError": TableIndexNotFoundError,
+    "TableSchemaValidationError": TableSchemaValidationError,
+    "TableTagAlreadyExistsError": TableTagAlreadyExistsError,
+    "TableTagNotFoundError": TableTagNotFoundError,
+    "TransactionNotFoundError": TransactionNotFoundError,
+    "InternalError": InternalError,
+    "InvalidInputError": InvalidInputError,
+    "NamespaceAlreadyExistsError": NamespaceAlreadyExistsError,
+    "NamespaceNotEmptyError": NamespaceNotEmptyError,
+    "NamespaceNotFoundError": NamespaceNotFoundError,
+    "PermissionDeniedError": PermissionDeniedError,
+    "ServiceUnavailableError": ServiceUnavailableError,
+    "TableAlreadyExistsError": TableAlreadyExistsError,
+    "TableNotFoundError": TableNotFoundError,
+    "TableVersionNotFoundError": TableVersionNotFoundError,
+    "ThrottlingError": ThrottlingError,
+    "UnauthenticatedError": UnauthenticatedError,
+    "UnsupportedOperationError": UnsupportedOperationError,
+}
+TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
+    "common": (COMMON_ERRORS, COMMON),
+    "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
+    "iceberg": (ICEBERG_ERRORS, {**COMMON, **HTTP, **ICEBERG}),
+    "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
+    "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
+}
+ENTRIES = [
+    pytest.param(table, key, cls, id=f"{name}-{key}")
+    for name, (table, entries) in TABLES.items()
+    for key, cls in entries.items()
+]
+WORDS: Mapping[type[LanceNamespaceError], str] = {
+    ConcurrentModificationError: "Concurrent modification: ",
+    InvalidTableStateError: "Invalid table state: ",
+    TableBranchAlreadyExistsError: "Table branch already exists: ",
+    TableBranchNotFoundError: "Table branch not found: ",
+    TableColumnNotFoundError: "Table column not found: ",
+    TableIndexAlreadyExistsError: "Table index already exists: ",
+    TableIndexNotFoundError: "Table index not found: ",
+    TableSchemaValidationError: "Table schema invalid: ",
+    TableTagAlreadyExistsError: "Table tag already exists: ",
+    TableTagNotFoundError: "Table tag not found: ",
+    TransactionNotFoundError: "Transaction not found: ",
+    InternalError: "Internal error: ",
+    InvalidInputError: "Invalid input: ",
+    NamespaceAlreadyExistsError: "Namespace already exists: ",
+    NamespaceNotEmptyError: "Namespace not empty: ",
+    NamespaceNotFoundError: "Namespace not found: ",
+    PermissionDeniedError: "Permission denied: ",
+    ServiceUnavailableError: "Service unavailable: ",
+    TableAlreadyExistsError: "Table already exists: ",
+    TableNotFoundError: "Table not found: ",
+    UnreadableRegistrationError: "Table not found: ",
+    TableVersionNotFoundError: "Table version not found: ",
+    ThrottlingError: "Throttled: ",
+    UnauthenticatedError: "Unauthenticated: ",
+    UnsupportedOperationError: "Not supported: ",
+}
+
+
+@pytest.mark.parametrize(("table", "key", "cls"), ENTRIES)
+def test_every_entry_becomes_its_error(
+    table: ErrorTable, key: Code | tuple[Code, str], cls: type[LanceNamespaceError]
+) -> None:
+    code, where = key if isinstance(key, tuple) else (key, "some_operation")
+    subject = KINDS.get(where, TABLE)
+    operation = "some_operation" if where in KINDS else where
+    error = error_for(Failure(code, message="it says why"), subject, operation, table)
+    assert type(error) is cls
+    assert str(error).startswith(WORDS[cls])
+    assert str(error).endswith(f"({operation}: it says why)")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_entry_is_left_out_here(name: str) -> None:
+    table, entries = TABLES[name]
+    assert table == entries
+
+
+def test_every_error_of_a_table_has_words() -> None:
+    assert {f"{phrase}: " for phrase in PHRASES.values()} == set(WORDS.values())
+    for table, _ in TABLES.values():
+        # Errors of our own begin as those of the spec that they are.
+        assert all(set(PHRASES) & set(cls.__mro__) for cls in table.values())
+
+
+def test_the_first_code_that_is_known_decides() -> None:
+    table: ErrorTable = {"NoSuchTable": TableNotFoundError, 404: NamespaceNotFoundError, 500: InternalError}
+    assert error_class(Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is TableNotFoundError
+    assert error_class(Failure(404, "NoSuchTable", message=""), TABLE, "op", table) is NamespaceNotFoundError
+    assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is NamespaceNotFoundError
+
+
+def test_the_operation_is_asked_before_the_kind_and_the_kind_before_the_code_alone() -> None:
+    bare: ErrorTable = {409: InternalError}
+    kind: ErrorTable = {**bare, (409, "table"): TableAlreadyExistsError}
+    operation: ErrorTable = {**kind, (409, "commit"): ConcurrentModificationError}
+    conflict = Failure(409, message="")
+    assert error_class(conflict, TABLE, "commit", operation) is ConcurrentModificationError
+    assert error_class(conflict, TABLE, "declare", operation) is TableAlreadyExistsError
+    assert error_class(conflict, TABLE, "commit", kind) is TableAlreadyExistsError
+    assert error_class(conflict, NAMESPACE, "declare", operation) is InternalError
+
+
+def test_a_specific_code_comes_before_a_vague_one_with_its_operation() -> None:
+    table: ErrorTable = {"Gone": TableNotFoundError, (404, "describe_table"): NamespaceNotFoundError}
+    assert error_class(Failure("Gone", 404, message=""), TABLE, "describe_table", table) is TableNotFoundError
+
+
+@given(st.one_of(st.integers(100, 999), st.text()), st.sampled_from([TABLE, NAMESPACE]), st.text())
+def test_what_is_in_no_table_is_internal(code: Code, subject: Id, operation: str) -> None:
+    error = error_for(Failure(code, message="m"), subject, operation, {})
+    assert type(error) is InternalError and str(error) == f"Internal error: {subject} ({operation}: m)"
+
+
+def test_a_failure_without_codes_is_internal() -> None:
+    assert error_class(Failure(message=""), TABLE, "op", HTTP_ERRORS) is InternalError
+
+
+@pytest.mark.parametrize(
+    ("subject", "code", "text"),
+    [
+        (TABLE, "NoSuchTableException", "Table not found: prod$orders (op: gone)"),
+        (TABLE, "NoSuchNamespaceException", "Namespace not found: prod (op: gone)"),
+        (TableId(["t"]), "NoSuchNamespaceException", "Namespace not found: the catalog (op: gone)"),
+        (NAMESPACE, "NoSuchNamespaceException", "Namespace not found: prod$eu (op: gone)"),
+        (NAMESPACE, "NamespaceNotEmptyException", "Namespace not empty: prod$eu (op: gone)"),
+        (TABLE, 403, "Permission denied: prod$orders (op: gone)"),
+        (NamespaceId(), 401, "Unauthenticated: the catalog (op: gone)"),
+        (TableId(["a\nb\x1b", "é"]), 403, "Permission denied: a\\nb\\x1b$\\xe9 (op: gone)"),
+    ],
+)
+def test_an_error_names_what_is_missing(subject: Id, code: Code, text: str) -> None:
+    assert str(error_for(Failure(code, message="gone"), subject, "op", ICEBERG_ERRORS)) == text
+
+
+def test_an_error_tells_how_often_it_was_tried() -> None:
+    failure = Failure(503, message="down")
+    assert "attempts" not in str(error_for(failure, TABLE, "op", HTTP_ERRORS))
+    failure.attempts = 4
+    assert str(error_for(failure, TABLE, "op", HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
+
+
+def test_another_format_is_an_invalid_input_with_the_code_of_one() -> None:
+    assert issubclass(NotALanceTableError, InvalidInputError)
+    assert NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT
+
+
+@pytest.mark.parametrize("name", LANCE)
+async def test_what_pylance_raises_is_raised_again_with_its_subject(name: str) -> None:
+    cls: type[LanceNamespaceError] = getattr(spec, name)
+    subject = "prod" if cls is NamespaceNotFoundError else "prod$orders"
+    assert await _raised(lambda: cls("pylance says why")) == (cls, f"{WORDS[cls]}{subject} (op: pylance says why)")
+
+
+@pytest.mark.parametrize(
+    ("make", "cls"),
+    [
+        (lambda: NotImplementedError("m"), UnsupportedOperationError),
+        (lambda: OSError("m"), InternalError),
+        (lambda: ValueError("m"), InternalError),
+        (lambda: RuntimeError("m"), InternalError),
+        (lambda: OSError("m: error sending request"), ServiceUnavailableError),
+        (lambda: InternalError("m: error sending request"), ServiceUnavailableError),
+    ],
+)
+async def test_pylance_raises_builtin_errors_too(make: Callable[[], Exception], cls: type[LanceNamespaceError]) -> None:
+    assert await _raised(make) == (cls, f"{WORDS[cls]}prod$orders (op: {make()})")
+
+
+async def test_where_pylance_made_an_error_is_not_shown() -> None:
+    text = "Commit failed: no, /home/ci/rust/lance/src/io.rs:12\nstack"
+    assert (await _raised(lambda: OSError(text)))[1].endswith("(op: Commit failed: no)")
+
+
+async def _raised(make: Callable[[], Exception]) -> tuple[type[LanceNamespaceError], str]:
+    def work() -> None:
+        raise make()
+
+    transport = LanceTransport(Caller(Policy(max_retries=0), LANCE_ERRORS))
+    with pytest.raises(LanceNamespaceError) as raised:
+        await transport.call(work, subject=TABLE, operation="op")
+    assert failure_of(raised.value) is not None
+    return raised.type, str(raised.value)
+
+
+def test_what_a_server_says_is_cut() -> None:
+    failure = Failure(500, message="x" * 5000)
+    assert failure.message == "x" * 1000 + "..."
+    failure.attempts = 3
+    text = str(error_for(failure, TABLE, "describe_table", HTTP_ERRORS))
+    assert text.endswith("...; 3 attempts)") and len(text) < 1100
+
+
+def test_properties_are_shown_without_credentials() -> None:
+    shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
+    given = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
+    assert masked({**given, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
+
+
+def test_an_error_keeps_its_failure_in_another_process() -> None:
+    failure = Failure(503, "busy", message="no", retry_after=2.0, delivered=False)
+    failure.attempts = 3
+    error = pickle.loads(pickle.dumps(error_for(failure, TABLE, "op", HTTP_ERRORS)))
+    again = failure_of(error)
+    assert isinstance(error, ServiceUnavailableError) and again is not None
+    assert (again.codes, str(again), vars(again)) == (failure.codes, str(failure), vars(failure))
+
+
+def test_how_long_to_wait_is_told_by_the_first_error_that_knows() -> None:
+    first = error_for(Failure(503, message="no", retry_after=2.0), TABLE, "op", HTTP_ERRORS)
+    again = ServiceUnavailableError("again")
+    again.__cause__ = first
+    assert retry_after(again) == 2.0 and failure_of(again) is None
+    assert retry_after(ServiceUnavailableError("unsent")) is None

@@ -1,0 +1,66 @@
+"""Short names are the catalogs' own, and take nobody else's unless they are told to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import lance_namespace
+
+import lance_ns_async
+from lance_ns_async import registry
+from lance_ns_async.registry import CLASS_PATHS
+
+UNREACHABLE = {
+    "dir": {"root": "."},
+    "glue": {"region": "us-east-1"},
+    "hive3": {"uri": "thrift://127.0.0.1:1"},
+    "iceberg": {"endpoint": "http://127.0.0.1:1"},
+    "polaris": {"endpoint": "http://127.0.0.1:1"},
+    "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+}
+
+
+def printed(script: str) -> str:
+    """What a fresh process prints: registrations are the process's own."""
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_every_backend_has_a_class_path_that_connects() -> None:
+    assert CLASS_PATHS.keys() == registry.BACKENDS.keys()
+    for impl, path in CLASS_PATHS.items():
+        if impl != "glue":
+            ns = lance_namespace.connect(path, UNREACHABLE[impl])
+            assert isinstance(ns, getattr(lance_ns_async, path.rpartition(".")[2]))
+
+
+def test_registered_names_connect_and_leave_the_plain_ones_alone() -> None:
+    script = """
+        import lance_namespace
+        import lance_ns_async
+        lance_namespace.register_namespace_impl("polaris", "somebody.Else")
+        names = lance_ns_async.register()
+        ns = lance_namespace.connect("lance-ns-polaris", {"endpoint": "http://127.0.0.1:1"})
+        print(sorted(names)[0], type(ns).__name__)
+        try:
+            lance_namespace.connect("polaris", {})
+        except ValueError as e:
+            print(e)
+    """
+    assert printed(script).splitlines() == [
+        "lance-ns-dir PolarisNamespace",
+        "Failed to construct namespace impl somebody.Else: No module named 'somebody'",
+    ]
+
+
+def test_plain_names_are_taken_on_request() -> None:
+    script = """
+        import lance_namespace
+        import lance_ns_async
+        names = lance_ns_async.register(plain=True)
+        print(type(lance_namespace.connect("hive3", {"uri": "thrift://127.0.0.1:1"})).__name__, "dir" in names)
+    """
+    assert printed(script) == "Hive3Namespace False"

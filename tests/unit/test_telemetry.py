@@ -1,0 +1,286 @@
+"""What OpenTelemetry is told of remote calls: spans in their callers' traces, and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, TableNotFoundError
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace, Policy, telemetry
+from lance_ns_async.calls.observers import BOUNDS
+from tests.fakes.iceberg import FakeIceberg
+
+SECRET = "hush-hush-4711"
+
+TABLE = DescribeTableRequest(id=["db", "t"])
+
+IMPATIENT = Policy(backoff_initial=0.001)
+
+
+class Watcher:
+    """An application that has set OpenTelemetry up, and can see what came of it."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        self.tracers = TracerProvider(shutdown_on_exit=False)
+        self.tracers.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.meters = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.tracer = self.tracers.get_tracer("app")
+
+    def watch(self, namespace: AsyncNamespace | Namespace, **more: Any) -> AbstractContextManager[None]:
+        return telemetry.instrument(namespace, tracer_provider=self.tracers, meter_provider=self.meters, **more)
+
+    def spans(self) -> list[ReadableSpan]:
+        """The spans of remote calls."""
+        return [span for span in self._exporter.get_finished_spans() if told(span, "lance_ns.operation")]
+
+    def points(self) -> Mapping[str, list[Any]]:
+        """The data points of each instrument that has any."""
+        found: dict[str, list[Any]] = {}
+        data = self._reader.get_metrics_data()
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                assert scope.scope.name == "lance_ns_async" and scope.scope.version
+                for metric in scope.metrics:
+                    found[metric.name] = list(metric.data.data_points)
+        return found
+
+    def value(self, name: str) -> int:
+        """What the only data point of an instrument says."""
+        [point] = self.points()[name]
+        return int(point.value)
+
+    def everything(self) -> str:
+        """All that was told, as text."""
+        return repr([span.to_json() for span in self._exporter.get_finished_spans()]) + repr(self.points())
+
+
+def told(span: ReadableSpan, attribute: str) -> Any:
+    return (span.attributes or {}).get(attribute)
+
+
+def names(spans: list[ReadableSpan]) -> list[str]:
+    return sorted(span.name for span in spans)
+
+
+@pytest.fixture
+def watcher() -> Watcher:
+    return Watcher()
+
+
+@pytest.fixture
+def server() -> Iterator[FakeIceberg]:
+    with FakeIceberg() as running:
+        for name in ("t", "u", "v"):
+            running.add_table(["db"], name)
+        yield running
+
+
+def connect(server: FakeIceberg, policy: Policy = IMPATIENT, **more: str) -> AsyncNamespace:
+    return AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **more}, policy=policy)
+
+
+async def test_a_call_is_a_span_within_the_callers(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server) as ns:
+        with watcher.watch(ns), watcher.tracer.start_as_current_span("job") as job:
+            await ns.describe_table(TABLE)
+        await ns.describe_table(TABLE)
+    described = watcher.spans()[-1]
+    assert names(watcher.spans()) == ["describe_table", "get_config"]
+    assert isinstance(job, ReadableSpan) and described.parent == job.get_span_context()
+    assert described.kind is SpanKind.CLIENT and described.status.status_code is StatusCode.UNSET
+    assert dict(described.attributes or {}) == {
+        "lance_ns.backend": "iceberg",
+        "lance_ns.catalog": server.endpoint,
+        "lance_ns.operation": "describe_table",
+        "lance_ns.attempt": 1,
+    }
+    times = [job.start_time, described.start_time, described.end_time, job.end_time]
+    assert times == sorted(time for time in times if time)
+
+
+def test_the_span_of_a_sync_caller_crosses_to_the_background(server: FakeIceberg, watcher: Watcher) -> None:
+    with IcebergNamespace(endpoint=server.endpoint) as ns, watcher.watch(ns):
+
+        def job(name: str) -> list[str]:
+            with watcher.tracer.start_as_current_span(name):
+                ns.describe_tables([["db", "t"], ["db", "u"]])
+                return [str(id) for id in ns.iter_tables(["db"])]
+
+        with ThreadPoolExecutor(2) as threads:
+            assert list(map(sorted, threads.map(job, ("one", "two")))) == [["db$t", "db$u", "db$v"]] * 2
+    jobs = {s.context.span_id: s.name for s in watcher._exporter.get_finished_spans() if s.parent is None and s.context}
+    assert sorted(jobs.values()) == ["one", "two"]
+    for job_id in jobs:
+        of_it = [span for span in watcher.spans() if span.parent and span.parent.span_id == job_id]
+        assert names(of_it)[:2] == ["describe_table", "describe_table"] and "list_tables" in names(of_it)
+    assert all(span.parent and span.parent.span_id in jobs for span in watcher.spans())
+
+
+async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server) as ns:
+        await ns.describe_table(TABLE)
+        server.fail(503, times=2, match="tables/t")
+        with watcher.watch(ns):
+            await ns.describe_table(TABLE)
+    seen = [(told(s, "lance_ns.attempt"), told(s, "error.type"), s.status.status_code) for s in watcher.spans()]
+    assert seen == [
+        (1, "SlowDownException", StatusCode.ERROR),
+        (2, "SlowDownException", StatusCode.ERROR),
+        (3, None, StatusCode.UNSET),
+    ]
+    points = watcher.points()
+    counts = {point.attributes.get("error.type"): point.count for point in points["lance_ns.call.duration"]}
+    assert counts == {"SlowDownException": 2, None: 1}
+    resends = [(dict(p.attributes), p.value) for p in points["lance_ns.call.resends"]]
+    common = {
+        "lance_ns.backend": "iceberg",
+        "lance_ns.catalog": server.endpoint,
+        "lance_ns.operation": "describe_table",
+        "lance_ns.resend.reason": "retry",
+    }
+    assert resends == [({**common, "error.type": "SlowDownException"}, 1), (common, 1)]
+
+
+async def test_a_hedge_is_told_from_the_slow_one(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server, Policy(hedge_after=0.05)) as ns:
+        await ns.describe_table(TABLE)
+        server.delay(60, times=1, match="tables/t")
+        with watcher.watch(ns):
+            await ns.describe_table(TABLE)
+    seen = {told(s, "lance_ns.hedge"): (told(s, "error.type"), s.status.status_code) for s in watcher.spans()}
+    assert seen == {True: (None, StatusCode.UNSET), None: ("cancelled", StatusCode.UNSET)}
+    [resend] = watcher.points()["lance_ns.call.resends"]
+    assert resend.attributes["lance_ns.resend.reason"] == "hedge"
+
+
+async def test_an_error_is_told_by_its_code(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server) as ns:
+        with watcher.watch(ns), pytest.raises(TableNotFoundError):
+            await ns.describe_table(DescribeTableRequest(id=["db", "none"]))
+    failed = watcher.spans()[-1]
+    assert told(failed, "error.type") == "NoSuchTableException" and failed.status.status_code is StatusCode.ERROR
+    assert not failed.events and failed.status.description is None
+
+
+async def test_durations_are_seconds_in_buckets_that_fit(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server) as ns:
+        with watcher.watch(ns):
+            await ns.describe_tables([["db", name] for name in "tuv"])
+    [described] = [
+        point
+        for point in watcher.points()["lance_ns.call.duration"]
+        if point.attributes["lance_ns.operation"] == "describe_table"
+    ]
+    assert (described.count, described.explicit_bounds) == (3, BOUNDS) and 0 < described.sum < 60
+    assert [exemplar.span_id for exemplar in described.exemplars] and {
+        exemplar.span_id for exemplar in described.exemplars
+    } <= {span.context.span_id for span in watcher.spans() if span.context}
+
+
+async def test_names_are_told_only_when_asked_and_never_in_metrics(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server) as ns:
+        with watcher.watch(ns):
+            await ns.describe_table(TABLE)
+        assert "db$t" not in watcher.everything()
+        with watcher.watch(ns, ids=True, catalog="prod"):
+            await ns.describe_table(TABLE)
+            assert [id async for id in ns.iter_tables(["db"])]
+    named = [(span.name, told(span, "lance_ns.table"), told(span, "lance_ns.namespace")) for span in watcher.spans()]
+    assert {("describe_table", "db$t", None), ("list_tables", None, "db")} <= set(named)
+    assert told(watcher.spans()[-1], "lance_ns.catalog") == "prod"
+    assert "db$t" not in repr(watcher.points()) and "prod" in repr(watcher.points())
+
+
+async def test_no_secret_is_told(server: FakeIceberg, watcher: Watcher) -> None:
+    server.fail(401, times=1)
+    async with connect(server, auth_token=SECRET) as ns:
+        with watcher.watch(ns, ids=True), pytest.raises(LanceNamespaceError):
+            await ns.describe_table(TABLE)
+        digest = ns.namespace_id().rpartition("#")[2]
+    assert len(watcher.spans()) == 1
+    assert SECRET not in watcher.everything() and digest not in watcher.everything()
+
+
+async def test_calls_in_flight_are_seen_while_they_are(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server, Policy(max_in_flight=7)) as ns, connect(server, Policy(max_in_flight=7)) as same:
+        with watcher.watch(ns), watcher.watch(same):
+            await ns.describe_table(TABLE)
+            with server.hold("tables/") as hold:
+                asked = asyncio.create_task(ns.describe_tables([["db", name] for name in "tuv"]))
+                await hold.reached(3)
+                assert watcher.value("lance_ns.call.in_flight") == 3
+            await asked
+            # They have one traffic between them, which counts once.
+            assert (watcher.value("lance_ns.call.in_flight"), watcher.value("lance_ns.call.limit")) == (0, 7)
+            async with connect(server, auth_token="another") as other:
+                with watcher.watch(other):
+                    assert watcher.value("lance_ns.call.limit") == 7 + 32
+        assert watcher.points().keys() == {"lance_ns.call.duration"}
+
+
+async def test_the_state_of_the_circuit_is_seen(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server, Policy(max_retries=0, circuit_after=0)) as ns:
+        with watcher.watch(ns):
+            await ns.describe_table(TABLE)
+            assert watcher.value("lance_ns.circuit.open") == 0
+            server.fail(503, times=None)
+            for _ in range(20):
+                with pytest.raises(ServiceUnavailableError):
+                    await ns.describe_table(TABLE)
+            assert watcher.value("lance_ns.circuit.open") == 1
+    assert len(watcher.spans()) < 20
+
+
+def printed(script: str) -> str:
+    """What a fresh interpreter prints for a script."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return done.stdout.strip()
+
+
+def test_the_global_providers_may_be_set_later(server: FakeIceberg) -> None:
+    script = f"""
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from lance_ns_async import IcebergNamespace, telemetry
+
+one, two = (IcebergNamespace(endpoint={server.endpoint!r}, max_in_flight=most) for most in ("3", "4"))
+with one, two, telemetry.instrument(one):
+    one.exists(["db", "t"])
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+    with telemetry.instrument(two, catalog="two", meter_provider=metrics.get_meter_provider()):
+        two.exists(["db", "t"])
+        found = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        print([sorted(p.value for p in metric.data.data_points) for metric in found if metric.name.endswith("limit")])
+"""
+    assert printed(script) == "[[3, 4]]"
+
+
+def test_without_opentelemetry_it_says_what_to_install() -> None:
+    script = """
+import sys
+sys.modules["opentelemetry"] = None
+try:
+    import lance_ns_async.telemetry
+except ModuleNotFoundError as e:
+    print(e)
+"""
+    assert printed(script) == "lance_ns_async.telemetry needs: pip install 'lance-ns-async[otel]'"

@@ -1,0 +1,284 @@
+"""Who asks AWS: keys that are given, found or assumed, that end and are renewed, once for all who want them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from lance_namespace.errors import (
+    InvalidInputError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.fakes.glue import FakeGlue
+from tests.fakes.sockets import Script, http
+from tests.support.glue import connected, described, forget_aws
+
+ARN = "arn:aws:iam::123456789012:role/reader"
+KEYS = ("access_key_id", "secret_access_key")
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeGlue]:
+    with FakeGlue() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: FakeGlue) -> FakeGlue:
+    shared.reset()
+    shared.switch(session_seconds=None)
+    shared.add_database("", "db")
+    shared.add_table("", "db", "t")
+    return shared
+
+
+async def at_once(ns: AsyncNamespace, callers: int = 32) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(callers):
+            group.create_task(described(ns, "db", "t"))
+
+
+def signers(server: FakeGlue, operation: str = "GetTable") -> Sequence[str]:
+    """Whose keys signed the calls of an operation, in order, each once."""
+    return list(dict.fromkeys(call.access_key_id for call in server.requests if call.operation == operation))
+
+
+async def test_a_session_token_goes_with_its_keys(server: FakeGlue) -> None:
+    async with connected(server, session_token="token-1") as ns:
+        await described(ns, "db", "t")
+    [call] = server.requests
+    assert call.access_key_id == server.properties["access_key_id"]
+    assert call.headers["x-amz-security-token"] == "token-1"
+
+
+async def test_a_role_is_assumed_as_the_properties_say(server: FakeGlue) -> None:
+    role = {
+        "assume_role_arn": ARN,
+        "assume_role_region": "eu-west-1",
+        "assume_role_external_id": "external-1",
+        "assume_role_session_name": "me@work",
+        "assume_role_timeout_sec": "15m",
+    }
+    async with connected(server, **role) as ns:
+        await described(ns, "db", "t")
+    sts, glue = server.requests
+    asked = {"RoleArn": ARN, "RoleSessionName": "me@work", "ExternalId": "external-1", "DurationSeconds": "900"}
+    assert asked.items() <= sts.parameters.items()
+    assert (sts.access_key_id, sts.region) == (server.properties["access_key_id"], "eu-west-1")
+    assert (glue.access_key_id, glue.region) == (server.issued[0], server.region)
+    assert "x-amz-security-token" in glue.headers
+
+
+async def test_a_role_needs_no_more_than_its_name(server: FakeGlue) -> None:
+    async with connected(server, assume_role_arn=ARN) as ns:
+        await described(ns, "db", "t")
+    asked = server.requests[0].parameters
+    assert (asked["RoleSessionName"], asked["DurationSeconds"]) == ("lance-ns-async", "3600")
+    assert "ExternalId" not in asked and server.requests[0].region == server.region
+
+
+async def test_many_first_callers_assume_a_role_once(server: FakeGlue) -> None:
+    async with connected(server, assume_role_arn=ARN) as ns:
+        await at_once(ns)
+    assert server.calls.count("AssumeRole") == 1 and server.calls.count("GetTable") == 32
+
+
+async def test_a_role_that_ends_under_many_callers_is_assumed_anew_once(server: FakeGlue) -> None:
+    async with connected(server, assume_role_arn=ARN) as ns:
+        await at_once(ns)
+        server.clear()
+        server.expire()
+        await at_once(ns)
+        assert server.calls.count("AssumeRole") == 1
+        server.clear()
+        await at_once(ns)
+        assert server.calls.count("AssumeRole") == 0 and signers(server) == [server.issued[1]]
+
+
+async def test_a_write_survives_the_end_of_a_role(server: FakeGlue) -> None:
+    async with connected(server, assume_role_arn=ARN, root="s3://bucket") as ns:
+        await described(ns, "db", "t")
+        server.expire()
+        await ns.declare_table({"id": ["db", "new"]})
+    assert server.calls.count("CreateTable") == 1
+
+
+@pytest.mark.parametrize("seconds", [900, 901, 1200])
+async def test_the_shortest_sessions_are_used_for_most_of_their_life(server: FakeGlue, seconds: int) -> None:
+    async with connected(server, assume_role_arn=ARN, assume_role_timeout_sec=str(seconds)) as ns:
+        for _ in range(20):
+            await described(ns, "db", "t")
+    assert server.calls.count("AssumeRole") == 1
+
+
+async def test_a_session_that_is_over_when_it_comes_is_no_endless_loop(server: FakeGlue) -> None:
+    server.switch(session_seconds=-1)
+    async with connected(server, assume_role_arn=ARN) as ns:
+        with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
+            await described(ns, "db", "t")
+    assert server.calls == ["AssumeRole", "GetTable"] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("AccessDenied", PermissionDeniedError),
+        ("InvalidClientTokenId", UnauthenticatedError),
+        ("SignatureDoesNotMatch", UnauthenticatedError),
+        ("ValidationError", InvalidInputError),
+    ],
+)
+async def test_a_role_that_is_refused_is_told_by_all_who_wanted_it(
+    server: FakeGlue, code: str, error: type[Exception]
+) -> None:
+    server.fail(code, operation="AssumeRole", times=None)
+    async with connected(server, assume_role_arn=ARN) as ns:
+        outcomes = await asyncio.gather(*(described(ns, "db", "t") for _ in range(8)), return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {error} and server.calls == ["AssumeRole"]
+    assert all("the catalog (assume_role: " in str(outcome) for outcome in outcomes)
+
+
+async def test_a_busy_sts_is_asked_again(server: FakeGlue) -> None:
+    server.fail("Throttling", status=400, operation="AssumeRole", times=2)
+    async with connected(server, assume_role_arn=ARN) as ns:
+        await described(ns, "db", "t")
+    assert server.calls == ["AssumeRole"] * 3 + ["GetTable"]
+
+
+async def test_keys_that_are_wrong_are_told_after_one_call(server: FakeGlue) -> None:
+    server.fail("UnrecognizedClientException", times=None)
+    async with connected(server) as ns:
+        with pytest.raises(UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
+            await described(ns, "db", "t")
+    assert server.calls == ["GetTable"]
+
+
+async def test_variables_are_found(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    async with connected(server, *KEYS) as ns:
+        await at_once(ns, 4)
+    assert signers(server) == ["AKIAVARIABLE"]
+
+
+async def test_profiles_are_found_and_read_anew_when_they_end(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_PROFILE", "dev")
+    file.write_text("[dev]\naws_access_key_id=AKIAOLD\naws_secret_access_key=a\n")
+    async with connected(server, *KEYS) as ns:
+        await at_once(ns)
+        server.expire("AKIAOLD")
+        with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
+            await described(ns, "db", "t")
+        file.write_text("[dev]\naws_access_key_id=AKIANEW\naws_secret_access_key=b\n")
+        await at_once(ns)
+        await at_once(ns)
+    assert signers(server) == ["AKIAOLD", "AKIANEW"]
+
+
+async def test_a_process_gives_keys_that_end(server: FakeGlue, tmp_path: Path) -> None:
+    """Each run of the process gives the next key, which lives for an hour."""
+    count, program = tmp_path / "count", tmp_path / "keys"
+    until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, pathlib\n"
+        f"path = pathlib.Path({str(count)!r})\n"
+        "number = path.stat().st_size if path.exists() else 0\n"
+        "path.write_text('.' * (number + 1))\n"
+        f"print(json.dumps({{'Version': 1, 'AccessKeyId': f'AKIA{{number}}', 'SecretAccessKey': 's', "
+        f"'SessionToken': 't', 'Expiration': {until!r}}}))\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    async with connected(server, *KEYS) as ns:
+        await at_once(ns)
+        server.expire("AKIA0")
+        await at_once(ns)
+    assert signers(server) == ["AKIA0", "AKIA1"] and count.read_text() == ".."
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("/no/such/program", "FileNotFoundError"),
+        ("/bin/echo nonsense", "JSONDecodeError"),
+        ("/bin/echo {}", "Unsupported version"),
+        ("/bin/false", "CredentialRetrievalError"),
+    ],
+)
+async def test_a_process_that_gives_no_keys_is_told(server: FakeGlue, tmp_path: Path, program: str, text: str) -> None:
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    async with connected(server, *KEYS) as ns:
+        with pytest.raises(UnauthenticatedError, match=f"^Unauthenticated: the catalog .load_credentials: .*{text}"):
+            await described(ns, "db", "t")
+    assert server.calls == []
+
+
+async def test_keys_that_have_ended_when_they_come_are_told(server: FakeGlue, tmp_path: Path) -> None:
+    keys = {"Version": 1, "AccessKeyId": "A", "SecretAccessKey": "s", "Expiration": "2020-01-01T00:00:00Z"}
+    (tmp_path / "keys").write_text(json.dumps(keys))
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = /bin/cat {tmp_path / 'keys'}\n")
+    async with connected(server, *KEYS) as ns:
+        with pytest.raises(UnauthenticatedError, match="expired"):
+            await described(ns, "db", "t")
+    assert server.calls == []
+
+
+async def test_a_pod_s_token_gives_keys(server: FakeGlue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("web-identity")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", ARN)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.endpoint)
+    async with connected(server, *KEYS) as ns:
+        await at_once(ns)
+    assert server.calls.count("AssumeRoleWithWebIdentity") == 1 and len(signers(server)) == 1
+
+
+async def test_a_container_gives_keys(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    keys = {"AccessKeyId": "AKIACONTAINER", "SecretAccessKey": "s", "Token": "t", "Expiration": until}
+    async with Script(http(body=json.dumps(keys))) as container:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{container.url}/keys")
+        async with connected(server, *KEYS) as ns:
+            await at_once(ns)
+        assert len(container.requests) == 1
+    assert signers(server) == ["AKIACONTAINER"]
+
+
+async def test_no_keys_at_all_are_told_before_any_call(server: FakeGlue) -> None:
+    async with connected(server, *KEYS) as ns:
+        with pytest.raises(UnauthenticatedError, match="load_credentials: NoCredentialsError: Unable to locate"):
+            await described(ns, "db", "t")
+    assert server.calls == []
+
+
+async def test_half_a_pair_of_keys_is_told(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
+    async with connected(server, *KEYS) as ns:
+        with pytest.raises(UnauthenticatedError, match="PartialCredentialsError"):
+            await described(ns, "db", "t")
+
+
+async def test_a_role_is_assumed_by_whom_the_chain_finds(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    async with connected(server, *KEYS, assume_role_arn=ARN) as ns:
+        await at_once(ns)
+    assert signers(server, "AssumeRole") == ["AKIAVARIABLE"] and signers(server) == [server.issued[0]]

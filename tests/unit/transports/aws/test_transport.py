@@ -1,0 +1,308 @@
+"""The AWS transport: its client, its region, its limits, what it tells and what it keeps to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiobotocore.parsers import AioResponseParserFactory
+from botocore.parsers import ResponseParserError
+from botocore.session import Session
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.backends.glue.backend import GlueSettings
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.transports.aws.parser import PlainJsonParsers
+from tests.fakes.certificates import Certificates
+from tests.fakes.glue import FakeGlue
+from tests.fakes.sockets import Said, Script, http
+from tests.support.glue import QUICK, connected, declared, described, forget_aws, opened
+
+SECRETS = ("sEcReT-kEy-4711", "sEsSiOn-ToKeN-0815", "eXtErNaL-iD-42")
+KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}
+ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeGlue]:
+    with FakeGlue() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: FakeGlue) -> FakeGlue:
+    shared.reset()
+    shared.add_database("", "db")
+    shared.add_tables("", "db", ["t", *(f"t{i}" for i in range(32))])
+    return shared
+
+
+async def asked(*answers: Said, **more: str) -> tuple[LanceNamespaceError, Script]:
+    """The error of a describe that gets these answers from a server, and that server."""
+    async with Script(*answers) as script:
+        given = {"endpoint": script.url, "region": "us-east-1", **KEYS, **QUICK, "max_retries": "0", **more}
+        async with AsyncNamespace.connect("glue", given) as ns:
+            with pytest.raises(LanceNamespaceError) as raised:
+                await described(ns, "db", "t")
+    return raised.value, script
+
+
+async def test_the_first_callers_share_one_client(server: FakeGlue) -> None:
+    async with opened(server) as backend:
+        calls = [backend.describe_table(_id(f"t{i}")) for i in range(32)]
+        tables = await asyncio.gather(*calls)
+    assert [table.location for table in tables] == [f"s3://bucket/db/t{i}.lance" for i in range(32)]
+    assert server.calls == ["GetTable"] * 32 and server.connections <= 32
+
+
+async def test_connections_are_kept_and_bounded(server: FakeGlue) -> None:
+    server.delay(0.01)
+    async with connected(server, max_in_flight="4", bulk_strategy="get") as ns:
+        (await ns.describe_tables(["db", f"t{i}"] for i in range(32))).raise_for_errors()
+    assert server.most_in_flight == 4 and server.connections == 4
+
+
+async def test_a_call_says_who_makes_it_and_is_sent_once(server: FakeGlue) -> None:
+    server.fail("InternalServiceException", status=500, times=None)
+    async with connected(server, max_retries="0") as ns:
+        with pytest.raises(ServiceUnavailableError, match="InternalServiceException"):
+            await described(ns, "db", "t")
+    [call] = server.requests
+    assert call.headers["user-agent"].startswith("lance-ns-async")
+
+
+async def test_repetitions_are_the_policy_s_alone(server: FakeGlue) -> None:
+    server.fail("ThrottlingException", times=None)
+    seen: list[Call] = []
+    async with connected(server, max_retries="2") as ns:
+        with ns.observe(seen.append), pytest.raises(LanceNamespaceError, match="3 attempts"):
+            await described(ns, "db", "t")
+    assert len(server.calls) == 3
+    assert [(call.operation, call.outcome) for call in seen] == [("describe_table", "ThrottlingException")] * 3
+
+
+async def test_the_region_is_a_property_or_what_the_environment_says(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, region in (("", "eu-west-1"), ("AWS_REGION", "eu-west-2"), ("AWS_DEFAULT_REGION", "eu-west-3")):
+        if variable:
+            monkeypatch.setenv(variable, region)
+        given = {} if variable else {"region": region}
+        async with connected(server, *(("region",) if variable else ()), **given) as ns:
+            assert not await ns.exists(["none", "t"])
+        assert server.requests[-1].region == region
+
+
+async def test_a_region_nobody_knows_is_told_at_the_first_call(server: FakeGlue) -> None:
+    async with connected(server, "region") as ns:
+        for _ in range(2):
+            with pytest.raises(InvalidInputError, match="region of glue: unknown; set the property region"):
+                await described(ns, "db", "t")
+    assert server.calls == []
+
+
+async def test_a_profile_nobody_knows_is_told(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "gone")
+    async with connected(server) as ns:
+        with pytest.raises(InvalidInputError, match=r"glue client: .*\(gone\)"):
+            await described(ns, "db", "t")
+
+
+async def test_a_closed_client_makes_no_calls(server: FakeGlue) -> None:
+    async with opened(server) as backend:
+        await backend.describe_table(_id("t"))
+        await backend.aclose()
+        await backend.aclose()
+        with pytest.raises(InvalidInputError, match="glue client: it is closed; connect anew"):
+            await backend.describe_table(_id("t"))
+
+
+async def test_a_client_closed_before_its_first_call_is_never_built(server: FakeGlue) -> None:
+    async with opened(server) as backend:
+        await backend.aclose()
+        with pytest.raises(InvalidInputError, match="it is closed"):
+            await backend.describe_table(_id("t"))
+    assert server.calls == []
+
+
+async def test_a_client_closed_while_it_is_built_is_not_used(server: FakeGlue) -> None:
+    async with opened(server) as backend:
+        call = asyncio.ensure_future(backend.describe_table(_id("t")))
+        await asyncio.sleep(0)
+        await backend.aclose()
+        with pytest.raises(InvalidInputError, match="it is closed"):
+            await call
+    assert server.calls == []
+
+
+async def test_a_call_whose_client_is_closed_meanwhile_fails(server: FakeGlue) -> None:
+    async with opened(server, max_retries="0") as backend:
+        await backend.describe_table(_id("t"))
+        with server.hold("GetTable") as held:
+            call = asyncio.ensure_future(backend.describe_table(_id("t")))
+            await held.reached()
+            await backend.aclose()
+            with pytest.raises(LanceNamespaceError):
+                await call
+
+
+async def test_a_cancelled_call_leaves_the_client_usable(server: FakeGlue) -> None:
+    async with opened(server) as backend:
+        with server.hold("GetTable") as held:
+            call = asyncio.ensure_future(backend.describe_table(_id("t")))
+            await held.reached()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        assert (await backend.describe_table(_id("t"))).location == "s3://bucket/db/t.lance"
+
+
+@pytest.mark.parametrize("time", ["read_timeout", "attempt_timeout"])
+async def test_a_server_that_does_not_answer_is_unavailable(server: FakeGlue, time: str) -> None:
+    given = {time: "50ms", "max_retries": "1"}
+    async with connected(server, **given) as ns:
+        with server.hold("GetTable"), pytest.raises(ServiceUnavailableError, match="2 attempts"):
+            await described(ns, "db", "t")
+
+
+async def test_a_server_that_is_down_has_done_nothing(server: FakeGlue) -> None:
+    async with connected(server, max_retries="1") as ns:
+        server.stop()
+        try:
+            with pytest.raises(ServiceUnavailableError, match=r"endpoint and region right.+; 2 attempts\)$"):
+                await declared(ns, "db", "new", location="s3://bucket/new")
+        finally:
+            server.start()
+
+
+async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) -> None:
+    made = Certificates.made(tmp_path)
+    table = {"Name": "t", "Parameters": {"table_type": "lance"}, "StorageDescriptor": {"Location": "s3://b/t"}}
+    given = {"region": "us-east-1", **KEYS, **QUICK, "max_retries": "0"}
+    async with Script(http(body=orjson.dumps({"Table": table})), tls=made.server) as server:
+        async with AsyncNamespace.connect("glue", {**given, "endpoint": server.url}) as ns:
+            with pytest.raises(ServiceUnavailableError, match=r"(?i)certificate"):
+                await described(ns, "db", "t")
+        async with AsyncNamespace.connect("glue", {**given, "endpoint": server.url, "ca_bundle": made.ca_bundle}) as ns:
+            assert (await described(ns, "db", "t")).location == "s3://b/t"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (http(body="<html>hello"), InternalError, "not what AWS sends, so is the endpoint right"),
+        (http(body="[1]"), InternalError, "not what AWS sends"),
+        (http(body=b""), InternalError, "unknown form"),
+        (http(body='{"Table": null}'), InternalError, "unknown form .*it holds Table"),
+        (http(body='{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'), InternalError, "unknown form"),
+        (http(500, "<html>no"), ServiceUnavailableError, "500"),
+        (http(headers={"Content-Length": "99"}, then="close"), ServiceUnavailableError, "describe_table"),
+        (Said(then="reset"), ServiceUnavailableError, "describe_table"),
+        (Said(b"nonsense\r\n\r\n", then="close"), ServiceUnavailableError, "describe_table"),
+    ],
+)
+async def test_an_answer_of_another_form_is_told(answer: Said, error: type[LanceNamespaceError], text: str) -> None:
+    raised, _ = await asked(answer)
+    assert isinstance(raised, error)
+    with pytest.raises(error, match=text):
+        raise raised
+
+
+async def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    message = f"No match.\n\nThe Canonical String was\nx-amz-security-token:{SECRETS[1]}"
+    body = orjson.dumps({"__type": "InvalidSignatureException", "message": message})
+    raised, script = await asked(http(400, body, {"Content-Type": "application/x-amz-json-1.1"}))
+    assert isinstance(raised, UnauthenticatedError) and script.header("x-amz-security-token") == [SECRETS[1]]
+    given = {**KEYS, **ROLE, "assume_role_external_id": SECRETS[2]}
+    settings = GlueSettings.parse(given)
+    async with AsyncNamespace.connect("glue", given) as ns:
+        told = [repr(ns), ns.namespace_id(), repr(settings), str(settings), settings.identity(), repr(vars(ns))]
+    told += traceback.format_exception(raised)
+    assert not [secret for secret in SECRETS for text in (*told, caplog.text) if secret in text]
+    assert ns.namespace_id().startswith(f"lance_ns_async:glue:{ROLE['assume_role_arn']}|AKIAEXAMPLE#")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"access_key_id": "a"}, "access_key_id and secret_access_key: give both or none"),
+        ({"secret_access_key": "a"}, "access_key_id and secret_access_key: give both or none"),
+        ({"session_token": "a"}, "session_token: give access_key_id and secret_access_key with it"),
+        ({"access_key_id": "", "secret_access_key": "s"}, "access_key_id: "),
+        ({"region": "eu west"}, "region: "),
+        ({"endpoint": "glue.example.com"}, "endpoint: not a URL"),
+        ({"sts_endpoint": "sts"}, "sts_endpoint: not a URL"),
+        ({"assume_role_arn": "reader"}, "assume_role_arn: "),
+        ({**ROLE, "assume_role_timeout_sec": "899"}, "assume_role_timeout_sec: .* 900"),
+        ({**ROLE, "assume_role_timeout_sec": "13h"}, "assume_role_timeout_sec: .* 43200"),
+        ({**ROLE, "assume_role_timeout_sec": "soon"}, "assume_role_timeout_sec: not a duration"),
+        ({**ROLE, "assume_role_session_name": "x"}, "assume_role_session_name: "),
+        ({**ROLE, "assume_role_session_name": "a b"}, "assume_role_session_name: "),
+        ({**ROLE, "assume_role_external_id": "x"}, "assume_role_external_id: "),
+        ({**ROLE, "assume_role_region": "?"}, "assume_role_region: "),
+        ({"assume_role_region": "us-east-1"}, "assume_role_region: give assume_role_arn with it"),
+        ({"connect_timeout": "0"}, "connect_timeout: "),
+        ({"bulk_strategy": "guess"}, "bulk_strategy: Input should be 'auto', 'get' or 'list'"),
+        ({"catalogs": "on"}, "catalogs: "),
+        ({"catalog_id": ""}, "catalog_id: "),
+        ({"ca_bundle": "/no/such.pem"}, "ca_bundle: there is no file /no/such.pem"),
+        ({"warehouse": "x"}, "warehouse: unknown"),
+    ],
+)
+def test_a_property_that_cannot_be_meant_is_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^glue properties: .*{text}"):
+        AsyncNamespace.connect("glue", given)
+
+
+def test_times_are_seconds_and_bound_an_attempt() -> None:
+    settings = GlueSettings.parse({"connect_timeout": "2", "read_timeout": "500ms", **ROLE})
+    assert (settings.connect_timeout, settings.read_timeout, settings.policy().attempt_timeout) == (2.0, 0.5, 2.5)
+    assert settings.assume_role_timeout_sec == 3600 and settings.identity() == ROLE["assume_role_arn"]
+    assert GlueSettings.parse({}).policy().attempt_timeout == 18.0 and GlueSettings.parse({}).identity() == "aws"
+
+
+async def test_the_plain_parser_gives_what_botocore_s_own_does() -> None:
+    shape = Session().get_service_model("glue").operation_model("GetTable").output_shape
+    table = {"Name": "t", "Parameters": {"table_type": "lance"}, "StorageDescriptor": {"Location": "s3://x"}}
+    answer = {
+        "status_code": 200,
+        "headers": {"x-amzn-requestid": "r-1"},
+        "body": orjson.dumps({"Table": table}),
+        "context": {"operation_name": "GetTable"},
+    }
+    plain, own = PlainJsonParsers().create_parser("json"), AioResponseParserFactory().create_parser("json")
+    assert await plain.parse(answer, shape) == await own.parse(answer, shape)
+    assert await plain.parse({**answer, "body": _awaited(answer["body"])}, shape) == await own.parse(answer, shape)
+    refused = {**answer, "status_code": 400, "body": b'{"__type": "X", "message": "why"}'}
+    assert await plain.parse(refused, shape) == await own.parse(refused, shape)
+    for body in (b"{", b"[]"):
+        with pytest.raises(ResponseParserError):
+            await plain.parse({**answer, "body": body}, shape)
+    assert type(PlainJsonParsers().create_parser("query")) is type(AioResponseParserFactory().create_parser("query"))
+
+
+async def _awaited(value: Any) -> Any:
+    return value
+
+
+def _id(name: str) -> TableId:
+    return TableId(["db", name])

@@ -1,0 +1,168 @@
+"""JSON over HTTP when things go wrong: what is sent again, and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator, Mapping
+
+import httpx
+import pytest
+import respx
+from lance_namespace.errors import (
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.transports.http.auth import RenewedTokens, Token
+from tests.fakes.plain import over, plain
+from tests.fakes.sockets import Said, Script, http
+
+RESET = Said(then="reset")
+
+
+CLOSED = Said(then="close")
+
+
+LOST: Mapping[str, Said] = {
+    "truncated": http(headers={"Content-Length": "100"}, then="reset"),
+    "cut off": Said(http(headers={"Content-Length": "100"}).data, "close"),
+    "chunk missing": Said(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "close"),
+    "head cut off": Said(b"HTTP/1.1 200 OK\r\nContent-Le", "close"),
+    "reset": RESET,
+    "closed": CLOSED,
+    "another protocol": Said(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "close"),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+async def test_a_read_whose_answer_is_lost_is_sent_again(how: str) -> None:
+    async with Script(LOST[how], LOST[how]) as server, plain(server.url) as asked:
+        assert await asked.ask() == {}
+    assert asked.outcomes == ["disconnected", "disconnected", "ok"] and len(server.requests) == 3
+
+
+@pytest.mark.parametrize("how", LOST)
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_write_whose_answer_is_lost_is_sent_once(how: str, method: str, is_kept: bool) -> None:
+    before = [http()] if is_kept else []
+    async with Script(*before, LOST[how]) as server, plain(server.url) as asked:
+        for _ in before:
+            await asked.ask()
+        with pytest.raises(
+            ServiceUnavailableError, match=r"the connection was lost: .*whether it took effect is unknown"
+        ):
+            await asked.ask(method, "/t")
+    assert server.lines[len(before) :] == [f"{method} /t HTTP/1.1"]
+    assert server.connections == 1
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """A port that is taken and on which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_refused_connection_names_the_server_and_is_tried_again(nobody: str, method: str) -> None:
+    async with plain(nobody) as asked:
+        with pytest.raises(ServiceUnavailableError) as raised:
+            await asked.ask(method)
+    text = str(raised.value)
+    assert "cannot connect: " in text and f"({nobody}); is the endpoint right and the server up?; 4 attempts" in text
+    assert asked.outcomes == ["refused"] * 4
+
+
+async def test_a_host_nobody_knows_is_named() -> None:
+    async with plain("http://catalog.invalid:8181", policy=Policy(max_retries=0)) as asked:
+        with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*\(http://catalog.invalid:8181\); is the"):
+            await asked.ask()
+
+
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    async with Script(Said(then="hang")) as server, plain(server.url) as asked:
+        task = asyncio.create_task(asked.ask())
+        await asyncio.wait_for(server.asked.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(server.ended.wait(), 10)
+        assert await asked.ask() == {}
+    assert server.connections == 2
+
+
+async def test_a_slow_answer_is_given_up_and_its_connection_with_it() -> None:
+    policy = Policy(max_retries=1, attempt_timeout=0.05, backoff_initial=0.0)
+    async with Script(Said(then="hang")) as server, plain(server.url, policy=policy) as asked:
+        assert await asked.ask() == {}
+    assert asked.outcomes == ["timeout", "ok"] and server.connections == 2
+
+
+def bearing(*values: str, lifetime: float = 3600) -> tuple[RenewedTokens, list[str]]:
+    """Tokens of these values in turn, and those that were fetched."""
+    fetched: list[str] = []
+
+    async def fetch() -> Token:
+        fetched.append(values[len(fetched)])
+        return Token(fetched[-1], lifetime)
+
+    return RenewedTokens(fetch), fetched
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_a_refused_token_is_renewed_once_and_the_request_sent_again(method: str) -> None:
+    tokens, fetched = bearing("old", "new")
+    async with Script(http(401)) as server, plain(server.url, tokens=tokens) as asked:
+        assert await asked.ask(method) == {}
+        assert await asked.ask(method) == {}
+    assert [server.header("authorization", i) for i in range(3)] == [["Bearer old"], ["Bearer new"], ["Bearer new"]]
+    assert fetched == ["old", "new"]
+
+
+async def test_a_token_that_is_refused_anew_is_an_error() -> None:
+    tokens, fetched = bearing("old", "new")
+    async with Script(http(401), http(401, '{"type": "t", "message": "no"}')) as server:
+        async with plain(server.url, tokens=tokens) as asked:
+            with pytest.raises(UnauthenticatedError, match="no"):
+                await asked.ask()
+    assert len(server.requests) == 2 and fetched == ["old", "new"]
+
+
+async def test_a_token_is_not_renewed_for_what_is_forbidden() -> None:
+    tokens, fetched = bearing("old")
+    async with Script(http(403)) as server, plain(server.url, tokens=tokens) as asked:
+        with pytest.raises(PermissionDeniedError):
+            await asked.ask()
+    assert len(server.requests) == 1 and fetched == ["old"]
+
+
+async def test_respx_can_stand_in_for_the_wire() -> None:
+    router = respx.Router(assert_all_called=True)
+    found = router.get("http://catalog.example.com/api/t", params={"a": "1"}).respond(json={"found": True})
+    router.delete(path="/api/t").respond(404, json={"type": "NoSuch", "message": "gone"})
+    busy = router.post(path="/api/t")
+    busy.side_effect = [httpx.ConnectError("no"), httpx.ConnectTimeout("slow"), httpx.Response(200, json=[1])]
+    asked = over(httpx.MockTransport(router.async_handler))
+    assert await asked.ask("GET", "/t", query="a=1") == {"found": True}
+    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$t \(op: HTTP 404: gone\)"):
+        await asked.ask("DELETE", "/t")
+    assert await asked.ask("POST", "/t", body={"x": 1}) == [1]
+    assert found.call_count == 1 and busy.call_count == 3
+    assert json.loads(busy.calls.last.request.content) == {"x": 1}
+    await asked.http.aclose()
+
+
+@pytest.mark.parametrize("error", [httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError, httpx.ReadTimeout])
+async def test_what_any_wire_loses_is_lost(error: type[httpx.TransportError]) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error("gone")
+
+    with pytest.raises(ServiceUnavailableError, match="gone; 4 attempts"):
+        await over(httpx.MockTransport(fail)).ask()

@@ -1,0 +1,191 @@
+"""Connections are used again only while nothing is on them that nobody asked for; wrong answers are not believed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from lance_namespace import DeregisterTableRequest, DescribeTableRequest
+from lance_namespace.errors import PermissionDeniedError, ServiceUnavailableError
+
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.errors import AnotherAnswerError
+from tests.fakes.plain import plain
+from tests.fakes.sockets import Said, Script, http
+from tests.faults.asking import connected, described
+from tests.faults.backends import FINE, location
+from tests.faults.server import Deed, Misbehaving
+from tests.faults.table import CATALOGS, HTTP
+
+ONCE = Policy(max_retries=0)
+CHUNKED = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n'
+EMPTY = b"HTTP/1.1 204 No Content\r\n\r\n"
+WHOLE = http(200, b'{"a":1}').data
+STALE = http(200, b'{"a":"stale"}').data
+
+
+class Telling(Misbehaving):
+    """Answers rightly, and says the last answer once more whenever a test wants it."""
+
+    def __init__(self, impl: str) -> None:
+        super().__init__(CATALOGS[impl](), Deed(self._noted))
+        self._last = b""
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        await super().talk(reader, writer)
+
+    async def repeat(self, *, read: bool) -> None:
+        """Says the last answer on all connections; `read` lets the client's event loop take it."""
+        for writer in self._writers:
+            if not writer.is_closing():
+                writer.write(self._last)
+        if read:
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    def _noted(self, right: bytes) -> bytes:
+        self._last = right
+        return right
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["in the kernel", "read by the loop"])
+@pytest.mark.parametrize("impl", CATALOGS)
+async def test_an_unasked_answer_is_not_taken_for_the_next(impl: str, read: bool) -> None:
+    async with Telling(impl) as server, connected(server.catalog, server.url) as ns:
+        for number in range(33):
+            id = server.catalog.id(f"t{number}")
+            assert await described(ns, id) == location(FINE, id.name)
+            if number % 3 == 0:
+                await server.repeat(read=read)
+
+
+class Late(Script):
+    """Says, when a test wants it, what nobody asked for."""
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        await super().talk(reader, writer)
+
+
+async def test_a_change_is_not_answered_by_an_unasked_answer() -> None:
+    async with Late(http(), http(403)) as server, plain(server.url) as asked:
+        await asked.ask()
+        server.writer.write(EMPTY)
+        with pytest.raises(PermissionDeniedError):
+            await asked.ask("DELETE")
+
+
+@pytest.mark.parametrize("whole", [WHOLE, CHUNKED, EMPTY], ids=["length", "chunked", "204"])
+@pytest.mark.parametrize(
+    "more",
+    [b"H", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2", STALE, STALE[:-1], b"\0"],
+)
+async def test_what_follows_an_answer_meets_no_other_request(whole: bytes, more: bytes) -> None:
+    async with Script(Said(whole + more), *[http(200, b'{"a":2}')] * 2) as server, plain(server.url) as asked:
+        assert await asked.ask() in ({"a": 1}, {"a": 2}, None)
+        assert await asked.ask() == {"a": 2}
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("first", [b"\r\n", b"\r\n\r\n"])
+async def test_an_empty_line_after_an_answer_keeps_the_connection(first: bytes) -> None:
+    async with Script(Said(WHOLE + first), http(200, b'{"a":2}')) as server, plain(server.url) as asked:
+        assert [await asked.ask(), await asked.ask()] == [{"a": 1}, {"a": 2}]
+
+
+async def test_two_answers_at_once_are_both_refused() -> None:
+    async with Script(Said(STALE + WHOLE)) as server, plain(server.url, policy=ONCE) as asked:
+        with pytest.raises(ServiceUnavailableError, match="two answers to one request"):
+            await asked.ask()
+
+
+async def test_interim_answers_are_counted() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    async with Script(Said(16 * early + WHOLE), Said(17 * early + WHOLE)) as server:
+        async with plain(server.url, policy=ONCE) as asked:
+            assert await asked.ask() == {"a": 1}
+            with pytest.raises(ServiceUnavailableError, match="more than 16 interim answers"):
+                await asked.ask()
+
+
+class Greeting(Script):
+    """Speaks before it is asked."""
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STALE)
+        await super().talk(reader, writer)
+
+
+async def test_what_is_said_before_the_first_request_is_no_answer() -> None:
+    async with Greeting() as server, plain(server.url, policy=ONCE) as asked:
+        with pytest.raises(ServiceUnavailableError, match="connection was lost"):
+            await asked.ask()
+
+
+async def test_a_connection_that_ended_unnoticed_carries_no_change() -> None:
+    """The end waits in the kernel: a change that is sent there would be in doubt."""
+    async with Script(http(200, b'{"a":1}', then="close")) as server, plain(server.url, policy=ONCE) as asked:
+        await asked.ask()
+        assert await asked.ask("POST", body={}) == {}
+        assert server.connections == 2
+
+
+async def test_an_answer_about_something_else_is_asked_for_on_a_new_connection() -> None:
+    answers = iter(["other", "mine"])
+
+    def decode(body: object) -> str:
+        if (answer := next(answers)) == "other":
+            raise AnotherAnswerError("an answer about the table 'other'")
+        return answer
+
+    async with Script() as server, plain(server.url) as asked:
+        await asked.ask()
+        assert await asked.ask(decode=decode) == "mine"
+        assert asked.outcomes == ["ok", "mismatch", "ok"] and server.connections == 2
+
+
+@pytest.mark.parametrize("impl", sorted({"polaris", "unity", "glue", "hive3"}))
+async def test_an_answer_about_another_table_is_never_believed(impl: str) -> None:
+    catalog = CATALOGS[impl]()
+
+    def other(request: bytes) -> bytes:
+        return request.replace(b"t1", b"t0")
+
+    class Swapping(Misbehaving):
+        async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while not reader.at_eof():
+                request = await catalog.read(reader)
+                self.requests.append(request)
+                writer.write(catalog.answer(other(request)))
+
+    async with Swapping(catalog) as server, connected(catalog, server.url, repeats=2) as ns:
+        found = await described(ns, catalog.id("t1"))
+        assert isinstance(found, ServiceUnavailableError) and "an answer about the table 't0'" in str(found)
+        assert len(server.asked) == 3 and server.connections == (1 if impl == "hive3" else 3)
+        assert await described(ns, catalog.id("t0")) == location(FINE, "t0")
+
+
+@pytest.mark.parametrize("impl", [*HTTP, "glue"])
+async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str) -> None:
+    catalog = CATALOGS[impl]()
+    for keep_alive, connections in (("0.001ms", 2), ("15s", 1)):
+        async with Misbehaving(catalog) as server:
+            async with connected(catalog, server.url, more={"keep_alive": keep_alive}) as ns:
+                await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t0"))))
+                await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t1"))))
+            # Iceberg's configuration is asked for first.
+            assert server.connections == (connections if connections == 1 else len(server.requests))
+
+
+@pytest.mark.parametrize("impl", ["iceberg", "polaris"])
+async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
+    """The catalog's answers here describe whatever is asked for, as an answer that came late would."""
+    catalog = CATALOGS[impl]()
+    async with Misbehaving(catalog) as server, connected(catalog, server.url) as ns:
+        with pytest.raises(
+            ServiceUnavailableError,
+            match=r"the answer to this change holds nothing; .*whether it took effect is unknown",
+        ):
+            await ns.deregister_table(DeregisterTableRequest(id=list(catalog.id("t0"))))

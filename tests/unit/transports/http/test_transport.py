@@ -1,0 +1,301 @@
+"""JSON over HTTP: what is sent, and what becomes of each kind of answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    ThrottlingError,
+)
+
+from lance_ns_async import errors
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.errors import HTTP_ERRORS, Failure, NotALanceTableError
+from tests.fakes.plain import Plain, over, plain
+from tests.fakes.sockets import Said, Script, http
+
+
+async def failure_of(asked: Plain, *args: Any, **kwargs: Any) -> Failure:
+    """The failure behind the error that asking raises."""
+    with pytest.raises(LanceNamespaceError) as raised:
+        await asked.ask(*args, **kwargs)
+    failure = errors.failure_of(raised.value)
+    assert failure is not None
+    return failure
+
+
+async def test_a_request_says_what_it_should_and_no_more() -> None:
+    async with Script() as server, plain(server.url, {"auth_token": "tok", "header.X-Tenant": "a"}) as asked:
+        await asked.ask()
+    head = {
+        name: server.header(name)
+        for name in ("host", "accept", "accept-encoding", "user-agent", "authorization", "x-tenant", "cookie")
+    }
+    assert head == {
+        "host": [f"127.0.0.1:{server.port}"],
+        "accept": ["application/json"],
+        "accept-encoding": ["identity"],
+        "user-agent": ["lance-ns-async"],
+        "authorization": ["Bearer tok"],
+        "x-tenant": ["a"],
+        "cookie": [],
+    }
+    assert server.body() == b"" and server.header("content-type") == []
+
+
+async def test_a_header_of_the_users_takes_the_place_of_ours() -> None:
+    told = {"header.User-Agent": "mine", "header.Accept": "*/*", "header.AUTHORIZATION": "Basic eA=="}
+    async with Script() as server, plain(server.url, told) as asked:
+        await asked.ask()
+    assert (server.header("user-agent"), server.header("accept")) == (["mine"], ["*/*"])
+    assert server.header("authorization") == ["Basic eA=="]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_a_body_is_json(method: str) -> None:
+    body = {"a": [1, None, "é\u2028"], "b": {"c": True}}
+    async with Script() as server, plain(server.url) as asked:
+        await asked.ask(method, "/x", body=body)
+        await asked.ask(method, "/y")
+    assert json.loads(server.body(0)) == body
+    assert server.header("content-type", 0) == ["application/json"]
+    assert server.header("content-length", 0) == [str(len(server.body(0)))]
+    assert server.body(1) == b"" and server.header("content-type", 1) == []
+
+
+async def test_a_form_is_encoded() -> None:
+    async with Script() as server, plain(server.url) as asked:
+        await asked.ask("POST", "/token", form={"client_id": "a&b", "scope": "x y", "é": "="})
+    assert server.body() == b"client_id=a%26b&scope=x+y&%C3%A9=%3D"
+    assert server.header("content-type") == ["application/x-www-form-urlencoded"]
+
+
+async def test_a_query_is_sent_as_it_is() -> None:
+    async with Script() as server, plain(f"{server.url}/base/") as asked:
+        await asked.ask("GET", "/x", query="pageToken=&parent=a%1Fb&q=a+b%2B%26")
+        await asked.ask("GET", "/x", query="")
+    assert server.lines == [
+        "GET /base/x?pageToken=&parent=a%1Fb&q=a+b%2B%26 HTTP/1.1",
+        "GET /base/x HTTP/1.1",
+    ]
+
+
+@pytest.mark.parametrize("value", [{}, [], 0, False, None, "x", {"é": [1.5, "\u0000"]}])
+async def test_the_answer_is_decoded(value: object) -> None:
+    async with Script(http(body=json.dumps(value))) as server, plain(server.url) as asked:
+        assert await asked.ask() == value
+
+
+@pytest.mark.parametrize(
+    "answer", [http(body=b""), http(204, b"", {"Content-Length": "0"}), http(body=b"", then="close")]
+)
+async def test_an_empty_answer_is_none(answer: Said) -> None:
+    async with Script(answer) as server, plain(server.url) as asked:
+        assert await asked.ask("DELETE") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html><body>Welcome</body></html>",
+        b"{",
+        b'{"a": 1} x',
+        b"\xff\xfe",
+        b'{"a": "\xe9"}',
+        b"NaN",
+        b"[" * 100_000,
+        '{"a": 1}'.encode("utf-16"),
+    ],
+)
+async def test_an_answer_that_is_no_json_is_told_and_not_asked_for_again(body: bytes) -> None:
+    async with Script(http(body=body)) as server, plain(server.url) as asked:
+        with pytest.raises(InternalError, match="an answer that is no JSON, so is the endpoint right") as raised:
+            await asked.ask()
+    assert len(server.requests) == 1 and len(str(raised.value)) < 400 and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("[]", "TypeError"),
+        ("{}", "KeyError: 'found'"),
+        ('{"found": null}', "TypeError"),
+        ('{"found": "abc"}', "ValueError"),
+        ('{"found": 1e999}', "OverflowError|no JSON"),
+    ],
+)
+async def test_an_answer_of_another_form_is_told(body: str, text: str) -> None:
+    def decode(body: Any) -> int:
+        return int(body["found"])
+
+    async with Script(http(body=body)) as server, plain(server.url) as asked:
+        with pytest.raises(InternalError, match=text):
+            await asked.ask(decode=decode)
+    assert len(server.requests) == 1
+
+
+async def test_an_answer_of_another_form_is_told_by_its_names_alone() -> None:
+    body = {"config": {"s3.secret-access-key": "hush"}, "hidden": "hush", "x" * 500: "hush"}
+    async with Script(http(body=json.dumps(body))) as server, plain(server.url) as asked:
+        with pytest.raises(
+            InternalError, match=r"unknown form \(KeyError: 'found'\): it holds config, hidden, x"
+        ) as raised:
+            await asked.ask(decode=lambda body: body["found"])
+    assert "hush" not in str(raised.value) and len(str(raised.value)) < 400
+
+
+async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
+    error = NotALanceTableError("Invalid input: db$t is no Lance table")
+
+    def decode(body: Any) -> None:
+        raise error
+
+    async with Script() as server, plain(server.url) as asked:
+        with pytest.raises(NotALanceTableError) as raised:
+            await asked.ask(decode=decode)
+    assert raised.value is error and len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(b'{"a": 1}', mtime=0)),
+        ("GZIP", gzip.compress(b'{"a": 1}', mtime=0)),
+        ("deflate", zlib.compress(b'{"a": 1}')),
+        ("identity", b'{"a": 1}'),
+    ],
+)
+async def test_a_compressed_answer_is_decoded_although_nobody_asked_for_it(encoding: str, body: bytes) -> None:
+    async with Script(http(body=body, headers={"Content-Encoding": encoding})) as server, plain(server.url) as asked:
+        assert await asked.ask() == {"a": 1}
+
+
+async def test_an_answer_that_cannot_be_decompressed_is_told() -> None:
+    answer = http(body=b"not gzip", headers={"Content-Encoding": "gzip"})
+    async with Script(answer) as server, plain(server.url) as asked:
+        with pytest.raises(InternalError, match="the answer cannot be decompressed"):
+            await asked.ask()
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_redirects_are_not_followed(status: int, method: str) -> None:
+    async with Script() as other:
+        answer = http(status, b"", {"Location": f"{other.url}/elsewhere"})
+        async with Script(answer) as server, plain(server.url, {"auth_token": "tok"}) as asked:
+            with pytest.raises(InternalError) as raised:
+                await asked.ask(method)
+    message = f"HTTP {status}: redirects are not followed; it points to {other.url}/elsewhere"
+    assert message in str(raised.value)
+    assert len(server.requests) == 1 and not other.requests
+
+
+async def test_cookies_are_not_kept() -> None:
+    answer = http(headers={"Set-Cookie": "session=1; Path=/"})
+    async with Script(answer, answer) as server, plain(server.url) as asked:
+        await asked.ask()
+        await asked.ask()
+    assert server.header("cookie") == [] and server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (404, '{"type": "NoSuch", "message": "it is gone"}', "HTTP 404: it is gone"),
+        (403, "<html>\n<b>no</b>\n</html>", "HTTP 403: no"),
+        (503, "x" * 1000, "HTTP 503: " + "x" * 200 + "; 4 attempts"),
+        (500, b"\xff\xfe", "HTTP 500: \ufffd\ufffd"),
+        (500, '{"type": ["a"], "message": "m"}', 'HTTP 500: {"type": ["a"], "message": "m"}'),
+        (500, '"text"', 'HTTP 500: "text"'),
+        (500, '{"error": 5}', 'HTTP 500: {"error": 5}'),
+        (500, "[" * 100_000, "HTTP 500: " + "[" * 200),
+        (401, b"", "HTTP 401: Unauthorized"),
+        (599, b"", "HTTP 599"),
+    ],
+)
+async def test_an_error_tells_what_the_server_said(status: int, body: bytes | str, text: str) -> None:
+    async with Script(*[http(status, body)] * 4) as server, plain(server.url) as asked:
+        with pytest.raises(HTTP_ERRORS.get(status, LanceNamespaceError)) as raised:
+            await asked.ask()
+    assert f"(op: {text}" in str(raised.value) and "\n" not in str(raised.value)
+
+
+async def test_a_more_precise_code_comes_before_the_status() -> None:
+    async with Script(http(404, '{"type": "NoSuch", "message": "m"}')) as server, plain(server.url) as asked:
+        failure = await failure_of(asked)
+    assert failure.codes == ("NoSuch", 404)
+
+
+@pytest.mark.parametrize(
+    ("status", "delivered"),
+    [(400, False), (401, False), (404, False), (408, None), (409, False), (429, False), (500, None), (503, None)],
+)
+async def test_only_a_request_that_was_turned_away_did_certainly_nothing(status: int, delivered: bool | None) -> None:
+    async with Script(http(status)) as server, plain(server.url, policy=Policy(max_retries=0)) as asked:
+        assert (await failure_of(asked)).delivered is delivered
+
+
+async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
+    for method, status, sent in (
+        ("GET", 503, 4),
+        ("HEAD", 502, 4),
+        ("POST", 503, 1),
+        ("DELETE", 504, 1),
+        ("POST", 429, 4),
+    ):
+        async with Script(*[http(status)] * 4) as server, plain(server.url) as asked:
+            with pytest.raises(LanceNamespaceError):
+                await asked.ask(method)
+        assert (method, status, len(server.requests)) == (method, status, sent)
+    async with Script(http(503), http(503)) as server, plain(server.url) as asked:
+        assert await asked.ask("POST", safe=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("0", 0.0, 0.0),
+        ("7", 7.0, 7.0),
+        ("  30 ", 30.0, 30.0),
+        ("Fri, 31 Dec 2100 23:59:59 GMT", 1e9, 1e10),
+        ("Fri, 31 Dec 2100 23:59:59 +0900", 1e9, 1e10),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0),
+        ("Wednesday, 21-Oct-15 07:28:00 GMT", 0.0, 0.0),
+    ],
+)
+async def test_retry_after_is_seconds_or_a_date(value: str, least: float, most: float) -> None:
+    policy = Policy(max_retries=0)
+    async with Script(http(429, headers={"Retry-After": value})) as server, plain(server.url, policy=policy) as asked:
+        failure = await failure_of(asked)
+    assert failure.retry_after is not None and least <= failure.retry_after <= most
+
+
+async def test_a_server_that_says_now_is_asked_now() -> None:
+    busy = http(429, headers={"Retry-After": "0"})
+    async with Script(busy, busy) as server, plain(server.url) as asked:
+        assert await asked.ask("DELETE") == {}
+    assert asked.outcomes == ["429", "429", "ok"]
+
+
+@given(
+    st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"))
+    | st.from_regex(r"\A[A-Z][a-z]{2}, [0-9]{1,3} (Jan|Dec) [0-9]{1,6} [0-9]{2}:[0-9]{2}:[0-9]{2} [+-]?[0-9]{0,16}\Z")
+)
+async def test_any_retry_after_is_seconds_or_nothing(value: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(429, headers=[(b"retry-after", value.encode("latin-1"))])
+
+    with pytest.raises(ThrottlingError) as raised:
+        await over(httpx.MockTransport(answer), Policy(max_retries=0)).ask()
+    failure = errors.failure_of(raised.value)
+    assert failure is not None and (failure.retry_after is None or failure.retry_after >= 0)

@@ -1,0 +1,324 @@
+"""What goes over the wire: URLs as they are written, answers up to a limit, TLS, proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from asyncio import StreamReader, StreamWriter
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError, UnauthenticatedError
+
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.transports.http.wire import AiohttpWire, environment_proxy
+from tests.fakes.certificates import Certificates
+from tests.fakes.plain import plain
+from tests.fakes.sockets import Forwarder, Said, Script, Server, http
+
+ONCE = Policy(max_retries=0)
+BIG = '"' + "x" * 2048 + '"'
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.made(tmp_path_factory.mktemp("certificates"))
+
+
+PATHS = [
+    "/",
+    "/a%2Fb",
+    "/a%2fb",
+    "/%2E",
+    "/%2E%2E/x",
+    "/a/%2e%2e/b",
+    "/a%1Fb",
+    "/a%00b",
+    "/100%25",
+    "/%252F",
+    "/%C3%A9%F0%9F%98%80",
+    "/%FF",
+    "//double//slash/",
+    "/a;b=c,d",
+    "/a+b%2B",
+    "/~a%7E",
+    "/a:b@c",
+    "/!$&'()*",
+    "/a%20b%3Fc%23d",
+    "/x?a=1&b=%26&c=a%1Fb&d=%2B+&e=",
+    "/x?a=b?c=d/e",
+    *("/" + quote(chr(first) + chr(first + 1), safe="") for first in range(0, 256, 2)),
+]
+
+
+async def test_a_url_is_sent_as_it_is_written() -> None:
+    async with Script() as server, plain(server.url) as asked:
+        for path in PATHS:
+            await asked.ask("GET", path)
+        assert server.lines == [f"GET {path} HTTP/1.1" for path in PATHS]
+        assert server.connections == 1
+
+
+async def test_a_request_of_httpx_is_sent_too() -> None:
+    async with Script() as server:
+        wire = AiohttpWire(connect_timeout=5, tls=None, proxy=None, max_bytes=1024)
+        request = httpx.Request("POST", f"{server.url}/a%2Fb%2E?x=%1F", json={"a": 1}, headers={"x-a": "b"})
+        response = await wire.handle_async_request(request)
+        await wire.aclose()
+        assert (response.status_code, response.json()) == (200, {})
+        assert server.lines == ["POST /a%2Fb%2E?x=%1F HTTP/1.1"]
+        assert (server.body(), server.header("x-a"), server.header("content-type")) == (
+            b'{"a":1}',
+            ["b"],
+            ["application/json"],
+        )
+        assert server.header("host") == [f"127.0.0.1:{server.port}"] and server.header("content-length") == ["7"]
+
+
+async def test_closed_twice_is_closed_for_good() -> None:
+    async with Script() as server, plain(server.url) as asked:
+        await asked.ask()
+        await asked.http.aclose()
+        await asked.http.aclose()
+        with pytest.raises(InvalidInputError, match="the namespace was closed while it was asked"):
+            await asked.ask()
+        assert server.connections == 1
+
+
+async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> None:
+    async with Script(Said(then="hang")) as server, plain(server.url) as asked:
+        task = asyncio.create_task(asked.ask())
+        await asyncio.wait_for(server.asked.wait(), 10)
+        await asked.http.aclose()
+        with pytest.raises(InvalidInputError, match="the namespace was closed while it was asked"):
+            await task
+        assert server.connections == 1
+
+
+async def test_a_host_is_an_address_or_has_a_name() -> None:
+    async with plain("http://[::1]:1", policy=ONCE) as asked:
+        with pytest.raises(ServiceUnavailableError, match=r"\(http://\[::1\]:1\)"):
+            await asked.ask()
+    async with plain("http://..", policy=ONCE) as asked:
+        with pytest.raises(InvalidInputError, match="endpoint: not a URL"):
+            await asked.ask()
+
+
+class Greeter(Server):
+    """Says something of its own before anybody asks."""
+
+    async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
+        writer.write(b"220 mail.example.com ready\r\n")
+        await reader.read()
+
+
+def chunked(body: str) -> Said:
+    raw = body.encode()
+    chunks = [raw[i : i + 100] for i in range(0, len(raw), 100)]
+    told = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return http(body=told + b"0\r\n\r\n", headers={"Transfer-Encoding": "chunked"})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(body=BIG),
+        chunked(BIG),
+        http(body=BIG, then="close"),
+        http(503, BIG),
+        Said(http(body=BIG).data[:100], "hang"),
+    ],
+    ids=["length", "chunks", "to the end", "error", "unread"],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_answer_over_the_limit_is_not_read_nor_asked_for_again(answer: Said, method: str) -> None:
+    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2049"}) as asked:
+        with pytest.raises(InternalError, match=r"the answer is longer than 2049 bytes \(max_response_bytes\)"):
+            await asked.ask(method)
+        assert await asked.ask() == {}
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("answer", [http(body=BIG), chunked(BIG), http(body=BIG, then="close")])
+async def test_an_answer_of_the_limit_is_read(answer: Said) -> None:
+    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2050"}) as asked:
+        assert len(await asked.ask()) == 2048
+
+
+async def test_an_answer_without_its_body_has_no_length() -> None:
+    head = http(body=b"", headers={"Content-Length": "99999999"})
+    async with Script(head, head) as server:
+        async with plain(server.url, {"max_response_bytes": "1024"}) as asked:
+            assert await asked.ask("HEAD") is None
+            assert await asked.ask("HEAD") is None
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("size", [2048, 100_000_000])
+async def test_the_limit_is_that_of_what_a_compressed_answer_becomes(size: int) -> None:
+    body = gzip.compress(b'"' + b"x" * size + b'"')
+    answers = [http(body=body, headers={"Content-Encoding": "gzip"})] * 2
+    async with Script(*answers) as server:
+        async with plain(server.url, {"max_response_bytes": "2047"}) as asked:
+            with pytest.raises(InternalError, match="longer than 2047 bytes"):
+                await asked.ask()
+        if size == 2048:
+            async with plain(server.url, {"max_response_bytes": "2050"}) as asked:
+                assert await asked.ask() == "x" * 2048
+
+
+async def test_a_certificate_nobody_vouches_for_is_refused(certificates: Certificates) -> None:
+    async with Script(tls=certificates.server) as server, plain(server.url, policy=ONCE) as asked:
+        with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*certificate verify failed"):
+            await asked.ask("DELETE")
+    assert not server.requests
+
+
+async def test_an_authority_of_ones_own_is_trusted(certificates: Certificates) -> None:
+    async with Script(tls=certificates.server) as server:
+        async with plain(server.url, {"ca_bundle": certificates.ca_bundle}) as asked:
+            assert await asked.ask() == {} and await asked.ask() == {}
+        assert server.connections == 1
+
+
+async def test_a_certificate_is_for_its_host_alone(certificates: Certificates) -> None:
+    async with Script(tls=certificates.server) as server:
+        elsewhere = server.url.replace("127.0.0.1", "localhost")
+        async with plain(elsewhere, {"ca_bundle": certificates.ca_bundle}, policy=ONCE) as asked:
+            with pytest.raises(ServiceUnavailableError, match=r"Hostname mismatch|certificate is not valid for"):
+                await asked.ask()
+
+
+async def test_a_server_may_want_a_certificate_of_the_client(certificates: Certificates) -> None:
+    trusting = {"ca_bundle": certificates.ca_bundle}
+    both = {"client_cert": certificates.client_cert, "client_key": certificates.client_key}
+    async with Script(tls=certificates.strict_server) as server:
+        for shown in ({"client_cert": certificates.client}, both):
+            async with plain(server.url, {**trusting, **shown}) as asked:
+                assert await asked.ask() == {}
+        async with plain(server.url, trusting, policy=ONCE) as asked:
+            with pytest.raises(
+                ServiceUnavailableError, match=r"(?i)certificate.required|cannot connect|connection was lost"
+            ):
+                await asked.ask()
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("name", ["ca_bundle", "client_cert"])
+async def test_a_file_that_is_missing_or_no_certificate_is_named_at_once(name: str, tmp_path: Path) -> None:
+    for file, text in (("none.pem", None), ("empty.pem", ""), ("bad.pem", "not a certificate")):
+        path = tmp_path / file
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(InvalidInputError, match=f"plain properties: cannot load .*{file}"):
+            async with plain("https://127.0.0.1", {name: str(path)}):
+                pass
+
+
+async def test_tls_spoken_to_a_server_that_has_none_is_no_connection() -> None:
+    async with Greeter() as server, plain(server.url.replace("http:", "https:"), policy=ONCE) as asked:
+        with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*SSL"):
+            await asked.ask()
+
+
+async def test_a_proxy_is_told_the_whole_url() -> None:
+    async with Script() as server, Forwarder() as proxy, plain(server.url, {"proxy": proxy.url}) as asked:
+        assert await asked.ask("GET", "/a%2Fb%2E?x=%1F") == {}
+        assert proxy.requests[0].startswith(f"GET {server.url}/a%2Fb%2E?x=%1F HTTP/1.1\r\n".encode())
+        assert len(server.requests) == 1
+
+
+async def test_a_proxy_tunnels_what_is_encrypted(certificates: Certificates) -> None:
+    async with Script(tls=certificates.server) as server, Forwarder() as proxy:
+        told = {"proxy": proxy.url, "ca_bundle": certificates.ca_bundle, "auth_token": "tok"}
+        async with plain(server.url, told) as asked:
+            assert await asked.ask("GET", "/a%2Fb") == {}
+        assert proxy.requests[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n".encode())
+        assert b"tok" not in proxy.requests[0] and server.lines == ["GET /a%2Fb HTTP/1.1"]
+
+
+async def test_a_proxy_may_want_a_password() -> None:
+    async with Script() as server, Forwarder() as proxy:
+        url = proxy.url.replace("//", "//user:hush@")
+        async with plain(server.url, {"proxy": url}) as asked:
+            assert await asked.ask() == {}
+        assert b"\r\nProxy-Authorization: Basic dXNlcjpodXNo\r\n" in proxy.requests[0]
+    async with plain("http://127.0.0.1:1", {"proxy": url}, policy=ONCE) as asked:
+        with pytest.raises(ServiceUnavailableError, match="cannot connect to the proxy: ") as raised:
+            await asked.ask()
+    assert "hush" not in str(raised.value)
+
+
+async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: Certificates) -> None:
+    async with Script(http(502, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
+        once_more = Policy(max_retries=1, backoff_initial=0.0)
+        async with plain(server.url, {"proxy": proxy.url}, policy=once_more) as asked:
+            with pytest.raises(ServiceUnavailableError, match="the proxy opens no tunnel: HTTP 403 Reason 403"):
+                await asked.ask("DELETE")
+        assert asked.outcomes == ["refused", "refused"] and not server.requests
+
+
+async def test_a_proxy_that_wants_credentials_is_asked_once(certificates: Certificates) -> None:
+    async with Script(http(407, b"")) as proxy, Script(tls=certificates.server) as server:
+        async with plain(server.url, {"proxy": proxy.url}) as asked:
+            with pytest.raises(UnauthenticatedError, match=r"HTTP 407 .*; give the proxy's credentials in"):
+                await asked.ask()
+        assert asked.outcomes == ["407"] and not server.requests
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch, name: str, scheme: str) -> None:
+    async with Script() as server, Forwarder() as proxy:
+        monkeypatch.setenv(name, f"{scheme}127.0.0.1:{proxy.port}")
+        async with plain(server.url, by_environment=True) as asked:
+            assert await asked.ask() == {}
+        assert len(proxy.requests) == 1
+        async with plain(server.url, {"proxy": "none"}) as asked:
+            assert await asked.ask() == {}
+        monkeypatch.setenv("NO_PROXY", f"example.com,127.0.0.1:{server.port}")
+        async with plain(server.url, by_environment=True) as asked:
+            assert await asked.ask() == {}
+        assert len(proxy.requests) == 1 and len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "proxy"),
+    [
+        ("http://h/x", {}, None),
+        ("http://h/x", {"http_proxy": "http://p:1"}, "http://p:1"),
+        ("https://h/x", {"http_proxy": "http://p:1"}, None),
+        ("https://h/x", {"https_proxy": "http://p:1", "all_proxy": "http://q:1"}, "http://p:1"),
+        ("https://h/x", {"all_proxy": "q:1"}, "http://q:1"),
+        ("http://h:80/x", {"http_proxy": "http://p:1", "no_proxy": "h"}, None),
+        ("http://h:80/x", {"http_proxy": "http://p:1", "no_proxy": "h:81"}, "http://p:1"),
+        ("http://a.b.c/x", {"http_proxy": "http://p:1", "no_proxy": ".b.c"}, None),
+        ("http://h/x", {"http_proxy": "http://p:1", "no_proxy": "*"}, None),
+        ("http://h/x", {"http_proxy": ""}, None),
+    ],
+)
+def test_proxies_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], proxy: str | None
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert environment_proxy(url) == proxy
+
+
+async def test_a_proxy_of_another_kind_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://user:hush@127.0.0.1:1080")
+    with pytest.raises(InvalidInputError, match=r"what the environment names for .* is no HTTP proxy") as raised:
+        async with plain("http://127.0.0.1", by_environment=True):
+            pass
+    assert "hush" not in str(raised.value)
+    async with plain("http://127.0.0.1", {"proxy": "none"}):
+        pass

@@ -1,0 +1,291 @@
+"""Thrift's binary protocol: calls byte by byte, and replies however they are cut."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_ns_async.transports.thrift.binary import (
+    MismatchError,
+    Reply,
+    call,
+    flag,
+    nested,
+    no_structs,
+    number,
+    short,
+    text,
+    text_pairs,
+    texts,
+)
+from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
+from tests.fakes.thrift_wire import (
+    BOOL,
+    BYTE,
+    DOUBLE,
+    I16,
+    I32,
+    I64,
+    LIST,
+    REPLY,
+    SET,
+    STRING,
+    STRUCT,
+    Message,
+    Struct,
+    Typed,
+    decoded,
+)
+
+HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
+TABLE = (
+    b"\x0b\x00\x01\x00\x00\x00\x01t"
+    b"\x08\x00\x04\x00\x00\x00\x2a"
+    b"\x0c\x00\x07"
+    b"\x0f\x00\x01\x0c\x00\x00\x00\x01\x0b\x00\x01\x00\x00\x00\x02id\x00"
+    b"\x0b\x00\x02\x00\x00\x00\x02/t"
+    b"\x02\x00\x05\x01"
+    b"\x0d\x00\x0a\x0f\x0b\x00\x00\x00\x01\x0b\x00\x00\x00\x01\x00\x00\x00\x01a\x00\x00\x00\x01b"
+    b"\x00"
+    b"\x0d\x00\x09\x0b\x0b\x00\x00\x00\x02\x00\x00\x00\x01k\x00\x00\x00\x01v\x00\x00\x00\x00\x00\x00\x00\x02\xc3\xa9"
+    b"\x00"
+)
+"""A struct with what tables have: texts, numbers, structs in structs, lists of structs, maps."""
+WANTED: Shape = {1: None, 4: None, 7: {2: None}, 9: None}
+FOUND = {1: "t", 4: 42, 7: {2: "/t"}, 9: {"k": "v", "": "é"}}
+
+
+def cut(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[i : i + size] for i in range(0, len(data), size))
+
+
+def read(shape: Shape, data: bytes, size: int | None = None) -> dict[int, Any]:
+    decoder = Decoder(shape)
+    ends = [decoder.feed(chunk) for chunk in cut(data, size or len(data))]
+    assert ends[-1] and not any(ends[:-1])
+    return decoder.found
+
+
+def test_a_call_is_encoded_byte_by_byte() -> None:
+    arguments = nested(1, text(1, "é"), flag(2, False), flag(3, True), short(4, -1), number(5, 7))
+    assert call("get", 7, arguments) == (
+        b"\x80\x01\x00\x01\x00\x00\x00\x03get\x00\x00\x00\x07"
+        b"\x0c\x00\x01"
+        b"\x0b\x00\x01\x00\x00\x00\x02\xc3\xa9\x02\x00\x02\x00\x02\x00\x03\x01\x06\x00\x04\xff\xff\x08\x00\x05\x00\x00\x00\x07"
+        b"\x00\x00"
+    )
+
+
+def test_containers_are_encoded_byte_by_byte() -> None:
+    assert texts(2, ["a", ""]) == b"\x0f\x00\x02\x0b\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x00"
+    assert no_structs(1) == b"\x0f\x00\x01\x0c\x00\x00\x00\x00"
+    assert text_pairs(9, {"k": "v"}) == b"\x0d\x00\x09\x0b\x0b\x00\x00\x00\x01\x00\x00\x00\x01k\x00\x00\x00\x01v"
+
+
+def test_what_is_encoded_is_what_a_server_reads() -> None:
+    arguments = text(1, "db") + texts(2, ["x"]) + text_pairs(3, {"a": "b"}) + nested(4, short(1, 2)) + flag(5, True)
+    received = decoded(call("get", 3, arguments))
+    assert (received.name, received.sequence) == ("get", 3)
+    assert received.body == {1: "db", 2: ["x"], 3: {"a": "b"}, 4: {1: 2}, 5: True}
+
+
+@pytest.mark.parametrize("size", range(1, len(TABLE) + 1))
+def test_a_struct_is_read_however_it_is_cut(size: int) -> None:
+    assert read(WANTED, TABLE, size) == FOUND
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+def test_only_what_is_wanted_is_read(size: int) -> None:
+    assert read({}, TABLE, size) == {}
+    assert read({7: {5: None}, 99: None}, TABLE, size) == {7: {5: True}}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 4096])
+def test_lists_of_structs_and_of_texts_are_read(size: int) -> None:
+    tables = b"\x0f\x00\x01\x0c\x00\x00\x00\x03" + TABLE * 3 + b"\x0f\x00\x02\x0b\x00\x00\x00\x00\x00"
+    assert read({1: WANTED, 2: None}, tables, size) == {1: [FOUND] * 3, 2: []}
+    names = texts(0, [f"t{i}" for i in range(50)]) + b"\x00"
+    assert read({0: None}, names, size) == {0: [f"t{i}" for i in range(50)]}
+
+
+_NUMBERS = st.one_of(
+    st.builds(Typed, st.just(BYTE), st.integers(-128, 127)),
+    st.builds(Typed, st.just(I16), st.integers(-(2**15), 2**15 - 1)),
+    st.builds(Typed, st.just(I32), st.integers(-(2**31), 2**31 - 1)),
+    st.builds(Typed, st.just(I64), st.integers(-(2**63), 2**63 - 1)),
+    st.builds(Typed, st.just(DOUBLE), st.floats(allow_nan=False)),
+    st.builds(Typed, st.just(BOOL), st.booleans()),
+)
+_TEXTS = st.text(max_size=12)
+
+
+def _fields(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.dictionaries(st.integers(1, 20), inner, max_size=6).map(Struct)
+
+
+_STRUCTS = st.recursive(
+    _fields(st.one_of(_NUMBERS, _TEXTS)),
+    lambda inner: _fields(
+        st.one_of(
+            _NUMBERS,
+            _TEXTS,
+            inner,
+            st.lists(_TEXTS, max_size=4).map(lambda items: Typed(STRING, items)),
+            st.lists(inner, max_size=3).map(lambda items: Typed(STRUCT, items)),
+            st.dictionaries(_TEXTS, _TEXTS, max_size=4),
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def _plain(value: Any) -> Any:
+    """What is to be read of a value."""
+    match value:
+        case Struct():
+            return {id: _plain(inner) for id, inner in value.items()}
+        case Typed(type=int() as type, value=list() as items) if type in (STRING, STRUCT):
+            return [_plain(item) for item in items]
+        case Typed():
+            return value.value
+    return value
+
+
+def _shape(value: Any) -> Shape | None:
+    """The shape with which all of a value is read."""
+    match value:
+        case Struct():
+            return {id: _shape(inner) for id, inner in value.items()}
+        case Typed(type=type, value=[*items]) if type == STRUCT:
+            merged: Shape | None = None
+            for item in items:
+                merged = _merged(merged, _shape(item))
+            return merged
+    return None
+
+
+def _merged(one: Shape | None, other: Shape | None) -> Shape | None:
+    """The shape with which all is read that either reads: items of a list may differ."""
+    if one is None or other is None:
+        return one or other
+    return {id: _merged(one.get(id), other.get(id)) for id in (*one, *other)}
+
+
+@given(found=_STRUCTS, unwanted=_STRUCTS, size=st.integers(1, 40))
+def test_any_struct_is_read_and_any_other_skipped(found: Struct, unwanted: Struct, size: int) -> None:
+    body = Struct({1: unwanted, 2: found, 3: Typed(STRUCT, [unwanted, unwanted]), 4: "end"})
+    data = Message(REPLY, "get", 7, body).encoded()
+    reply = Reply("get", 7, {2: _shape(found), 4: None}, keep=True)
+    ends = [reply.feed(chunk) for chunk in cut(data, size)]
+    assert ends[-1] and not any(ends[:-1])
+    assert reply.found == {2: _plain(found), 4: "end"}
+    assert HEAD + reply.body == data
+
+
+def test_containers_of_all_kinds_are_skipped() -> None:
+    numbers = b"\x0f\x00\x01\x0a\x00\x00\x00\x02" + bytes(16) + b"\x0e\x00\x02\x02\x00\x00\x00\x01\x01"
+    lists = b"\x0f\x00\x03\x0f\x00\x00\x00\x02\x08\x00\x00\x00\x01\x00\x00\x00\x05\x0b\x00\x00\x00\x01\x00\x00\x00\x01a"
+    maps = b"\x0d\x00\x04\x08\x0c\x00\x00\x00\x01\x00\x00\x00\x09" + TABLE
+    deep = (
+        b"\x0d\x00\x05\x0b\x0d\x00\x00\x00\x01\x00\x00\x00\x01k\x03\x0e\x00\x00\x00\x01\x07\x06\x00\x00\x00\x01\x00\x01"
+    )
+    data = numbers + lists + maps + deep + b"\x0b\x00\x06\x00\x00\x00\x01z\x00"
+    for size in (1, 2, 3, 8, len(data)):
+        assert read({6: None}, data, size) == {6: "z"}
+
+
+def test_a_long_text_that_nobody_wants_is_not_kept() -> None:
+    decoder = Decoder({2: None})
+    assert not decoder.feed(b"\x0b\x00\x01\x01\x00\x00\x00")
+    chunk = bytes(1 << 20)
+    tracemalloc.start()
+    try:
+        for _ in range(16):
+            assert not decoder.feed(chunk)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+    assert decoder.feed(b"\x0b\x00\x02\x00\x00\x00\x01z\x00") and decoder.found == {2: "z"}
+
+
+def test_the_reply_to_the_call_is_taken() -> None:
+    reply = Reply("get", 7, {0: None})
+    assert reply.feed(HEAD + text(0, "x") + b"\x00")
+    assert reply.found == {0: "x"} and not reply.refused
+
+
+@pytest.mark.parametrize("size", [1, 4, 11, 100])
+def test_a_refusal_of_the_call_is_told(size: int) -> None:
+    refusal = (
+        HEAD.replace(b"\x80\x01\x00\x02", b"\x80\x01\x00\x03") + text(1, "no such method") + number(2, 1) + b"\x00"
+    )
+    reply = Reply("get", 7, {0: None})
+    assert [reply.feed(chunk) for chunk in cut(refusal, size)][-1]
+    assert reply.refused and reply.found == {1: "no such method", 2: 1}
+
+
+@pytest.mark.parametrize("size", [1, 4, 15, 100])
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD[:-1] + b"\x08",
+        HEAD.replace(b"get", b"got"),
+        b"\x80\x01\x00\x02\x00\x00\x00\x04gets\x00\x00\x00\x07",
+        b"\x80\x01\x00\x03\x00\x00\x00\x03get\x00\x00\x00\x08",
+    ],
+)
+def test_the_reply_to_another_call_is_refused(head: bytes, size: int) -> None:
+    reply = Reply("get", 7, {0: None})
+    with pytest.raises(MismatchError, match="another call"):
+        for chunk in cut(head + text(0, "x") + b"\x00", size):
+            reply.feed(chunk)
+    assert reply.found == {}
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request", b"\x15\x03\x03\x00\x02", b"\x80\x01\x00\x01", b"\x00"])
+def test_what_is_no_reply_is_refused_at_once(data: bytes) -> None:
+    with pytest.raises(MalformedError, match="no reply in Thrift"):
+        Reply("get", 7, {}).feed(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x00\x00", "1 bytes after the end"),
+        (b"\x63\x00\x01", "type 99"),
+        (b"\x0f\x00\x02\x63\x00\x00\x00\x01", "type 99"),
+        (b"\x0b\x00\x01\x00\x00\x00\x01\xff\x00", "no UTF-8"),
+        (b"\x0f\x00\x01\x08\x00\x00\x00\x01\x00\x00\x00\x01\x00", "where texts or structs are wanted"),
+        (b"\x0d\x00\x01\x08\x0b\x00\x00\x00\x01\x00\x00\x00\x01", "where texts or structs are wanted"),
+        (b"\x0c\x00\x02" * 100, "within each other"),
+        (b"\x0f\x00\x02" + b"\x0f\x00\x00\x00\x01" * 100, "within each other"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(MalformedError, match=message):
+        Decoder({1: None}).feed(data)
+
+
+def test_a_count_alone_keeps_nobody_busy() -> None:
+    for kind in (BOOL, I64, STRING, STRUCT, LIST, SET):
+        decoder = Decoder({})
+        assert not decoder.feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
+
+
+def test_the_fields_of_a_struct_are_told_apart_and_left_as_they_are() -> None:
+    fields = fields_of(TABLE)
+    assert list(fields) == [1, 4, 7, 9]
+    assert b"".join(fields.values()) + b"\x00" == TABLE
+    assert list(fields_of(struct_in(fields[7]))) == [1, 2, 5, 10]
+
+
+@given(found=_STRUCTS)
+def test_any_struct_is_put_together_again_from_its_fields(found: Struct) -> None:
+    data = Message(REPLY, "get", 7, found).encoded().removeprefix(HEAD)
+    assert b"".join(fields_of(data).values()) + b"\x00" == data

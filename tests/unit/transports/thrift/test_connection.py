@@ -1,0 +1,226 @@
+"""The connections of the Thrift wire: how they are opened, kept, lent and given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from lance_namespace.errors import (
+    InvalidInputError,
+    ServiceUnavailableError,
+)
+
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, Route
+from lance_ns_async.transports.thrift.pool import Pool
+from lance_ns_async.transports.thrift.transport import ThriftTransport
+from tests.fakes.hive import FakeHive
+from tests.support.thrift_client import ERRORS, NAMES, QUICK, Client, client
+
+
+@pytest.fixture
+def server() -> Iterator[FakeHive]:
+    with FakeHive() as server:
+        for name in NAMES:
+            server.add_database("hive", name)
+        yield server
+
+
+async def test_calls_in_turn_take_one_connection(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        assert server.connections == 0
+        for name in NAMES:
+            assert await asked.ask(name) == name
+        assert server.connections == 1
+    server.wait_open(0)
+
+
+async def test_no_more_connections_are_open_than_allowed(server: FakeHive) -> None:
+    async with client(server.port, size=4) as asked:
+        answers: dict[str, str] = {}
+
+        async def ask(name: str) -> None:
+            answers[name] = await asked.ask(name)
+
+        with server.hold("get_database") as hold:
+            async with anyio.create_task_group() as group:
+                for name in NAMES:
+                    group.start_soon(ask, name)
+                await hold.reached(4)
+                assert hold.waiting == 4
+                hold.release()
+        assert answers == {name: name for name in NAMES}
+        assert server.connections == 4 and server.most_in_flight == 4
+
+
+async def test_the_connection_used_last_is_used_next(server: FakeHive) -> None:
+    async with client(server.port, size=3) as asked:
+        await _keep_three(server, asked)
+        server.clear()
+        for name in NAMES:
+            await asked.ask(name)
+        assert len({request.connection for request in server.requests}) == 1
+
+
+async def test_a_dead_connection_is_replaced_unseen_where_a_read_finds_it(server: FakeHive) -> None:
+    async with client(server.port, size=2) as asked:
+        await asked.ask("d0")
+        server.cut(when="before", match="'d1'")
+        calls: list[Call] = []
+        with asked.caller.observe(calls.append):
+            assert await asked.ask("d1") == "d1"
+        assert [(call.attempt, call.outcome) for call in calls] == [(1, "ok")]
+        assert server.connections == 2
+
+
+async def test_a_fresh_connection_that_dies_is_a_failed_attempt(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        server.cut(when="middle", ending="reset")
+        calls: list[Call] = []
+        with asked.caller.observe(calls.append):
+            assert await asked.ask("d1") == "d1"
+        assert [(call.attempt, call.outcome) for call in calls] == [(1, "disconnected"), (2, "ok")]
+
+
+async def test_all_that_is_kept_goes_with_the_first_that_dies(server: FakeHive) -> None:
+    async with client(server.port, size=3) as asked:
+        await _keep_three(server, asked)
+        server.cut(match="'d5'")
+        assert await asked.ask("d5") == "d5"
+        server.wait_open(1)
+        assert server.connections == 4
+
+
+async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        await asked.ask("d0")
+        server.stop()
+        server.start()
+        assert await asked.ask("d1") == "d1"
+        server.stop()
+        server.start()
+        # Not sent on the connection that died, so there is no doubt about it.
+        await asked.make("new")
+        assert await asked.ask("new") == "new"
+        assert server.calls.count("create_database") == 1
+
+
+async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
+    server.stop()
+    async with client(server.port) as asked:
+        calls: list[Call] = []
+
+        def watch(call: Call) -> None:
+            calls.append(call)
+            if len(calls) == 2:
+                server.start()
+
+        with asked.caller.observe(watch):
+            await asked.make("new")
+        assert [call.outcome for call in calls] == ["refused", "refused", "ok"]
+        assert server.calls.count("create_database") == 1
+
+
+async def test_nobody_there_is_told_with_the_address(server: FakeHive) -> None:
+    server.stop()
+    async with client(server.port) as asked:
+        with pytest.raises(
+            ServiceUnavailableError, match=rf"cannot connect to 127\.0\.0\.1:{server.port}: .*4 attempts"
+        ):
+            await asked.ask("d1")
+
+
+async def test_a_host_that_no_name_server_could_know_is_told() -> None:
+    async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as asked:
+        with pytest.raises(ServiceUnavailableError, match="label"):
+            await asked.ask("d1")
+
+
+async def test_the_next_address_is_tried_and_remembered(server: FakeHive) -> None:
+    with FakeHive() as gone:
+        port = gone.port
+    async with client(port, server.port, policy=Policy(max_retries=0)) as asked:
+        assert await asked.ask("d1") == "d1"
+        assert await asked.ask("d2") == "d2"
+        assert server.connections == 1
+    server.stop()
+    async with client(port, server.port, policy=Policy(max_retries=0)) as asked:
+        with pytest.raises(ServiceUnavailableError, match=rf"127\.0\.0\.1:{port}: .*; 127\.0\.0\.1:{server.port}: "):
+            await asked.ask("d1")
+
+
+async def test_a_server_that_dies_gives_way_to_the_next(server: FakeHive) -> None:
+    with FakeHive() as other:
+        other.add_database("hive", "d1")
+        async with client(other.port, server.port) as asked:
+            assert await asked.ask("d1") == "d1"
+            other.stop()
+            assert await asked.ask("d1") == "d1"
+        assert server.calls == ["get_database"]
+
+
+async def test_a_server_that_hangs_gives_way_with_all_connections_to_it(server: FakeHive) -> None:
+    with FakeHive() as other:
+        for name in NAMES:
+            other.add_database("hive", name)
+        hurried = Policy(max_retries=1, attempt_timeout=0.1, backoff_initial=0.001)
+        async with client(other.port, server.port, policy=hurried) as asked:
+            await _keep_three(other, asked)
+            other.clear()
+            with other.hold():
+                assert [await asked.ask(name) for name in NAMES] == NAMES
+            assert other.calls == ["get_database"] and server.connections == 1
+
+
+async def test_each_caller_tries_each_address(server: FakeHive) -> None:
+    with FakeHive() as one, FakeHive() as two:
+        gone = (one.port, two.port)
+    async with client(*gone, server.port, size=8, policy=Policy(max_retries=0)) as asked:
+        async with anyio.create_task_group() as group:
+            for name in NAMES:
+                group.start_soon(asked.ask, name)
+    assert sorted(server.calls) == ["get_database"] * len(NAMES)
+
+
+async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) -> None:
+    async def silence(connection: Connection) -> None:
+        """Nothing is to be said."""
+
+    connector = Connector(Route([Address("127.0.0.1", server.port)], 5.0, 1 << 20), silence)
+    caller = Caller(QUICK, ERRORS)
+    thrift = ThriftTransport(Pool(connector, 3, keep_alive=0.0), caller, lambda name, message: ())
+    asked = Client(thrift, caller)
+    assert [await asked.ask(name) for name in NAMES] == NAMES
+    assert server.connections == len(NAMES)
+    server.wait_open(1)
+    await thrift.aclose()
+
+
+async def test_closing_ends_what_is_under_way(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        await asked.ask("d0")
+        with server.hold("'d1'") as hold:
+            async with anyio.create_task_group() as group:
+                group.start_soon(_refused, asked)
+                await hold.reached()
+                await asked.thrift.aclose()
+        await asked.thrift.aclose()
+    server.wait_open(0)
+    assert server.connections == 1
+
+
+async def _keep_three(server: FakeHive, asked: Client) -> None:
+    """Opens three connections, which are then idle."""
+    with server.hold() as hold:
+        async with anyio.create_task_group() as group:
+            for name in NAMES[:3]:
+                group.start_soon(asked.ask, name)
+            await hold.reached(3)
+            hold.release()
+
+
+async def _refused(asked: Client) -> None:
+    with pytest.raises(InvalidInputError, match="closed while it was asked"):
+        await asked.ask("d1")

@@ -1,0 +1,251 @@
+"""What is said on a connection of the Thrift wire before any call: TLS, logins, who is asking; and frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.errors import Failure
+from lance_ns_async.transports.http.tls import tls_context
+from lance_ns_async.transports.thrift.binary import text, texts
+from lance_ns_async.transports.thrift.sasl import Kerberos, Plain
+from lance_ns_async.transports.thrift.transport import Method
+from tests.fakes.certificates import Certificates
+from tests.fakes.hive import FakeHive
+from tests.fakes.thrift_wire import Message, Struct, frame
+from tests.support.thrift_client import NAMES, Talkative, client
+
+ANSWER = Message(2, "get_database", 1, Struct({0: Struct({1: "d1"})})).encoded()
+"""The answer to the first call."""
+
+
+@pytest.fixture
+def server() -> Iterator[FakeHive]:
+    with FakeHive() as server:
+        for name in NAMES:
+            server.add_database("hive", name)
+        yield server
+
+
+async def test_frames_are_sent_and_read() -> None:
+    with FakeHive(framed=True) as server:
+        server.add_database("hive", "d1")
+        async with client(server.port, framed=True) as asked:
+            assert [await asked.ask("d1") for _ in range(3)] == ["d1"] * 3
+            assert server.connections == 1
+
+
+async def test_a_server_without_frames_is_told(server: FakeHive) -> None:
+    async with client(server.port, framed=True, policy=Policy(max_retries=0)) as asked:
+        with pytest.raises(ServiceUnavailableError, match=r"the server closed it|reset"):
+            await asked.ask("d1")
+    with FakeHive(framed=True) as framed:
+        framed.garbage(Message(2, "get_database", 1).encoded())
+        async with client(framed.port, framed=True) as asked:
+            with pytest.raises(InternalError, match="does the server send frames at all"):
+                await asked.ask("d1")
+
+
+@pytest.mark.parametrize("said", [frame(ANSWER + b"\0"), frame(ANSWER) + frame(b"\0"), frame(ANSWER) + b"\0"])
+async def test_bytes_behind_an_answer_in_frames_make_it_none(said: bytes) -> None:
+    with FakeHive(framed=True) as server:
+        server.garbage(said)
+        async with client(server.port, framed=True) as asked:
+            with pytest.raises(InternalError, match="bytes after the end of the reply"):
+                await asked.ask("d1")
+
+
+async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
+    made = Certificates.made(tmp_path)
+    with FakeHive(tls=made.server) as server:
+        server.add_database("hive", "d1")
+        trusting = tls_context(made.ca_bundle, None, None)
+        async with client(server.port, tls=trusting) as asked:
+            assert await asked.ask("d1") == "d1"
+        none = Policy(max_retries=0)
+        async with client(server.port, tls=tls_context(None, None, None), policy=none) as asked:
+            with pytest.raises(ServiceUnavailableError, match="certificate verify failed"):
+                await asked.ask("d1")
+        async with client(server.port, policy=none) as asked:
+            with pytest.raises((InternalError, ServiceUnavailableError)):
+                await asked.ask("d1")
+
+
+async def test_a_write_does_not_go_to_a_server_that_died_unseen(tmp_path: Path) -> None:
+    made = Certificates.made(tmp_path)
+    with FakeHive(tls=made.server) as server:
+        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
+            await asked.make("d0")
+            # The event loop stands still meanwhile.
+            server.stop()
+            server.start()
+            await asked.make("d1")
+        assert server.calls == ["create_database"] * 2
+
+
+async def test_tls_shows_the_clients_certificate(tmp_path: Path) -> None:
+    made = Certificates.made(tmp_path)
+    with FakeHive(tls=made.strict_server) as server:
+        server.add_database("hive", "d1")
+        for cert, key in ((made.client, None), (made.client_cert, made.client_key)):
+            async with client(server.port, tls=tls_context(made.ca_bundle, cert, key)) as asked:
+                assert await asked.ask("d1") == "d1"
+        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
+            with pytest.raises(ServiceUnavailableError):
+                await asked.ask("d1")
+
+
+async def test_plain_sasl_logs_in_once_for_each_connection() -> None:
+    with FakeHive(require_plain_sasl=("me", "s3cret")) as server:
+        server.add_database("hive", "d1")
+        async with client(server.port, login=Plain("me", "s3cret")) as asked:
+            assert [await asked.ask("d1") for _ in range(3)] == ["d1"] * 3
+            assert server.connections == 1
+        async with client(server.port, login=Plain("me", "sesame")) as asked:
+            with pytest.raises(UnauthenticatedError, match="SASL PLAIN: Error validating the login") as caught:
+                await asked.make("d2")
+            assert "sesame" not in str(caught.value)
+        assert server.calls == ["get_database"] * 3
+
+
+async def test_what_a_server_says_of_a_login_is_shown_on_one_line_and_in_part() -> None:
+    said = b"no\n" + b"x" * 10_000
+    refusal = b"\x03" + len(said).to_bytes(4, "big") + said
+    async with Talkative(refusal) as other, client(other.port, login=Plain("me", "x")) as asked:
+        with pytest.raises(UnauthenticatedError, match=r"SASL PLAIN: no x+\.\.\.\)$") as caught:
+            await asked.ask("d1")
+        assert len(str(caught.value)) < 700
+
+
+async def test_a_server_that_does_not_speak_sasl_is_told(server: FakeHive) -> None:
+    none = Policy(max_retries=0)
+    async with client(server.port, login=Plain("me", "x"), policy=none) as asked:
+        with pytest.raises(ServiceUnavailableError, match="cannot connect"):
+            await asked.ask("d1")
+    async with (
+        Talkative(b"\x80\x01\x00\x02") as other,
+        client(other.port, login=Plain("me", "x"), policy=none) as asked,
+    ):
+        with pytest.raises(ServiceUnavailableError, match="is the server one without SASL"):
+            await asked.ask("d1")
+
+
+async def test_kerberos_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if it were not installed, whether it is or not.
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(InvalidInputError, match=r"pip install 'lance-ns-async\[kerberos\]'"):
+        Kerberos("hive", "localhost")
+
+
+class StandIn:
+    """What is used of the package gssapi, for a login of two tokens."""
+
+    class exceptions:
+        GSSError = OSError
+
+    class NameType:
+        hostbased_service = "host based"
+
+    def __init__(self, layers: bytes) -> None:
+        self.layers = layers
+        self.target = ""
+
+    def Name(self, target: str, kind: str) -> str:
+        self.target = f"{kind} {target}"
+        return target
+
+    def SecurityContext(self, name: str, usage: str) -> StandIn.Context:
+        return StandIn.Context(name, self.layers)
+
+    class Context:
+        def __init__(self, name: str, layers: bytes) -> None:
+            self.complete = False
+            self._name = name
+            self._layers = layers
+
+        def step(self, challenge: bytes | None) -> bytes | None:
+            if self._name.startswith("nobody"):
+                raise OSError("Server not found in Kerberos database")
+            self.complete = challenge is not None
+            return None if self.complete else b"ticket"
+
+        def unwrap(self, data: bytes) -> SimpleNamespace:
+            return SimpleNamespace(message=self._layers)
+
+        def wrap(self, data: bytes, encrypt: bool) -> SimpleNamespace:
+            return SimpleNamespace(message=b"signed " + data)
+
+
+async def test_kerberos_says_ticket_nothing_and_no_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = StandIn(b"\x05\x00\x10\x00")
+    monkeypatch.setitem(sys.modules, "gssapi", package)
+    login = Kerberos("hive", "example.com")
+    assert [await login.respond(said) for said in (b"", b"mine")] == [b"ticket", b""]
+    assert not login.complete and package.target == "host based hive@example.com"
+    assert await login.respond(b"layers") == b"signed \x01\x00\x00\x00" and login.complete
+
+
+async def test_kerberos_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", StandIn(b"\x04\x00\x10\x00"))
+    login = Kerberos("hive", "example.com")
+    await login.respond(b"")
+    await login.respond(b"mine")
+    with pytest.raises(Failure, match="signed or encrypted by SASL, which is not supported"):
+        await login.respond(b"layers")
+    with pytest.raises(Failure, match=r"for nobody@example\.com: Server not found .* is there a ticket"):
+        await Kerberos("nobody", "example.com").respond(b"")
+
+
+async def test_a_server_that_ends_the_login_early_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", StandIn(b"\x01\x00\x00\x00"))
+    complete = b"\x05\x00\x00\x00\x00"
+    async with Talkative(complete) as other, client(other.port, login=Kerberos("hive", "localhost")) as asked:
+        with pytest.raises(UnauthenticatedError, match="ends the login, status 5"):
+            await asked.ask("d1")
+
+
+async def test_the_first_call_is_made_once_on_each_connection(server: FakeHive) -> None:
+    ugi = Method("set_ugi", ("MetaException",))
+    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, ["staff"]))) as asked:
+        with server.hold("get_database") as hold:
+            async with anyio.create_task_group() as group:
+                for name in NAMES[:2]:
+                    group.start_soon(asked.ask, name)
+                await hold.reached(2)
+                hold.release()
+        await asked.ask("d1")
+    assert server.calls.count("set_ugi") == 2 == server.connections
+    firsts = {request.connection: request.method for request in reversed(server.requests)}
+    assert set(firsts.values()) == {"set_ugi"}
+
+
+async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHive) -> None:
+    ugi = Method("set_ugi", ("MetaException",))
+    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, []))) as asked:
+        server.cut("set_ugi")
+        await asked.make("new")
+        assert server.calls == ["set_ugi", "set_ugi", "create_database"]
+        server.fail("MetaException", "who?", match="set_ugi")
+        server.cut("get_database", times=2)
+        with pytest.raises(InternalError, match="MetaException: who\\?"):
+            await asked.ask("d1")
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_given_up(server: FakeHive) -> None:
+    ugi = Method("set_ugi", ("MetaException",))
+    first = (ugi, text(1, "alice") + texts(2, []))
+    with FakeHive() as silent, silent.hold():
+        async with client(silent.port, server.port, connect_timeout=0.05, first=first) as asked:
+            assert await asked.ask("d1") == "d1"

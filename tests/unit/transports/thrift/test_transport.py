@@ -1,0 +1,242 @@
+"""The Thrift wire: no answer but the call's own, whatever happens to calls, and no write sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+from lance_namespace.errors import (
+    InternalError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.transports.thrift.binary import text
+from lance_ns_async.transports.thrift.transport import Method
+from tests.fakes.hive import FakeHive
+from tests.fakes.thrift_wire import STRING, Message, Struct, Typed
+from tests.support.thrift_client import DATABASE, NAMES, Talkative, client
+
+
+@pytest.fixture
+def server() -> Iterator[FakeHive]:
+    with FakeHive() as server:
+        for name in NAMES:
+            server.add_database("hive", name)
+        yield server
+
+
+async def test_a_cancelled_call_leaves_no_answer_behind(server: FakeHive) -> None:
+    async with client(server.port, size=1) as asked:
+        assert await asked.ask("d0") == "d0"
+        calls: list[Call] = []
+        with server.hold("'d1'") as hold:
+            await cancelled(asked.ask("d1"), hold.reached)
+            with asked.caller.observe(calls.append):
+                assert await asked.ask("d2") == "d2"
+        with asked.caller.observe(calls.append):
+            assert [await asked.ask(name) for name in NAMES] == NAMES
+        assert {(call.attempt, call.outcome) for call in calls} == {(1, "ok")}
+        assert server.connections == 2
+
+
+async def test_a_call_that_timed_out_leaves_no_answer_behind(server: FakeHive) -> None:
+    policy = Policy(max_retries=0, attempt_timeout=0.05)
+    async with client(server.port, size=1, policy=policy) as asked:
+        with server.hold("'d1'"), pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.05 s"):
+            await asked.ask("d1")
+        assert [await asked.ask(name) for name in NAMES] == NAMES
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("fault", ["seqid", "name"])
+async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault: str) -> None:
+    async with client(server.port, size=1) as asked:
+        await asked.ask("d0")
+        (server.reply_wrong_seqid if fault == "seqid" else server.reply_wrong_name)("'d1'")
+        assert await asked.ask("d1") == "d1"
+        assert server.calls.count("get_database") == 3
+        # The connection that gave it is not used again.
+        assert server.connections == 2
+
+
+async def test_a_server_that_always_answers_another_call_is_given_up(server: FakeHive) -> None:
+    server.reply_wrong_seqid(times=None)
+    async with client(server.port) as asked:
+        with pytest.raises(ServiceUnavailableError, match=r"the reply to another call.*4 attempts"):
+            await asked.ask("d1")
+    server.wait_open(0)
+
+
+async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+    async with Talkative() as server, client(server.port, size=1) as asked:
+        assert await asked.ask("d1") == "d1"
+        server.more.set()
+        await server.left.wait()
+        assert await asked.ask("d2") == "d2"
+        assert server.connections == 2
+
+
+async def test_bytes_behind_an_answer_make_it_none(server: FakeHive) -> None:
+    own, other = (
+        Message(2, "get_database", sequence, Struct({0: Struct({1: name})})).encoded()
+        for sequence, name in ((1, "d1"), (2, "stale"))
+    )
+    server.garbage(own + other)
+    async with client(server.port, size=1) as asked:
+        with pytest.raises(InternalError, match="bytes after the end"):
+            await asked.ask("d1")
+        assert await asked.ask("d2") == "d2"
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("when", ["before", "after", "middle"])
+async def test_a_write_that_may_have_been_done_is_never_sent_again(server: FakeHive, when: Any) -> None:
+    async with client(server.port) as asked:
+        await asked.ask("d0")
+        server.cut("create_database", when=when)
+        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+            await asked.make("new")
+        assert server.calls.count("create_database") == 1
+
+
+async def test_an_exception_is_an_answer(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        with pytest.raises(NamespaceNotFoundError, match=r"NoSuchObjectException: none\)"):
+            await asked.ask("none")
+        assert await asked.ask("d1") == "d1"
+        assert server.connections == 1
+
+
+async def test_an_exception_that_was_not_declared_is_no_success(server: FakeHive) -> None:
+    thrown = Message(2, "create_database", 1, Struct({5: Struct({1: "new kind of trouble"})}))
+    server.garbage(thrown.encoded(), match="create_database")
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match="exception 5: new kind of trouble"):
+            await asked.make("new")
+
+
+async def test_a_long_message_is_shown_on_one_line_and_in_part(server: FakeHive) -> None:
+    server.fail("MetaException", "SELECT\n" + "x" * 10_000)
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match=r"MetaException: SELECT x+\.\.\.\)$") as caught:
+            await asked.ask("d1")
+        assert len(str(caught.value)) < 700
+
+
+async def test_a_method_the_server_does_not_know_is_unsupported(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        with pytest.raises(UnsupportedOperationError, match="Invalid method name: 'fly'"):
+            await asked.call(Method("fly"), b"")
+        with pytest.raises(InternalError, match="INTERNAL_ERROR of get_database: oops"):
+            server.fail("TApplicationException", "oops")
+            await asked.ask("d1")
+        assert await asked.ask("d1") == "d1"
+        assert server.connections == 1
+
+
+async def test_an_answer_without_a_result_is_no_empty_one(server: FakeHive) -> None:
+    server.garbage(Message(2, "get_database", 1).encoded())
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match="without a result"):
+            await asked.ask("d1")
+
+
+async def test_an_answer_that_is_not_understood_is_an_internal_error(server: FakeHive) -> None:
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match=r"get_database: an answer of unknown form \(KeyError: 'x'\)"):
+            await asked.call(DATABASE, text(1, "d1"), decode=lambda found: found["x"])
+        assert await asked.ask("d1") == "d1"
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Message(2, "get_database", 1, Struct({1: "no exception"})),
+        Message(2, "get_database", 1, Struct({1: Struct({1: Typed(STRING, ["no text"])})})),
+        Message(3, "get_database", 1, Struct({1: Typed(STRING, ["no text"])})),
+        Message(3, "get_database", 1, Struct({2: Typed(STRING, ["no number"])})),
+    ],
+)
+async def test_an_exception_of_unknown_form_is_an_internal_error(server: FakeHive, body: Message) -> None:
+    server.garbage(body.encoded())
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match="get_database: an answer of unknown form"):
+            await asked.ask("d1")
+        assert await asked.ask("d1") == "d1"
+
+
+async def test_garbage_is_an_internal_error_and_ends_the_connection(server: FakeHive) -> None:
+    server.garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    async with client(server.port) as asked:
+        with pytest.raises(InternalError, match="no reply in Thrift's strict binary protocol"):
+            await asked.ask("d1")
+        assert await asked.ask("d1") == "d1"
+        assert server.connections == 2
+
+
+async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
+    server.add_database("hive", "long", parameters={"k": "v" * 10_000})
+    async with client(server.port, max_response_bytes=5_000) as asked:
+        with pytest.raises(InternalError, match=r"longer than 5000 bytes \(max_response_bytes\)"):
+            await asked.ask("long")
+        assert await asked.ask("d1") == "d1"
+
+
+async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: FakeHive) -> None:
+    """Two hundred callers over eight connections, a tenth of them cancelled, the server restarted under them."""
+    chosen = random.Random(7)
+    names = [chosen.choice(NAMES) for _ in range(200)]
+    scopes = [anyio.CancelScope() for _ in names]
+    answers: dict[int, str] = {}
+    given_up: list[int] = []
+    half_way = anyio.Event()
+    server.delay(0.001)
+    patient = Policy(max_retries=100, backoff_initial=0.001, backoff_max=0.02)
+    async with client(server.port, size=8, policy=patient) as asked:
+
+        async def ask(i: int) -> None:
+            with scopes[i]:
+                answers[i] = await asked.ask(names[i])
+            if len(answers) == 50 and not given_up:
+                # From now on the server may be busy with some that nobody waits for.
+                assert server.most_in_flight <= 8
+                given_up.extend(chosen.sample([j for j in range(200) if j not in answers], 20))
+                for j in given_up:
+                    scopes[j].cancel()
+            if len(answers) == 100:
+                half_way.set()
+
+        async with anyio.create_task_group() as group:
+            for i in range(200):
+                group.start_soon(ask, i)
+            await half_way.wait()
+            await asyncio.to_thread(server.stop)
+            server.most_in_flight = 0
+            await asyncio.to_thread(server.start)
+        # An answer that was there already when its call was cancelled is given all the same.
+        assert {*range(200)} - {*answers} <= {*given_up} and len(given_up) == 20
+        assert answers == {i: names[i] for i in answers}
+        assert server.most_in_flight <= 8 and server.open_connections <= 8
+        assert [await asked.ask(name) for name in NAMES] == NAMES
+    server.wait_open(0)
+
+
+async def cancelled(work: Awaitable[Any], when: Callable[[], Awaitable[None]]) -> None:
+    """Does the work until `when` returns."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(_awaited, work)
+        await when()
+        group.cancel_scope.cancel()
+
+
+async def _awaited(work: Awaitable[Any]) -> None:
+    await work
