@@ -140,7 +140,7 @@ def check_given_up() -> None:
 def thread_start() -> Iterator[None]:
     """Maps the error of a thread that cannot start, because the interpreter is ending.
 
-    From Python 3.12 on, no thread starts once `atexit` runs.
+    In Python 3.12, no thread starts once `atexit` runs.
 
     Raises:
         InvalidInputError: The interpreter is ending.

@@ -145,8 +145,8 @@ async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:
     _, values = rows["d"].chunk(0).buffers()
     assert values.address % 16 == 8
     ns = AsyncNamespace(MemoryBackend(), Caller(Policy(), {}), "memory")
-    assert await turns(ns.write(["t"], rows, mode="append")) > 50
-    assert await turns(ns.insert_into_table(InsertIntoTableRequest(id=["t"]), data)) > 50
+    assert await turns(ns.write(["t"], rows, mode="append")) > 4
+    assert await turns(ns.insert_into_table(InsertIntoTableRequest(id=["t"]), data)) > 4
 
 
 def test_the_page_tells_the_bounds() -> None:

@@ -293,7 +293,7 @@ def test_the_end_of_a_process_refuses_calls_of_pylance(tmp_path: Path) -> None:
     with process(AT_EXIT, tmp_path) as child:
         said, complaints = child.communicate(timeout=LONGEST)
     late, early = said.decode().splitlines()
-    # From Python 3.12 on, no thread starts once `atexit` runs.
-    assert late == "late: False" if sys.version_info < (3, 12) else "ending" in late
+    # In Python 3.12, no thread starts once `atexit` runs.
+    assert late == "late: False" or (sys.version_info[:2] == (3, 12) and "ending" in late)
     assert (early.startswith("early: ") and "ending" in early) or "closed" in early
     assert (child.returncode, complaints) == (0, b"")
