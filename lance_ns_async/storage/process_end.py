@@ -2,7 +2,8 @@
 
 CPython before 3.14 ends a thread that returns from native code after the interpreter is finalized by unwinding its
 stack. Rust and C++ then abort the process (SIGABRT), or the process hangs. Therefore no such call begins once `atexit`
-runs, and calls in progress are waited for. Work that only reads ends between two of its calls.
+runs, and calls in progress are waited for, with the release of their native objects. Work that only reads ends
+between two of its calls.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -125,9 +127,21 @@ def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
     token = _work.set(work)
     try:
         yield
+    except BaseException as e:  # it is raised again
+        _release_locals(e)
+        raise
     finally:
         _work.reset(token)
         calls.end(call)
+
+
+def _release_locals(error: BaseException) -> None:
+    """Clears the frames of an error, so that native objects in them are released before the call has ended."""
+    chain: list[BaseException | None] = [error]
+    for e in chain:
+        if e is not None:
+            traceback.clear_frames(e.__traceback__)
+            chain += [it for it in (e.__cause__, e.__context__) if it not in chain]
 
 
 def check_given_up() -> None:
