@@ -19,6 +19,7 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    TableVersionNotFoundError,
 )
 
 from lance_ns_async.backends.base import Backend
@@ -206,8 +207,8 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
             return await _overwritten(backend, opener, id, content)
         except DataThereError:
             raise
-        except TableAlreadyExistsError:
-            # Another client may be writing the first version.
+        except (TableAlreadyExistsError, TableNotFoundError, TableVersionNotFoundError):
+            # Another client may be writing the first version, or may have withdrawn it after it was opened here.
             continue
     return await _overwritten(backend, opener, id, content)
 
