@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose, chosen
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose, require_catalog
 from lance_ns_async.cli.errors import Code, ScriptGroup, say
 from lance_ns_async.cli.output import Format, ObjectFormat
 
@@ -36,8 +36,8 @@ class OnError(StrEnum):
 Secrets = Annotated[bool, typer.Option("--show-secrets", help="Storage options too, with all secrets in them.")]
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(value: bool) -> None:
+    if value:
         print(version("lance-ns-async"))
         raise typer.Exit
 
@@ -72,7 +72,7 @@ def list_(
     """Lists tables or namespaces, one per line, as they arrive."""
     from lance_ns_async.cli.listing import Listing
 
-    with chosen(impl, properties, profile, config).open() as catalog:
+    with require_catalog(impl, properties, profile, config).open() as catalog:
         listing = Listing(catalog, namespace, recursive=recursive, namespaces=namespaces, long=long)
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(listing.rows()) as rows:
@@ -99,11 +99,11 @@ def describe(
     config: Config = None,
 ) -> None:
     """Describes a table: where it is and how to read it."""
-    from lance_ns_async.cli.describing import describe
+    from lance_ns_async.cli.listing import describe
 
-    with chosen(impl, properties, profile, config).open() as catalog:
-        found = describe(catalog, table, version=version, details=details, show_secrets=show_secrets)
-    output.write_object(found, format)
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        description = describe(catalog, table, version=version, details=details, show_secrets=show_secrets)
+    output.write_object(description, format)
 
 
 @app.command()
@@ -127,14 +127,14 @@ def resolve(
     config: Config = None,
 ) -> None:
     """Resolves many tables at once to their locations and versions."""
-    from lance_ns_async.cli.resolving import asked, format_for, write
+    from lance_ns_async.cli.resolving import format_for, read_targets, write
     from lance_ns_async.spark import LocationResolver
 
-    wanted = asked(what or (), from_file)
-    catalog = chosen(impl, properties, profile, config)
+    targets = read_targets(what or (), from_file)
+    catalog = require_catalog(impl, properties, profile, config)
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
         locations = resolver.prefetch(
-            wanted, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
+            targets, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
         )
     write(locations, format_for(format, out), out, secrets=show_secrets)
     print(locations.report, file=sys.stderr)
@@ -187,7 +187,7 @@ def serve(
     from lance_ns_async.cli.serving import serve
 
     serve(
-        chosen(impl, properties, profile, config),
+        require_catalog(impl, properties, profile, config),
         host=host,
         port=port,
         hosts=name or (),

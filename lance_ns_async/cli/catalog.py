@@ -90,27 +90,29 @@ def choose(
     Raises:
         Misuse: A property or the profile is invalid, or the profile and `impl` name different kinds.
     """
-    given = _Layer(impl, dict(map(_assignment, properties or ())))
+    options = _Layer(impl, dict(map(_assignment, properties or ())))
     files = [config] if config else profiles.usual_files(environment)
     named = _Layer(*profiles.profile(profile, files)) if profile else _Layer()
     if profile and impl and named.impl != impl:
         raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, and --impl says {impl!r}")
-    around = _Layer(environment.get("LANCE_NS_IMPL") or None, dict(_assigned(environment)))
+    around = _Layer(environment.get("LANCE_NS_IMPL") or None, dict(_environment_properties(environment)))
     if not profile and (usual := environment.get("LANCE_NS_PROFILE")):
         named = _Layer(*profiles.profile(usual, files))
-    chosen = impl or (named.impl if profile else None) or around.impl or named.impl
-    if chosen is None:
+    kind = impl or (named.impl if profile else None) or around.impl or named.impl
+    if kind is None:
         return None
-    layers = [layer.properties for layer in (named, around, given) if layer.impl in (None, chosen)]
-    return Catalog(chosen, _merged(chosen, layers))
+    layers = [layer.properties for layer in (named, around, options) if layer.impl in (None, kind)]
+    return Catalog(kind, _merge(kind, layers))
 
 
-def chosen(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
+def require_catalog(
+    impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None
+) -> Catalog:
     """Returns the result of `choose`; raises `Misuse` if no catalog is named."""
-    found = choose(impl, properties, profile, config)
-    if found is None:
+    catalog = choose(impl, properties, profile, config)
+    if catalog is None:
         raise Misuse("no catalog: give --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
-    return found
+    return catalog
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -131,21 +133,21 @@ def _assignment(text: str) -> tuple[str, str]:
     return key, content
 
 
-def _assigned(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _environment_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environment.items():
         if name.startswith(_PROPERTY):
             yield name.removeprefix(_PROPERTY).lower().replace("__", "."), value
 
 
-def _merged(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+def _merge(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
     """Returns the properties of all layers; later layers override earlier ones, whatever the spelling of a key."""
-    merged: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for layer in layers:
-        told = {_folded(impl, key) for key in layer}
-        kept = {key: value for key, value in merged.items() if _folded(impl, key) not in told}
-        merged = {**kept, **layer}
-    return merged
+        overrides = {_fold(impl, key) for key in layer}
+        rest = {key: value for key, value in properties.items() if _fold(impl, key) not in overrides}
+        properties = {**rest, **layer}
+    return properties
 
 
-def _folded(impl: str, key: str) -> str:
+def _fold(impl: str, key: str) -> str:
     return key.removeprefix(f"{impl}.").replace("-", "_").replace(".", "_").lower()

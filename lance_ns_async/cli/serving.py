@@ -87,7 +87,7 @@ async def _serve(
     """Serves until a signal arrives; returns the number of requests that were cut off."""
     import anyio
 
-    from lance_ns_async.cli.ending import Deadline
+    from lance_ns_async.cli.shutdown import Deadline
     from lance_ns_async.storage import threads
 
     def under_way() -> str:

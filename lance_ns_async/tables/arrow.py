@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import bounds, ipc
-from lance_ns_async.tables.alignment import aligned, aligned_reader
+from lance_ns_async.tables.alignment import align, align_reader
 
 _FILE_MAGIC = b"ARROW1"
 
@@ -37,10 +37,10 @@ def rows(request_data: object) -> pa.Table:
     limit, hold = bounds.current().decoded_bytes, bounds.current().hold
     try:
         if limit is not None:
-            decoded = ipc.check(data, limit)
+            size = ipc.check(data, limit)
             if hold is not None:
                 # Uncompressed buffers are not copied.
-                hold(max(0, decoded - data.size))
+                hold(max(0, size - data.size))
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
         table.validate(full=True)
@@ -48,7 +48,7 @@ def rows(request_data: object) -> pa.Table:
             ipc.check_views(table, limit)
     except (pa.ArrowException, OSError, ValueError) as e:
         raise InvalidInputError(f"request_data: it is no Arrow IPC stream ({e})") from e
-    return aligned(table)
+    return align(table)
 
 
 def file(reader: pa.RecordBatchReader) -> bytes:
@@ -68,8 +68,8 @@ def file(reader: pa.RecordBatchReader) -> bytes:
                 # Both the file and its copy as bytes need memory.
                 hold(2 * batch.nbytes)
             writer.write_batch(batch)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def readable(data: object) -> Any:
@@ -79,14 +79,14 @@ def readable(data: object) -> Any:
         InvalidInputError: The data has no Arrow form.
     """
     if isinstance(data, pa.Table | pa.RecordBatch):
-        return aligned(data)
+        return align(data)
     if isinstance(data, pa.RecordBatchReader):
-        return aligned_reader(data)
+        return align_reader(data)
     if isinstance(data, pa.dataset.Dataset):
         return data
     if hasattr(data, "__arrow_c_stream__"):
         try:
-            return aligned_reader(pa.RecordBatchReader.from_stream(data))
+            return align_reader(pa.RecordBatchReader.from_stream(data))
         except Exception as e:
             # Data frame libraries raise their own errors.
             raise InvalidInputError(f"data: {type(data).__name__} is no table of Arrow columns ({e})") from e
@@ -140,7 +140,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.dataset.Dataset):
-        return aligned_reader(data.scanner().to_reader())
+        return align_reader(data.scanner().to_reader())
     table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     rows = max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes))
     return table.to_reader(max_chunksize=rows)

@@ -28,7 +28,7 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.threads import in_thread, under_way
-from lance_ns_async.tables import dropping, first, meanwhile, names, replacing, writing
+from lance_ns_async.tables import concurrent_changes, dropping, fields, first_version, replacing, writing
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Content:
     """Storage options for this write, which override those of the catalog."""
 
     def __post_init__(self) -> None:
-        names.check(self.schema.names, "columns")
+        fields.check_columns(self.schema.names, "columns")
 
     def place(self, table: Table) -> Table:
         """Returns the table with the storage options for this write."""
@@ -86,19 +86,19 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
     table = await declare(backend, id, content)
     place = content.place(table)
 
-    def work() -> first.First:
+    def work() -> first_version.First:
         try:
-            return first.create(opener, place, content.data)
+            return first_version.create(opener, place, content.data)
         finally:
             if under_way().given_up.is_set():
                 # The declaration may have been removed before the last file was deleted.
                 dir_markers.remove(place.location, place.storage_options)
 
     async with rollback(partial(take_back, backend, place)):
-        async with meanwhile.explained(backend, place, makes=True):
-            made = await in_thread(place, work, changes=True, reads=True)
-        await confirm(backend, place, made.transaction)
-    return Made(table, made.dataset)
+        async with concurrent_changes.explain(backend, place, makes=True):
+            result = await in_thread(place, work, changes=True, reads=True)
+        await confirm(backend, place, result.transaction)
+    return Made(table, result.dataset)
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
@@ -109,7 +109,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         TableAlreadyExistsError: The table is registered, or another client has written to it since its declaration.
     """
     backend.check_declaration(id, None, content.properties or {})
-    location, looked = await look_before(backend, id, content.options)
+    location, is_free = await look_before(backend, id, content.options)
     try:
         mine = await backend.declare_table(id, location, content.properties or {}, content.schema)
     except TableAlreadyExistsError as e:
@@ -124,8 +124,8 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
                 "declared it again; append to it, overwrite it, or drop it first)"
             )
         place = content.place(table)
-        async with meanwhile.explained(backend, place, makes=True):
-            free = looked or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
+        async with concurrent_changes.explain(backend, place, makes=True):
+            free = is_free or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
         if not free:
             # If the location was unknown before the declaration, the data was written after it.
             kind = TableAlreadyExistsError if location is None else DataThereError
@@ -190,7 +190,7 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
         except TableNotFoundError:
             raise e from None
     try:
-        async with meanwhile.explained(backend, table, makes=True):
+        async with concurrent_changes.explain(backend, table, makes=True):
             return Made(table, await in_thread(table, lambda: opener.open(table)))
     except TableNotFoundError:
         return Made(table, None)
@@ -228,10 +228,10 @@ async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: C
 async def _written_over(backend: Backend, opener: Opener, table: Table, content: Content) -> Made:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
-    async with meanwhile.explained(backend, place, makes=True):
-        dataset, made = await in_thread(place, work, changes=True, reads=True)
-    if made is not None:
-        await confirm(backend, place, made)
+    async with concurrent_changes.explain(backend, place, makes=True):
+        dataset, transaction = await in_thread(place, work, changes=True, reads=True)
+    if transaction is not None:
+        await confirm(backend, place, transaction)
     return Made(table, dataset)
 
 
@@ -270,7 +270,9 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
 
     async def withdraw(_: BaseException) -> None:
-        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
+        became = await in_thread(
+            table, partial(first_version.withdraw, table, transaction, delete=delete), changes=True
+        )
         error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
 
     async with rollback(withdraw):
@@ -279,7 +281,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
 
 _UNKNOWN = "whether they stay at {location} is unknown: look there before you write them again"
 
-_BECAME: Mapping[first.Fate, str] = {
+_BECAME: Mapping[first_version.Fate, str] = {
     "gone": "they are gone again: write them again",
     "there": "they stay at {location}, in data that others use by now: look there, do not write them again",
     "unknown": _UNKNOWN,
@@ -381,8 +383,8 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
 
 def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[str, Mapping[str, str]] | None:
     """Returns location and properties of the registration for an overwrite; None if it needs no change."""
-    kept, wanted = old.properties or {}, content.properties or {}
-    same = all(kept.get(key) == value for key, value in wanted.items())
+    old_properties, new_properties = old.properties or {}, content.properties or {}
+    same = all(old_properties.get(key) == value for key, value in new_properties.items())
     if same and (old.schema is None or old.schema.equals(content.schema)):
         return None
     if old.managed_versioning and not backend.capabilities.replaces:
@@ -390,17 +392,17 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
             f"table {old.id}: its catalog commits its versions, and would forget them with other properties; "
             "leave the properties out, or drop the table first"
         )
-    properties = dict(wanted if content.properties is not None else kept)
+    properties = dict(new_properties if content.properties is not None else old_properties)
     if old.managed_versioning:
         # A change of the other properties does not change which side commits the versions.
-        properties.setdefault("managed_by", kept.get("managed_by", "impl"))
+        properties.setdefault("managed_by", old_properties.get("managed_by", "impl"))
     backend.check_declaration(old.id, old.location, properties)
     return old.location, properties
 
 
 async def register_anew(
-    backend: Backend, old: Table, wanted: tuple[str, Mapping[str, str]], schema: pa.Schema
+    backend: Backend, old: Table, registration: tuple[str, Mapping[str, str]], schema: pa.Schema
 ) -> Table:
     """Replaces the registration; returns the table with the credentials for writes."""
-    await replacing.replace(backend, old, *wanted, schema)
+    await replacing.replace(backend, old, *registration, schema)
     return await located(backend, old.id)

@@ -142,7 +142,7 @@ class _Group:
     """Number of operators around the bracket."""
     calls: int
     """Number of enclosing words before brackets, including its own."""
-    nested: int = 0
+    depth: int = 0
     """Nesting depth of brackets and NOT, including this bracket."""
     rewritten: int = 0
     """Number of enclosing COALESCE and similar functions, including its own."""
@@ -172,7 +172,7 @@ class _Count:
     planning: int = 0
     functions: int = 0
     patterns: int = 0
-    built: int = 0
+    built_bytes: int = 0
     building: int = 0
     multiplying: int = 0
 
@@ -242,8 +242,8 @@ def _scan(text: _Text) -> None:
     nots = 0
     word = ""
     """The word or quoted name before the current token, ignoring white space."""
-    for found in _TOKEN.finditer(text.sql):
-        kind, token = found.lastgroup, found.group()
+    for token_match in _TOKEN.finditer(text.sql):
+        kind, token = token_match.lastgroup, token_match.group()
         if kind in ("space", "comment"):
             # The parser reads each blank several times.
             text.tokens += len(token) // 2
@@ -266,15 +266,15 @@ def _scan(text: _Text) -> None:
             nots += 1
         elif kind != "open":
             nots = 0
-        if group.nested + nots > MAX_NESTED:
-            within = f" within {group.nested} brackets and NOT" if group.nested else ""
+        if group.depth + nots > MAX_NESTED:
+            within = f" within {group.depth} brackets and NOT" if group.depth else ""
             text.refuse(f"it has {nots} or more NOT in a row{within}", "leave out pairs of NOT: they change nothing")
         match kind:
             case "string" | "number":
                 length = len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
                 text.literals += length
                 text.longest = max(text.longest, length)
-                if kind == "string" and word and _is_prefix(text.sql, found.start()):
+                if kind == "string" and word and _is_prefix(text.sql, token_match.start()):
                     text.refuse(f"it has a string with a prefix, {word}'...'", "write it as '...'")
                 word = ""
             case "word" | "quoted":
@@ -282,9 +282,9 @@ def _scan(text: _Text) -> None:
                 _word(text, group, word)
             case "open":
                 group = _open(text, group, token, word)
-                group.nested += nots
+                group.depth += nots
                 nots = 0
-                if group.nested > MAX_NESTED:
+                if group.depth > MAX_NESTED:
                     text.refuse(
                         f"it has more than {MAX_NESTED} brackets and NOT within each other",
                         "leave out those that change nothing",
@@ -296,7 +296,9 @@ def _scan(text: _Text) -> None:
                 joins = inner.name in BUILDING or (inner.name == "[" and inner.commas > 0)
                 text.builds |= joins and inner.columns > 0
                 if not groups:
-                    text.refuse(f"it closes a bracket at character {found.start() + 1} that is not open", "open it")
+                    text.refuse(
+                        f"it closes a bracket at character {token_match.start() + 1} that is not open", "open it"
+                    )
                 group = groups[-1]
                 group.deepest = max(group.deepest, inner.deepest)
                 group.between = max(group.between, inner.deepest)
@@ -312,11 +314,13 @@ def _scan(text: _Text) -> None:
                 _operator(text, group)
                 word = ""
             case "unclosed":
-                text.refuse(f"it opens {token} at character {found.start() + 1} and does not close it", "close it")
+                text.refuse(
+                    f"it opens {token} at character {token_match.start() + 1} and does not close it", "close it"
+                )
             case _:
                 if strict or token in "$?:":
                     text.refuse(
-                        f"it has {token!r} at character {found.start() + 1}, which is no part of Lance's SQL",
+                        f"it has {token!r} at character {token_match.start() + 1}, which is no part of Lance's SQL",
                         "put strings into '...', and names of columns into `...`",
                     )
                 word = ""
@@ -388,15 +392,15 @@ def _open(text: _Text, outer: _Group, bracket: str, word: str) -> _Group:
         _operator(text, outer)
     rewritten = outer.rewritten + (is_call and word in _REWRITTEN)
     name = word if is_call else "[" if bracket == "[" else ""
-    opened = _Group(outer.base + outer.operators + 1, calls, outer.nested + 1, rewritten, name)
-    if opened.base > MAX_OPERATORS:
-        _operator(text, opened)
-    text.groups.append(opened)
+    group = _Group(outer.base + outer.operators + 1, calls, outer.depth + 1, rewritten, name)
+    if group.base > MAX_OPERATORS:
+        _operator(text, group)
+    text.groups.append(group)
     if total.bounds.functions is None:
-        return opened
+        return group
     if is_call and word not in _SYNTAX:
         _function(text, outer, word)
-    return opened
+    return group
 
 
 def _function(text: _Text, outer: _Group, name: str) -> None:
@@ -446,9 +450,9 @@ def _check_built(text: _Text) -> None:
     # A single column is not a new value.
     if not text.builds and not (text.is_value and (text.literals or text.tokens > 1)):
         return
-    total.built += text.literals
+    total.built_bytes += text.literals
     total.building += text.tokens
-    if total.built > MAX_BUILT:
+    if total.built_bytes > MAX_BUILT:
         text.refuse(
             f"values built for each row hold literals of more than {MAX_BUILT} bytes",
             "compute them where you are, and send the rows",

@@ -11,7 +11,7 @@ from lance_namespace import CreateTableIndexRequest, DescribeTableIndexStatsResp
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.index_content import IndexContent
 
-from lance_ns_async.tables.given import given
+from lance_ns_async.tables.full_text import arguments
 from lance_ns_async.tables.searching import DISTANCES, dimension
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def check_name(name: str | None) -> str:
 def create(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
     """Creates the index of a checked request."""
     kind = cast(Any, _kind(request))
-    settings = given({_PYLANCE.get(field, field): getattr(request, field) for field in _SETTINGS})
+    settings = arguments({_PYLANCE.get(field, field): getattr(request, field) for field in _SETTINGS})
     settings["name"] = request.name or None
     if kind in SCALAR_TYPES:
         dataset.create_scalar_index(request.column, kind, replace=False, **settings)
@@ -118,7 +118,7 @@ def drop(dataset: LanceDataset, name: str) -> None:
     dataset.drop_index(name)
 
 
-def described(dataset: LanceDataset) -> Mapping[str, IndexContent]:
+def list_indexes(dataset: LanceDataset) -> Mapping[str, IndexContent]:
     """Returns the indexes, keyed by name."""
     rows = dataset.count_rows()
     return {index.name: _content(index, rows) for index in dataset.describe_indices()}
@@ -126,14 +126,14 @@ def described(dataset: LanceDataset) -> Mapping[str, IndexContent]:
 
 def stats(dataset: LanceDataset, name: str) -> DescribeTableIndexStatsResponse:
     """Returns the statistics of an existing index."""
-    found = dataset.stats.index_stats(name)
-    metric = next((part["metric_type"] for part in found["indices"] if "metric_type" in part), None)
+    statistics = dataset.stats.index_stats(name)
+    metric = next((part["metric_type"] for part in statistics["indices"] if "metric_type" in part), None)
     return DescribeTableIndexStatsResponse(
         distance_type=metric,
-        index_type=found["index_type"],
-        num_indexed_rows=found["num_indexed_rows"],
-        num_unindexed_rows=found["num_unindexed_rows"],
-        num_indices=found["num_indices"],
+        index_type=statistics["index_type"],
+        num_indexed_rows=statistics["num_indexed_rows"],
+        num_unindexed_rows=statistics["num_unindexed_rows"],
+        num_indices=statistics["num_indices"],
     )
 
 
@@ -156,12 +156,12 @@ def _content(index: Any, rows: int) -> IndexContent:
     )
 
 
-def _check(request: CreateTableIndexRequest, known: Mapping[str, tuple[str, ...]]) -> None:
+def _check(request: CreateTableIndexRequest, types: Mapping[str, tuple[str, ...]]) -> None:
     kind = _kind(request)
-    if kind not in known:
-        raise InvalidInputError(f"index_type {request.index_type!r}: it is one of {', '.join(known)}")
+    if kind not in types:
+        raise InvalidInputError(f"index_type {request.index_type!r}: it is one of {', '.join(types)}")
     for field in _SETTINGS:
-        if field not in known[kind] and getattr(request, field) is not None:
+        if field not in types[kind] and getattr(request, field) is not None:
             raise InvalidInputError(f"{field}: an index of type {kind} has no such setting")
     for field, most in _MOST.items():
         if (value := getattr(request, field)) is not None and value > most:
@@ -178,14 +178,14 @@ def _check(request: CreateTableIndexRequest, known: Mapping[str, tuple[str, ...]
 
 def _kind(request: CreateTableIndexRequest) -> str:
     """Returns the requested type in pylance's spelling; case, `_` and `-` are ignored in the request."""
-    return _BY_FOLDED.get(_folded(request.index_type), request.index_type)
+    return _BY_FOLDED.get(_fold(request.index_type), request.index_type)
 
 
-def _folded(kind: str) -> str:
+def _fold(kind: str) -> str:
     return re.sub("[_-]", "", kind).upper()
 
 
-_BY_FOLDED = {_folded(kind): kind for kind in (*VECTOR_TYPES, *SCALAR_TYPES)}
+_BY_FOLDED = {_fold(kind): kind for kind in (*VECTOR_TYPES, *SCALAR_TYPES)}
 
 
 def _sub_vectors(dataset: LanceDataset, column: str) -> int | None:

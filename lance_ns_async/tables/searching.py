@@ -9,10 +9,9 @@ import pyarrow as pa
 from lance_namespace import AnalyzeTableQueryPlanRequest, QueryTableRequest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.tables import matching
+from lance_ns_async.tables import full_text
 from lance_ns_async.tables.bounds import current
 from lance_ns_async.tables.filters import Texts
-from lance_ns_async.tables.given import given
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -58,35 +57,35 @@ def check(query: Query) -> None:
         raise InvalidInputError("columns: give column_names or column_aliases, not both")
     if _distance(query) not in (None, *DISTANCES):
         raise InvalidInputError(f"distance_type {query.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}")
-    searched = _vectors(query)
-    if searched and query.ef is not None and query.ef < query.k + (query.offset or 0):
+    vectors = _vectors(query)
+    if vectors and query.ef is not None and query.ef < query.k + (query.offset or 0):
         raise InvalidInputError(f"ef {query.ef}: it is below k {query.k}; a graph is searched for at least so many")
-    _check_effort(query, searched)
-    if searched and query.full_text_query:
+    _check_effort(query, vectors)
+    if vectors and query.full_text_query:
         raise InvalidInputError("vector and full_text_query: a query searches by one of them; leave the vector empty")
-    if len(searched) > 1 and query.offset:
+    if len(vectors) > 1 and query.offset:
         raise InvalidInputError(f"offset {query.offset}: with several vectors there is no one order to skip rows of")
-    if any(not vector for vector in searched):
+    if any(not vector for vector in vectors):
         raise InvalidInputError("multi_vector: one of them is empty; leave it out")
-    if not searched and (asked := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
-        raise InvalidInputError(f"{asked[0]}: it is about a search by a vector, and there is none; leave it out")
+    if not vectors and (fields := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
+        raise InvalidInputError(f"{fields[0]}: it is about a search by a vector, and there is none; leave it out")
 
 
-def _check_effort(query: Query, searched: Sequence[Sequence[float]]) -> None:
+def _check_effort(query: Query, vectors: Sequence[Sequence[float]]) -> None:
     """Raises InvalidInputError if the search exceeds the bounds of the request."""
     bounds = current()
-    if bounds.searches is not None and len(searched) > bounds.searches:
+    if bounds.searches is not None and len(vectors) > bounds.searches:
         raise InvalidInputError(
-            f"multi_vector: {len(searched)} vectors; a query searches for at most {bounds.searches}, so make several"
+            f"multi_vector: {len(vectors)} vectors; a query searches for at most {bounds.searches}, so make several"
         )
-    wanted = max(1, len(searched)) * (query.k + (query.offset or 0))
-    if bounds.searched_rows is not None and (searched or query.full_text_query) and wanted > bounds.searched_rows:
+    rows = max(1, len(vectors)) * (query.k + (query.offset or 0))
+    if bounds.searched_rows is not None and (vectors or query.full_text_query) and rows > bounds.searched_rows:
         raise InvalidInputError(
             f"k {query.k}: a search finds at most {bounds.searched_rows} rows, those of all its vectors and those it "
             "skips counted; ask for fewer"
         )
     if query.full_text_query:
-        matching.check(query.full_text_query)
+        full_text.check(query.full_text_query)
 
 
 def texts(query: Query) -> Texts:
@@ -98,7 +97,7 @@ def texts(query: Query) -> Texts:
 def scan(dataset: LanceDataset, query: Query) -> Any:
     """Returns the scanner for a checked query: a vector or text search, or without either the first rows."""
     vectors = _vectors(query)
-    asked: dict[str, Any] = {
+    query_arguments: dict[str, Any] = {
         "filter": query.filter,
         "prefilter": query.prefilter,
         "fast_search": query.fast_search,
@@ -107,15 +106,15 @@ def scan(dataset: LanceDataset, query: Query) -> Any:
         "disable_scoring_autoprojection": True,
     }
     if len(vectors) < 2:
-        asked |= {"limit": query.k, "offset": query.offset}
+        query_arguments |= {"limit": query.k, "offset": query.offset}
     found_by = None
     if vectors:
-        asked["nearest"] = _nearest(dataset, query, vectors)
+        query_arguments["nearest"] = _nearest(dataset, query, vectors)
         found_by = "_distance"
     elif query.full_text_query:
-        asked["full_text_query"] = matching.text_query(dataset, query.full_text_query)
+        query_arguments["full_text_query"] = full_text.text_query(dataset, query.full_text_query)
         found_by = "_score"
-    return dataset.scanner(columns=_columns(dataset, query, found_by), **given(asked))
+    return dataset.scanner(columns=_columns(dataset, query, found_by), **full_text.arguments(query_arguments))
 
 
 def dimension(type: pa.DataType) -> int | None:
@@ -146,7 +145,7 @@ def _nearest(dataset: LanceDataset, query: Query, vectors: Sequence[Sequence[flo
     rows = max(1, dataset.count_rows())
     # The search also has to find the rows that are skipped.
     k = min(query.k + (query.offset or 0), rows)
-    return given(
+    return full_text.arguments(
         {
             "column": query.vector_column or _vector_column(dataset.schema),
             "q": vectors[0] if len(vectors) == 1 else vectors,
@@ -187,12 +186,12 @@ def _is_list_of_floats(type: pa.DataType) -> bool:
 
 
 def _columns(dataset: LanceDataset, query: Query, found_by: str | None) -> list[str] | dict[str, str] | None:
-    asked = query.columns
-    names = asked.column_names if asked else None
-    aliases = asked.column_aliases if asked else None
+    columns = query.columns
+    names = columns.column_names if columns else None
+    aliases = columns.column_aliases if columns else None
     if aliases is not None:
         return {**aliases, **({found_by: found_by} if found_by and found_by not in aliases else {})}
     if names is None and found_by is None:
         return None
-    wanted: list[str] = [*(dataset.schema.names if names is None else names)]
-    return wanted if found_by is None or found_by in wanted else [*wanted, found_by]
+    column_names: list[str] = [*(dataset.schema.names if names is None else names)]
+    return column_names if found_by is None or found_by in column_names else [*column_names, found_by]

@@ -23,7 +23,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.storage.pylance_errors import translated
-from lance_ns_async.tables import arrow, first, names, paths
+from lance_ns_async.tables import arrow, fields, first_version
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
 
@@ -55,10 +55,10 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
     except TableNotFoundError:
         if branch not in (None, MAIN):
             raise
-        names.check(data.schema.names, "columns")
+        fields.check_columns(data.schema.names, "columns")
         try:
-            made = first.create(opener, table, data)
-            return made.dataset, made.transaction
+            result = first_version.create(opener, table, data)
+            return result.dataset, result.transaction
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
@@ -67,7 +67,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
                 ) from e
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
-        names.check(data.schema.names, "columns")
+        fields.check_columns(data.schema.names, "columns")
     with translated(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
     return dataset, None
@@ -134,23 +134,23 @@ def merge(
             raise
         _check_keys(table, request.on or [], rows)
         try:
-            made = first.create(opener, table, rows)
+            result = first_version.create(opener, table, rows)
             counts = {"num_updated_rows": 0, "num_inserted_rows": rows.num_rows, "num_deleted_rows": 0}
-            return counts, made.dataset.version, made.transaction
+            return counts, result.dataset.version, result.transaction
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
-    return _merged(dataset, request, rows, timeout), dataset.version, None
+    return _merge(dataset, request, rows, timeout), dataset.version, None
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
     """Raises the errors that a merge into an existing table with these columns would raise."""
-    names.check(rows.schema.names, "columns")
-    if missing := [path for path in on if paths.split(path)[0] not in rows.schema.names]:
+    fields.check_columns(rows.schema.names, "columns")
+    if missing := [path for path in on if fields.split_path(path)[0] not in rows.schema.names]:
         phrase = PHRASES[TableColumnNotFoundError]
         raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: the rows have no such column)")
 
 
-def _merged(
+def _merge(
     dataset: LanceDataset, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
 ) -> Mapping[str, int]:
     merging = dataset.merge_insert(request.on)
@@ -170,19 +170,19 @@ def _merged(
 
 def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
     """Returns the SQL expressions of the columns to update, keyed by unquoted names, which pylance requires."""
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for path, expression in pairs:
-        name, *below = paths.split(path)
+        name, *below = fields.split_path(path)
         if below:
             raise UnsupportedOperationError(
-                f"Not supported: updates: {path} (Lance updates whole columns); update {paths.joined([name])}"
+                f"Not supported: updates: {path} (Lance updates whole columns); update {fields.join_path([name])}"
             )
-        if name in found:
+        if name in expressions:
             raise InvalidInputError(f"updates: {path}: it is named twice")
-        found[name] = expression
-    if not found:
+        expressions[name] = expression
+    if not expressions:
         raise InvalidInputError("updates: none was given")
-    return found
+    return expressions
 
 
 def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None) -> tuple[int, int]:

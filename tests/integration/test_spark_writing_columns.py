@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, Struct
 
 from lance_ns_async import TableId
 from lance_ns_async.spark.write import fitting
-from lance_ns_async.spark.write.task_writer import Names, Sink, fragments_writer, shaped
+from lance_ns_async.spark.write.task_writer import Names, Sink, fragments_writer, conform
 
 # It needs pyspark, as what Spark itself is needed for does.
 pytestmark = pytest.mark.integration
@@ -71,7 +71,7 @@ def test_nulls_are_found_where_there_may_be_none(
     want = pa.schema([pa.field("x", type)])
     batch = pa.RecordBatch.from_arrays([pa.array(values, given)], ["x"])
     if not refused:
-        assert shaped(batch, want, "t").column(0).to_pylist() == values
+        assert conform(batch, want, "t").column(0).to_pylist() == values
         return
     with pytest.raises(TableSchemaValidationError, match=r"^Table schema invalid: t \(column 'x': "):
         shaped(batch, want, "t")

@@ -39,8 +39,8 @@ def union(frames: Iterable[DataFrame], *, allow_missing_columns: bool = False) -
         raise InvalidInputError("union: there is no frame and so no column")
     while len(level) > 1:
         halves = zip(level[::2], level[1::2], strict=False)
-        united = [left.unionByName(right, allowMissingColumns=allow_missing_columns) for left, right in halves]
-        level = united + level[len(united) * 2 :]
+        pairs = [left.unionByName(right, allowMissingColumns=allow_missing_columns) for left, right in halves]
+        level = pairs + level[len(pairs) * 2 :]
     return level[0]
 
 

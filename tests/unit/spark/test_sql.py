@@ -9,7 +9,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
 from lance_ns_async.spark import Location, Locations, Report, union, views
-from lance_ns_async.spark.read.sql import quoted
+from lance_ns_async.spark.read.sql import quote
 from lance_ns_async.spark.read.unions import MANY, branches, warn_of_chains
 
 
@@ -37,7 +37,7 @@ def test_a_view_needs_a_name() -> None:
 
 @pytest.mark.parametrize(("name", "sql"), [("t", "`t`"), ("a`b", "`a``b`"), ("``", "``````"), ("a.b c", "`a.b c`")])
 def test_names_are_quoted(name: str, sql: str) -> None:
-    assert quoted(name) == sql
+    assert quote(name) == sql
 
 
 def test_nothing_at_all_cannot_be_united() -> None:

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.tables import paths
+from lance_ns_async.tables import fields
 from tests.support.lake import ID, Lake, lake
 
 ROWS = pa.table({"id": [1, 2], "a b": [3, 4], "in": [{"a": 1, "d.e": 2}, {"a": 3, "d.e": 4}]})
@@ -40,13 +40,17 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
     ],
 )
 def test_a_path_is_read_and_written_in_one_way(path: str, names: tuple[str, ...], canonical: str) -> None:
-    assert paths.split(path) == names and paths.joined(names) == canonical and paths.split(canonical) == names
+    assert (
+        fields.split_path(path) == names
+        and fields.join_path(names) == canonical
+        and fields.split_path(canonical) == names
+    )
 
 
 @pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "`a", "a`", "a`b`", "`a`b"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^field path '.*': it is none; write e.g. a, a.b or a.`b.c`"):
-        paths.split(path)
+        fields.split_path(path)
 
 
 async def test_columns_are_updated_by_their_paths(here: Lake) -> None:
