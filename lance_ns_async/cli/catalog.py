@@ -94,7 +94,7 @@ def choose(
     files = [config] if config else profiles.usual_files(environment)
     named = _Layer(*profiles.profile(profile, files)) if profile else _Layer()
     if profile and impl and named.impl != impl:
-        raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, and --impl says {impl!r}")
+        raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, but --impl is {impl!r}")
     around = _Layer(environment.get("LANCE_NS_IMPL") or None, dict(_environment_properties(environment)))
     if not profile and (usual := environment.get("LANCE_NS_PROFILE")):
         named = _Layer(*profiles.profile(usual, files))
@@ -111,7 +111,7 @@ def require_catalog(
     """Returns the result of `choose`; raises `Misuse` if no catalog is named."""
     catalog = choose(impl, properties, profile, config)
     if catalog is None:
-        raise Misuse("no catalog: give --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
+        raise Misuse("no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
     return catalog
 
 
@@ -119,7 +119,7 @@ def _assignment(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         # The message does not contain the text, because it may be a secret without its key.
-        raise Misuse("-p wants KEY=VALUE, and one of them has no key or no '='")
+        raise Misuse("-p: must be KEY=VALUE, but one has no key or no '='")
     if not value.startswith("@"):
         return key, value
     file = Path(value[1:]).expanduser()

@@ -87,7 +87,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     if CODES.get(type(error).__name__) is None and exit_code(error) is Code.INTERNAL:
-        return f"internal error: {type(error).__name__}: {error}; --debug before the command tells where"
+        return f"internal error: {type(error).__name__}: {error}; use --debug before the command for the traceback"
     return "; ".join([str(error), *notes])
 
 

@@ -91,7 +91,7 @@ def write_parquet(table: pa.Table, file: Path | None) -> None:
 
     if file is None:
         if sys.stdout.isatty():
-            raise Misuse("parquet is not for a terminal: give --out FILE, or send the output on")
+            raise Misuse("parquet cannot be written to a terminal: use --out FILE, or redirect the output")
         sys.stdout.flush()
         pq.write_table(table, sys.stdout.buffer)
         return

@@ -42,9 +42,9 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
             return impl, properties
         names += profiles_here
     if not files:
-        raise Misuse(f"profile {name!r}: there is no file of profiles; --config or LANCE_NS_CONFIG names one")
+        raise Misuse(f"profile {name!r}: no file with profiles; set --config or LANCE_NS_CONFIG")
     near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names) or 'none'}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known profiles: {', '.join(names) or 'none'}"
     raise Misuse(f"profile {name!r}: not in {' or '.join(map(str, files))}; {hint}")
 
 
@@ -56,13 +56,13 @@ def _profiles(file: Path) -> Mapping[str, Any]:
         raise Misuse(f"{file}: {reason}") from error
     profiles = content.get("profiles", {})
     if not isinstance(profiles, dict):
-        raise Misuse(f"{file}: 'profiles' holds no tables; write [profiles.NAME]")
+        raise Misuse(f"{file}: 'profiles' has no tables; write [profiles.NAME]")
     return profiles
 
 
 def _read(content: object, where: str) -> tuple[str, dict[str, str]]:
     if not isinstance(content, dict):
-        raise Misuse(f"{where} is no table; write [profiles.NAME]")
+        raise Misuse(f"{where} is not a table; write [profiles.NAME]")
     properties = dict(_flat(content, "", where))
     if "impl" not in properties:
         raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
@@ -79,4 +79,4 @@ def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tu
             case str() | int() | float():
                 yield f"{prefix}{key}", str(value)
             case _:
-                raise Misuse(f"{where}: {prefix}{key} is neither text nor a number nor true or false")
+                raise Misuse(f"{where}: {prefix}{key} must be text, a number, true or false")

@@ -26,7 +26,7 @@ def read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str | 
         with _open(file) as stream:
             texts += ids.lines(stream)
     elif not texts:
-        raise Misuse("nothing to resolve: give ids or patterns, or --from-file")
+        raise Misuse("no ids: pass ids or patterns, or --from-file")
     return [text if ids.is_pattern(text) else ids.table(text) for text in texts]
 
 
@@ -35,7 +35,7 @@ def format_for(option: Format | None, file: Path | None) -> Format:
     if option is not None or file is None or not file.suffix:
         return option or Format.TABLE
     if (format := _SUFFIXES.get(file.suffix.lower())) is None:
-        raise Misuse(f"{file}: no known format; name it {', '.join(_SUFFIXES)}, or say which with --output")
+        raise Misuse(f"{file}: unknown suffix; use {', '.join(_SUFFIXES)}, or set the format with --output")
     return format
 
 

@@ -28,12 +28,12 @@ def rows(request_data: object) -> pa.Table:
     """
     if not isinstance(request_data, bytes | bytearray | memoryview | pa.Buffer):
         raise InvalidInputError(
-            f"request_data: it is bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
+            f"request_data: must be the bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
             "write them with pyarrow.ipc.new_stream"
         )
     data = pa.py_buffer(request_data)
     if data.slice(0, min(len(_FILE_MAGIC), data.size)).to_pybytes() == _FILE_MAGIC:
-        raise InvalidInputError("request_data: it is an Arrow IPC file, not a stream; use pyarrow.ipc.new_stream")
+        raise InvalidInputError("request_data: must be an Arrow IPC stream, not a file; use pyarrow.ipc.new_stream")
     limit, hold = bounds.current().decoded_bytes, bounds.current().hold
     try:
         if limit is not None:
@@ -47,7 +47,7 @@ def rows(request_data: object) -> pa.Table:
         if limit is not None:
             ipc.check_views(table, limit)
     except (pa.ArrowException, OSError, ValueError) as e:
-        raise InvalidInputError(f"request_data: it is no Arrow IPC stream ({e})") from e
+        raise InvalidInputError(f"request_data: not an Arrow IPC stream ({e})") from e
     return align(table)
 
 
@@ -61,7 +61,7 @@ def file(reader: pa.RecordBatchReader) -> bytes:
             # Columns that share memory are written separately.
             if limit is not None and sink.tell() + batch.nbytes > limit:
                 raise InvalidInputError(
-                    f"k: the answer has over {limit} bytes; ask for fewer rows by k and go on with offset, or for "
+                    f"k: the response would have more than {limit} bytes; use a smaller k and offset, or "
                     "fewer columns, or open the table and read it from its storage"
                 )
             if hold is not None:
@@ -89,9 +89,9 @@ def readable(data: object) -> Any:
             return align_reader(pa.RecordBatchReader.from_stream(data))
         except Exception as e:
             # Data frame libraries raise their own errors.
-            raise InvalidInputError(f"data: {type(data).__name__} is no table of Arrow columns ({e})") from e
+            raise InvalidInputError(f"data: {type(data).__name__} cannot be read as an Arrow table ({e})") from e
     how = next((how for kind, how in _INSTEAD if isinstance(data, kind)), _USUALLY)
-    raise InvalidInputError(f"data: {type(data).__name__} is no Arrow data; give {how}")
+    raise InvalidInputError(f"data: {type(data).__name__} is not Arrow data; pass {how}")
 
 
 _USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read as an Arrow stream"

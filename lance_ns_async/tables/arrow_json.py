@@ -89,7 +89,7 @@ def arrow_type(json_type: JsonArrowDataType) -> pa.DataType:
         case "decimal128" | "decimal256":
             precision, scale = divmod(_length(json_type) - _LOWEST_SCALE, _DIGITS)
             if (scale := scale + _LOWEST_SCALE) > _HIGHEST_SCALE:
-                raise ValueError(f"{word} wants as its length {_DIGITS} times the precision, plus the scale")
+                raise ValueError(f"the length of {word} must be {_DIGITS} times the precision, plus the scale")
             return _DECIMALS[word](precision, scale)
         case "fixed_size_binary":
             return pa.binary(_length(json_type))
@@ -104,7 +104,7 @@ def arrow_type(json_type: JsonArrowDataType) -> pa.DataType:
         case "map":
             entries = _fields(json_type)[0].type
             if not pa.types.is_struct(entries) or entries.num_fields != 2 or entries[0].nullable:
-                raise ValueError("map wants as its field a struct of a key, which is not nullable, and a value")
+                raise ValueError("the field of map must be a struct of a key that is not nullable, and a value")
             return pa.map_(entries[0], entries[1])
     return _lance_type(json_type.type)
 
@@ -118,7 +118,7 @@ def _column(field: pa.Field) -> JsonArrowField:
 
 def _unsaid(what: str, why: Exception) -> UnsupportedOperationError:
     return UnsupportedOperationError(
-        f"Not supported: the {what} in JSON Arrow form ({why}); open the dataset for its schema"
+        f"Not supported: the {what} in JSON Arrow form ({why}); open the dataset to read its schema"
     )
 
 
@@ -158,7 +158,7 @@ def _type(arrow: pa.DataType) -> JsonArrowDataType:
         case pa.MapType() if not arrow.keys_sorted:
             entries = pa.struct([arrow.key_field, arrow.item_field])
             return _nested_type("map", [pa.field("entries", entries, nullable=False)])
-    raise ValueError(f"it has no word for the type {arrow}")
+    raise ValueError(f"no name for the type {arrow}")
 
 
 def _nested_type(word: str, fields: Iterable[pa.Field], length: int | None = None) -> JsonArrowDataType:
@@ -180,13 +180,13 @@ def _extension(field: pa.Field) -> dict[str, str]:
 
 def _fields(json_type: JsonArrowDataType, least: int = 1) -> list[pa.Field]:
     if json_type.fields is None or len(json_type.fields) < least:
-        raise ValueError(f"{json_type.type} wants fields")
+        raise ValueError(f"{json_type.type} requires fields")
     return [pa.field(it.name, arrow_type(it.type), it.nullable, it.metadata) for it in json_type.fields]
 
 
 def _length(json_type: JsonArrowDataType) -> int:
     if json_type.length is None or json_type.length > _MOST:
-        raise ValueError(f"{json_type.type} wants a length of at most {_MOST}")
+        raise ValueError(f"{json_type.type} requires a length of at most {_MOST}")
     length: int = json_type.length
     return length
 
@@ -197,4 +197,4 @@ def _lance_type(word: str) -> pa.DataType:
     try:
         return json_to_schema({"fields": [{"name": "it", "nullable": True, "type": {"type": word}}]}).field(0).type
     except ValueError as e:
-        raise ValueError(f"{word!r} is no word of it") from e
+        raise ValueError(f"unknown type {word!r}") from e

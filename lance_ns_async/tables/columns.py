@@ -20,7 +20,7 @@ from lance_ns_async.tables.arrow_json import arrow_type
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-_BY_EXPRESSION = "give the column an expression"
+_BY_EXPRESSION = "set an expression"
 
 
 def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
@@ -36,11 +36,11 @@ def additions(entries: Sequence[AddColumnsEntry]) -> Mapping[str, str]:
         if entry.expression is None:
             raise InvalidInputError(f"new_columns: {entry.name}: {_BY_EXPRESSION}")
         if entry.name in expressions:
-            raise InvalidInputError(f"new_columns: {entry.name}: it is named twice")
+            raise InvalidInputError(f"new_columns: {entry.name}: duplicate column")
         fields.check_columns([entry.name], "new_columns")
         expressions[entry.name] = entry.expression
     if not expressions:
-        raise InvalidInputError("new_columns: none was given")
+        raise InvalidInputError("new_columns: must not be empty")
     return expressions
 
 
@@ -56,13 +56,15 @@ def alterations(entries: Sequence[AlterColumnsEntry]) -> Sequence[Any]:
             )
         path = fields.split_path(entry.path)
         if path in altered_paths:
-            raise InvalidInputError(f"alterations: {entry.path}: it is named twice; say all of it in one entry")
+            raise InvalidInputError(f"alterations: {entry.path}: duplicate column; use one entry for all its changes")
         altered_paths.add(path)
         change: dict[str, Any] = {"path": entry.path}
         if entry.rename is not None:
             new = _path_with_name(path, entry.rename)
             if new in new_paths:
-                raise InvalidInputError(f"alterations: {entry.path}: another is to be {entry.rename!r}, too")
+                raise InvalidInputError(
+                    f"alterations: {entry.path}: another entry has the same new name {entry.rename!r}"
+                )
             new_paths.add(new)
             change["name"] = entry.rename
         if entry.nullable is not None:
@@ -70,25 +72,25 @@ def alterations(entries: Sequence[AlterColumnsEntry]) -> Sequence[Any]:
         if entry.data_type is not None:
             change["data_type"] = _type(entry.path, entry.data_type)
         if len(change) == 1:
-            raise InvalidInputError(f"alterations: {entry.path}: give it a rename, a data_type or nullable")
+            raise InvalidInputError(f"alterations: {entry.path}: set rename, data_type or nullable")
         changes.append(change)
     if not changes:
-        raise InvalidInputError("alterations: none was given")
+        raise InvalidInputError("alterations: must not be empty")
     return changes
 
 
 def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[str, Mapping[str, str | None]], bool]:
     """Returns the metadata keyed by field path, and whether they replace the existing metadata."""
     if not entries:
-        raise InvalidInputError("updates: none was given")
+        raise InvalidInputError("updates: must not be empty")
     if len({bool(entry.replace) for entry in entries}) > 1:
         # Lance commits each kind separately, and a request must not be applied partially.
-        raise InvalidInputError("updates: either all replace what is there or none does; make two requests")
+        raise InvalidInputError("updates: replace must be the same for all entries; use two requests")
     metadata: dict[str, Mapping[str, str | None]] = {}
     for entry in entries:
         path = fields.join_path(fields.split_path(entry.path))
         if path in metadata:
-            raise InvalidInputError(f"updates: {path}: it is named twice")
+            raise InvalidInputError(f"updates: {path}: duplicate field")
         metadata[path] = entry.metadata
     return metadata, bool(entries[0].replace)
 
@@ -143,7 +145,7 @@ def _check_siblings(dataset: LanceDataset, changes: Sequence[Any]) -> None:
         keeping = {it for it in _children(dataset, above) if (*above, it) not in new_names}
         if name in keeping:
             raise InvalidInputError(
-                f"alterations: {fields.join_path([*above, old])}: there is a field {name!r} beside it"
+                f"alterations: {fields.join_path([*above, old])}: a field {name!r} already exists at this level"
             )
 
 

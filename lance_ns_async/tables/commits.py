@@ -72,7 +72,7 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
             versions = [*(await manifests.list_stored(table)).values()]
     version = next((version for version in versions if number in (None, version.number)), None)
     if version is None:
-        which = "it has none yet" if number is None else f"version {number}"
+        which = "it has no version yet" if number is None else f"version {number}"
         raise TableVersionNotFoundError(f"Table version not found: {id} ({which})")
     return await _at_hand(table, version) if table.managed_versioning else version
 
@@ -103,7 +103,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     for start, end in ranges:
         if end is not None and start <= last.number < end:
             raise InvalidInputError(
-                f"ranges: [{start}, {end}) holds {last.number}, the latest version, which must stay"
+                f"ranges: [{start}, {end}) contains the latest version {last.number}, which cannot be deleted"
             )
     obsolete = _within(old, ranges)
     if not obsolete:
@@ -112,7 +112,8 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     for version in obsolete:
         if version.number in references:
             raise InvalidTableStateError(
-                f"Invalid table state: {id} (version {version.number} must stay: {references[version.number]} needs it)"
+                f"Invalid table state: {id} (version {version.number} cannot be deleted: "
+                f"{references[version.number]} refers to it)"
             )
     numbers = [version.number for version in obsolete]
     if not table.managed_versioning:
@@ -144,7 +145,7 @@ async def _publish(versions: Versions) -> None:
         if not await manifests.publish(table, version):
             raise _no_manifest(table, version)
     except LanceNamespaceError as e:
-        e.add_note(f"version {version.number} of {table.id} is committed; asking for it tries this again")
+        e.add_note(f"version {version.number} of {table.id} is committed; a request for it tries this step again")
         raise
 
 
@@ -154,7 +155,7 @@ async def _recorded_versions(backend: Backend, id: TableId, *, all: bool, branch
     versions = await backend.table_versions(id, all=all)
     if versions.table.managed_versioning and branch not in (None, MAIN):
         raise UnsupportedOperationError(
-            f"Not supported: branch {branch!r} of {id} (its catalog commits the main one alone)"
+            f"Not supported: branch {branch!r} of {id} (its catalog commits only versions of the main branch)"
         )
     return versions
 
@@ -200,11 +201,13 @@ def _no_manifest(table: Table, version: Version) -> LanceNamespaceError:
 
 def _must_commit(backend: Backend) -> None:
     if not backend.capabilities.commits_versions:
-        raise UnsupportedOperationError("Not supported: this catalog commits no versions; Lance does, in the storage")
+        raise UnsupportedOperationError(
+            "Not supported: this catalog does not commit versions; Lance commits them in the storage"
+        )
 
 
 def _must_be_managed(table: Table) -> None:
     if not table.managed_versioning:
         raise UnsupportedOperationError(
-            f"Not supported: {table.id} (Lance commits its versions in the storage, for managed_by is not 'impl')"
+            f"Not supported: {table.id} (Lance commits its versions in the storage, because managed_by is not 'impl')"
         )

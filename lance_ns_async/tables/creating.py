@@ -120,8 +120,8 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         table = await located(backend, id)
         if not is_same(mine, table):
             raise TableAlreadyExistsError(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (somebody has dropped it since it was declared here, and "
-                "declared it again; append to it, overwrite it, or drop it first)"
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (another client dropped and declared it again after "
+                "this declaration; append to it, overwrite it, or drop it first)"
             )
         place = content.place(table)
         async with concurrent_changes.explain(backend, place, makes=True):
@@ -130,9 +130,9 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
             # If the location was unknown before the declaration, the data was written after it.
             kind = TableAlreadyExistsError if location is None else DataThereError
             raise kind(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which somebody else has "
-                "written since it was declared here, or which was there before; append to it, overwrite it, or drop it "
-                "first)"
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which "
+                "another client wrote "
+                "before or after this declaration; append to it, overwrite it, or drop it first)"
             )
     return table
 
@@ -167,9 +167,9 @@ async def look_before(
             if await dropping.finish(backend, table):
                 return location, True
             raise DataThereError(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but at {location} there is data; "
-                "register it there, give another location, or remove it; where a drop of it is under way, try again "
-                "later, and where one was cut off, drop_table goes on with it)"
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
+                "register it there, use another location, or remove the data; if a drop of it is running, try again "
+                "later; if a drop was interrupted, drop_table completes it)"
             ) from None
         # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
         return location, False
@@ -265,7 +265,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     except TableNotFoundError:
         pass
     except LanceNamespaceError as e:
-        e.add_note(f"and the rows are written to {table.location}; whether table {table.id} is still there is unknown")
+        e.add_note(f"and the rows are written to {table.location}; it is unknown whether table {table.id} still exists")
         raise
     error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
 
@@ -279,11 +279,11 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
         raise error
 
 
-_UNKNOWN = "whether they stay at {location} is unknown: look there before you write them again"
+_UNKNOWN = "it is unknown whether they are still at {location}: check there before you write them again"
 
 _BECAME: Mapping[first_version.Fate, str] = {
-    "gone": "they are gone again: write them again",
-    "there": "they stay at {location}, in data that others use by now: look there, do not write them again",
+    "gone": "they were removed: write them again",
+    "there": "they are still at {location}, in data that other clients use now: check there, do not write them again",
     "unknown": _UNKNOWN,
 }
 """The part of the error message about the rows of a first version that was withdrawn, by outcome."""
@@ -311,8 +311,9 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
     """
     files: Sequence[str] = ()
     left = (
-        f"and table {table.id} stays registered at {table.location}, for whether somebody has written to it is unknown "
-        "({why}); if nobody has, deregister_table removes it"
+        f"and table {table.id} stays registered at {table.location}, because it is unknown whether "
+        "another client wrote "
+        "to it ({why}); if not, deregister_table removes it"
     )
     try:
         there = await backend.describe_table(table.id)
@@ -322,10 +323,10 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
             there = await located(backend, table.id)
         place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
         if not datasets.is_at_hand(place):
-            error.add_note(left.format(why="its storage cannot be looked at from here"))
+            error.add_note(left.format(why="its storage is not accessible from here"))
             return
         if not await datasets.is_only_declared(place):
-            error.add_note(f"and table {table.id} stays registered, for a version of it is at {table.location}")
+            error.add_note(f"and table {table.id} stays registered, because a version of it is at {table.location}")
             return
         if clear:
             # Listed while the name is registered: later files may belong to the next table of that name.
@@ -343,7 +344,7 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
-        error.add_note(f"and of table {table.id} is left: its registration at {table.location} ({e})")
+        error.add_note(f"and table {table.id} stays registered at {table.location} ({e})")
         return
     await _look_once_more(backend, place, files, error)
 
@@ -358,8 +359,8 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         free = await datasets.is_only_declared(table)
     except LanceNamespaceError as e:
         error.add_note(
-            f"and whether somebody has written to table {table.id} at {table.location} is unknown ({e}); it is not "
-            "registered any more: if there is data, register_table makes it a table again"
+            f"and it is unknown whether another client wrote to table {table.id} at {table.location} ({e}); it is "
+            "no longer registered: if there is data, register_table registers it again"
         )
         return
     if free:
@@ -367,17 +368,17 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
             await datasets.remove_files(table, files)
             await datasets.tidy(table)
         except LanceNamespaceError as e:
-            error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+            error.add_note(f"and unused files are left at {table.location} ({e})")
         return
     try:
         await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
-        error.add_note(f"and table {table.id} is registered again, for somebody has just written to it")
+        error.add_note(f"and table {table.id} is registered again, because another client wrote to it")
     except TableAlreadyExistsError:
         return
     except LanceNamespaceError as e:
         error.add_note(
-            f"and somebody has just written to {table.location}, where table {table.id} could not be registered again "
-            f"({e}); where it is missing, register_table makes it a table again"
+            f"and another client wrote to {table.location}, but table {table.id} could not be registered again "
+            f"({e}); if it is missing, register_table registers it again"
         )
 
 
@@ -389,8 +390,8 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
         return None
     if old.managed_versioning and not backend.capabilities.replaces:
         raise InvalidInputError(
-            f"table {old.id}: its catalog commits its versions, and would forget them with other properties; "
-            "leave the properties out, or drop the table first"
+            f"table {old.id}: its catalog commits its versions, and would lose them with other properties; "
+            "omit the properties, or drop the table first"
         )
     properties = dict(new_properties if content.properties is not None else old_properties)
     if old.managed_versioning:

@@ -195,8 +195,8 @@ async def check_not_shared(backend: Backend, table: Table) -> None:
             owner = await backend.describe_table(other)
             if same_place(owner.location, table.location):
                 raise InvalidTableStateError(
-                    f"Invalid table state: {table.id} (its data at {table.location} is also that of table {other}, "
-                    "which is registered there; deregister one of them, and nothing is deleted)"
+                    f"Invalid table state: {table.id} (table {other} is also registered at its location "
+                    f"{table.location}; deregister one of them to keep the data)"
                 )
 
 
@@ -215,8 +215,8 @@ async def _free(backend: Backend, id: TableId) -> Table:
     if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
         return Table(id, "")
     raise InvalidTableStateError(
-        f"Invalid table state: {id} (it is no longer registered, but the catalog had lost where its data was, so none "
-        f"was deleted; there is data at its default place {place}: register it there, or remove it)"
+        f"Invalid table state: {id} (it is no longer registered, but the catalog had lost its location, so no data was "
+        f"deleted; there is data at its default location {place}: register it there, or remove it)"
     )
 
 
@@ -235,8 +235,8 @@ async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError)
             return None
         return table if await _finish(backend, table, within=inf) else None
     except LanceNamespaceError as e:
-        where = "its default place, which is unknown" if place is None else place
-        error.add_note(f"and whether an earlier drop has left data at {where} is unknown, or it was not deleted ({e})")
+        where = "its default location, which is unknown," if place is None else place
+        error.add_note(f"and data that an earlier drop left at {where} may still exist ({e})")
         return None
 
 
@@ -361,13 +361,13 @@ async def _unmark(backend: Backend, table: Table, mark: Mark | None, error: Base
 
 async def _delete_dropped(backend: Backend, table: Table, before: Files, mark: Mark | None) -> None:
     """Deletes the data of a table that is no longer registered; a location without a dataset counts as deleted."""
-    left = f"the table is no longer registered; what is left of its data is at {table.location}"
+    left = f"the table is no longer registered; its remaining data is at {table.location}"
     deletion = Deletion(table, before, mark, mark.until if mark is not None else give_up_time())
     try:
         if not await deletion.run(backend) and not await _is_registered_at(backend, table):
             raise ConcurrentModificationError(
-                f"{PHRASES[ConcurrentModificationError]}: {table.id} (others have written to its place, or registered "
-                "it, while the data was deleted, so the rest was left to them)"
+                f"{PHRASES[ConcurrentModificationError]}: {table.id} (another client wrote to its location, or "
+                "registered it, while the data was deleted; the remaining data was not deleted)"
             )
     except LanceNamespaceError as e:
         raise type(e)(f"{e}; {left}") from e

@@ -30,7 +30,7 @@ RESERVED_NAMES = frozenset(
 def split_path(path: str) -> tuple[str, ...]:
     """Returns the names in a path, outermost first. Raises InvalidInputError if it is not a field path."""
     if not _PATH.fullmatch(path):
-        raise InvalidInputError(f"field path {path!r}: it is none; write e.g. a, a.b or a.`b.c`")
+        raise InvalidInputError(f"field path {path!r}: invalid; write e.g. a, a.b or a.`b.c`")
     return tuple(map(_unquote, re.findall(_NAME, path)))
 
 
@@ -44,15 +44,15 @@ def check_columns(names: Iterable[str], field: str) -> None:
     for name in names:
         check_name(name, field)
         if name in RESERVED_NAMES:
-            raise InvalidInputError(f"{field}: {name}: Lance has a column of its own with that name; choose another")
+            raise InvalidInputError(f"{field}: {name}: reserved by Lance; choose another name")
         if "`" in name:
-            raise InvalidInputError(f"{field}: {name}: Lance cannot read a name with a backtick; choose another")
+            raise InvalidInputError(f"{field}: {name}: Lance cannot read names with a backtick; choose another name")
 
 
 def check_name(name: str, field: str) -> None:
     """Raises InvalidInputError if the name is invalid for a field at any depth."""
     if not name:
-        raise InvalidInputError(f"{field}: a name is empty; give the column one")
+        raise InvalidInputError(f"{field}: a name must not be empty")
 
 
 def _unquote(name: str) -> str:

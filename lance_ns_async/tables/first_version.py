@@ -64,7 +64,9 @@ def create(opener: Opener, table: Table, data: Any) -> First:
         if first is None or not isinstance(e, LanceNamespaceError):
             raise
         phrase = PHRASES[TableAlreadyExistsError]
-        raise TableAlreadyExistsError(f"{phrase}: {table.id} (at {table.location}: somebody has written it)") from e
+        raise TableAlreadyExistsError(
+            f"{phrase}: {table.id} (at {table.location}: another client wrote its first version)"
+        ) from e
     return First(opener.open(table, Snapshot(1)), rows.uuid)
 
 
@@ -169,4 +171,4 @@ def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> No
         for path in paths:
             files.delete(session, path)
     except (OSError, ValueError) as e:
-        error.add_note(f"and files that are of no use could not be deleted from {table.location} ({e})")
+        error.add_note(f"and unused files could not be deleted from {table.location} ({e})")

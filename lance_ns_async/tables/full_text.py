@@ -40,7 +40,9 @@ def check(request: QueryTableRequestFullTextQuery) -> None:
         depth += 1
         queries += len(level)
         if depth > _DEEPEST:
-            raise InvalidInputError(f"full_text_query: over {_DEEPEST} queries within each other; write it with fewer")
+            raise InvalidInputError(
+                f"full_text_query: queries are nested more than {_DEEPEST} levels deep; use fewer levels"
+            )
         below: list[Any] = []
         for query in level:
             for name, it in query:
@@ -58,11 +60,13 @@ def check(request: QueryTableRequestFullTextQuery) -> None:
                         words.append(it.terms)
         level = below
     if bounds.searches is not None and queries > bounds.searches:
-        raise InvalidInputError(f"full_text_query: {queries} queries in one; at most {bounds.searches} may be")
+        raise InvalidInputError(f"full_text_query: {queries} queries; at most {bounds.searches} are allowed")
     if bounds.words_bytes is not None and sum(len(it.encode("utf-8", "replace")) for it in words) > bounds.words_bytes:
-        raise InvalidInputError(f"full_text_query: its words have over {bounds.words_bytes} bytes; search for fewer")
+        raise InvalidInputError(
+            f"full_text_query: its words have more than {bounds.words_bytes} bytes; search for fewer words"
+        )
     if bounds.words is not None and sum(len(_WORD.findall(it)) for it in words) > bounds.words:
-        raise InvalidInputError(f"full_text_query: it has over {bounds.words} words; search for fewer")
+        raise InvalidInputError(f"full_text_query: more than {bounds.words} words; search for fewer words")
 
 
 def text_query(dataset: LanceDataset, request: QueryTableRequestFullTextQuery) -> Any:
@@ -76,7 +80,7 @@ def text_query(dataset: LanceDataset, request: QueryTableRequestFullTextQuery) -
             return {"query": words.query, "columns": words.columns or None}
         case (None, structured) if structured is not None:
             return _convert(dataset, structured.query)
-    raise InvalidInputError("full_text_query: give string_query or structured_query")
+    raise InvalidInputError("full_text_query: set either string_query or structured_query")
 
 
 def _convert(dataset: LanceDataset, query: Any) -> Any:
@@ -84,14 +88,16 @@ def _convert(dataset: LanceDataset, query: Any) -> Any:
 
     named = [name for name, it in query if it is not None]
     if len(named) != 1:
-        raise InvalidInputError(f"full_text_query: each query is one of match, phrase, ...; not {named or 'none'}")
+        raise InvalidInputError(
+            f"full_text_query: each query must have exactly one kind, e.g. match or phrase; not {named or 'none'}"
+        )
     (kind,) = named
     clause = getattr(query, kind)
     if kind == "match":
         return _matches(dataset, [clause])
     if kind == "multi_match":
         if not clause.match_queries:
-            raise InvalidInputError("match_queries: none was given")
+            raise InvalidInputError("match_queries: must not be empty")
         return _matches(dataset, clause.match_queries)
     if kind == "phrase":
         columns = [clause.column] if clause.column else _text_columns(dataset, phrases=True)
@@ -147,7 +153,7 @@ def _way(match: Any) -> dict[str, Any]:
         try:
             operator = lance.FullTextOperator(match.operator.upper())
         except ValueError:
-            raise InvalidInputError(f"operator {match.operator!r}: unknown; it is one of and, or") from None
+            raise InvalidInputError(f"operator {match.operator!r}: must be one of and, or") from None
     return arguments(
         {
             "boost": match.boost,
@@ -163,6 +169,9 @@ def _text_columns(dataset: LanceDataset, *, phrases: bool) -> Sequence[str]:
     """Returns the columns with a full-text index; for phrases, those with positions if there are any."""
     texts: list[Any] = [it for it in dataset.describe_indices() if it.index_type == "Inverted"]
     if not texts:
-        raise InvalidInputError("full_text_query: a column was left out; no column has a full text index")
+        raise InvalidInputError(
+            "full_text_query: no column is set, and no column has a full-text "
+            "index; create one with create_table_scalar_index, or set a column"
+        )
     fitting = [it for it in texts if it.details.get("with_position")] if phrases else []
     return sorted({name for it in fitting or texts for name in it.field_names})

@@ -87,14 +87,14 @@ def check(request: CreateTableIndexRequest) -> None:
 def check_scalar(request: CreateTableIndexRequest) -> None:
     """Raises InvalidInputError for a request that is not a valid one for a scalar or text index."""
     if _kind(request) in VECTOR_TYPES:
-        raise InvalidInputError(f"index_type {request.index_type!r}: create_table_index makes it")
+        raise InvalidInputError(f"index_type {request.index_type!r}: not a scalar index; use create_table_index")
     _check(request, SCALAR_TYPES)
 
 
 def check_name(name: str | None) -> str:
     """Returns the name of an existing index. Raises InvalidInputError if the name is missing or empty."""
     if not name:
-        raise InvalidInputError("index_name: it is left out; list_table_indices tells those there are")
+        raise InvalidInputError("index_name: required; list_table_indices returns the existing names")
     return name
 
 
@@ -159,21 +159,19 @@ def _content(index: Any, rows: int) -> IndexContent:
 def _check(request: CreateTableIndexRequest, types: Mapping[str, tuple[str, ...]]) -> None:
     kind = _kind(request)
     if kind not in types:
-        raise InvalidInputError(f"index_type {request.index_type!r}: it is one of {', '.join(types)}")
+        raise InvalidInputError(f"index_type {request.index_type!r}: must be one of {', '.join(types)}")
     for field in _SETTINGS:
         if field not in types[kind] and getattr(request, field) is not None:
-            raise InvalidInputError(f"{field}: an index of type {kind} has no such setting")
+            raise InvalidInputError(f"{field}: not supported by an index of type {kind}; remove it")
     for field, most in _MOST.items():
         if (value := getattr(request, field)) is not None and value > most:
-            raise InvalidInputError(f"{field} {value}: it is at most {most}; leave it out for the usual")
+            raise InvalidInputError(f"{field} {value}: must be at most {most}; omit it for the default")
     if request.base_tokenizer is not None and not _TOKENIZER.fullmatch(request.base_tokenizer):
         raise InvalidInputError(
-            f"base_tokenizer {request.base_tokenizer!r}: it is a name, such as simple, ngram or lindera/ipadic"
+            f"base_tokenizer {request.base_tokenizer!r}: must be a name, such as simple, ngram or lindera/ipadic"
         )
     if request.distance_type is not None and request.distance_type.lower() not in DISTANCES:
-        raise InvalidInputError(
-            f"distance_type {request.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}"
-        )
+        raise InvalidInputError(f"distance_type {request.distance_type!r}: must be one of {', '.join(DISTANCES)}")
 
 
 def _kind(request: CreateTableIndexRequest) -> str:

@@ -60,7 +60,7 @@ def check_views(table: pa.Table, limit: int) -> None:
         for chunk in column.chunks:
             total += sum(_view_sizes(chunk))
     if total > limit:
-        raise InvalidInputError(f"request_data: its views of strings and bytes hold over {limit} bytes; {_REMEDY}")
+        raise InvalidInputError(f"request_data: its string and binary views have more than {limit} bytes; {_REMEDY}")
 
 
 def _messages(data: pa.Buffer) -> Iterator[Any]:
@@ -74,10 +74,7 @@ def _messages(data: pa.Buffer) -> Iterator[Any]:
 
 def _check_sizes(sizes: _Sizes, limit: int) -> None:
     if sizes.decoded_bytes > limit:
-        raise InvalidInputError(
-            f"request_data: its rows are over {limit} bytes, which is what may be sent, once they are decompressed; "
-            f"{_REMEDY}"
-        )
+        raise InvalidInputError(f"request_data: its rows have more than {limit} bytes after decompression; {_REMEDY}")
     if sizes.values > 8 * sizes.decoded_bytes + _FREE_VALUES:
         raise InvalidInputError(
             f"request_data: it declares {sizes.values} values in {sizes.decoded_bytes} bytes; "
@@ -91,7 +88,9 @@ def _check_fields(schema: pa.Schema) -> None:
     while types:
         left -= len(types)
         if left < 0:
-            raise InvalidInputError(f"request_data: it has over {MAX_FIELDS} columns and fields; make several tables")
+            raise InvalidInputError(
+                f"request_data: more than {MAX_FIELDS} columns and nested fields; use several tables"
+            )
         types = [type.field(i).type for type in types for i in range(type.num_fields)]
 
 

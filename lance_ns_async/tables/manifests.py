@@ -59,13 +59,13 @@ async def read(table: Table, version: Version) -> pa.Schema:
     folder = (version.staging or "").rpartition("/")[0]
     # Object stores encode special characters in different ways.
     if directory(table) not in (folder.strip("/"), unquote(folder).strip("/")):
-        raise _unfit(version, f"it is not in {directory(table)}")
+        raise _unfit(version, f"the file is not in {directory(table)}")
 
     def work() -> pa.Schema:
         store = _Store(table)
         if store.has(_name(version.manifest)):
             raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (version {version.number}: its manifest is there already)"
+                f"Concurrent modification: {table.id} (version {version.number}: its manifest already exists)"
             )
         return store.schema(version)
 
@@ -193,15 +193,15 @@ class _Store:
             copy = os.path.join(folder, _VERSIONS, _name(version.manifest))
             os.mkdir(os.path.dirname(copy))
             if not self._fetch(_name(version.staging), copy):
-                raise _unfit(version, "there is no such file")
+                raise _unfit(version, "the file does not exist")
             if version.size not in (None, size := os.path.getsize(copy)):
-                raise _unfit(version, f"it holds {size} bytes, not {version.size}")
+                raise _unfit(version, f"its size is {size} bytes, not {version.size}")
             try:
                 dataset = lance.dataset(folder)
             except (OSError, ValueError) as e:
-                raise _unfit(version, f"it cannot be read: {e}") from e
+                raise _unfit(version, f"the file cannot be read: {e}") from e
             if dataset.version != version.number:
-                raise _unfit(version, f"it is of version {dataset.version}")
+                raise _unfit(version, f"the file is the manifest of version {dataset.version}")
             schema: pa.Schema = dataset.schema
             return schema
 
@@ -248,8 +248,9 @@ class _Store:
     def _check_same(self, staging: str | Path, final: str | Path) -> None:
         if not filecmp.cmp(staging, final, shallow=False):
             raise InvalidTableStateError(
-                f"Invalid table state: {self._table.id} ({os.path.basename(final)} is not what the catalog committed, "
-                f"which is {os.path.basename(staging)}: somebody wrote past the catalog)"
+                f"Invalid table state: {self._table.id} ({os.path.basename(final)} differs from the "
+                "manifest that the catalog committed, "
+                f"{os.path.basename(staging)}: another client committed a version without the catalog)"
             )
 
 
@@ -259,4 +260,4 @@ def _name(path: str | None) -> str:
 
 
 def _unfit(version: Version, why: str) -> InvalidInputError:
-    return InvalidInputError(f"manifest_path {version.staging!r}: it is no manifest of version {version.number}: {why}")
+    return InvalidInputError(f"manifest_path {version.staging!r}: not a manifest of version {version.number}: {why}")

@@ -55,7 +55,9 @@ def create_tag(dataset: LanceDataset, table: Table, name: str, version: int, bra
     """Creates a tag for a version."""
     if not name.isascii():
         # Lance would write the tag, and could then not list any tags of the table.
-        raise _invalid(table, f"tag {name!r}: Lance cannot read it back; use ASCII letters, digits, '.', '-' and '_'")
+        raise _invalid(
+            table, f"tag {name!r}: Lance cannot read such names; use ASCII letters, digits, '.', '-' and '_'"
+        )
     _check_length(table, "tag", name)
     check_branch(table, dataset, branch)
     dataset.tags.create(name, (_named(branch), version))
@@ -95,7 +97,7 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
     """
     if table.managed_versioning:
         raise UnsupportedOperationError(
-            f"Not supported: branches of {table.id} (its catalog commits the main one alone)"
+            f"Not supported: branches of {table.id} (its catalog commits only versions of the main branch)"
         )
     _check_length(table, "branch", name)
     if name in dataset.branches.list():
@@ -113,7 +115,7 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
 def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
     """Removes a branch and the data that only it refers to."""
     if name == MAIN:
-        raise _invalid(table, f"the branch {MAIN!r} is the table itself; drop that")
+        raise _invalid(table, f"the branch {MAIN!r} cannot be deleted; drop the table instead")
     check_branch(table, dataset, name)
     dataset.branches.delete(name)
 
@@ -127,9 +129,7 @@ def restore(dataset: LanceDataset) -> None:
 def _check_length(table: Table, kind: str, name: str) -> None:
     if len(quote(name, safe="")) > _LONGEST:
         short_name = shortened(name, 20)
-        raise _invalid(
-            table, f"{kind} {short_name!r}: its name is too long for a file's; use {_LONGEST} characters at most"
-        )
+        raise _invalid(table, f"{kind} {short_name!r}: the name is too long; use at most {_LONGEST} characters")
 
 
 def _invalid(table: Table, why: str) -> InvalidInputError:

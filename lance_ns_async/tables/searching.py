@@ -43,32 +43,34 @@ _OF_VECTORS = (
 def check(query: Query) -> None:
     """Raises InvalidInputError for a query that is invalid for every table, or exceeds the bounds of the request."""
     if query.k < 1:
-        raise InvalidInputError(f"k {query.k}: a query asks for at least 1 row")
+        raise InvalidInputError(f"k {query.k}: must be at least 1")
     for field in ("k", "offset"):
         if (getattr(query, field) or 0) > _MOST_ROWS:
-            raise InvalidInputError(f"{field} {getattr(query, field)}: it is at most {_MOST_ROWS}, which is 2**63 - 1")
+            raise InvalidInputError(f"{field} {getattr(query, field)}: must be at most {_MOST_ROWS} (2**63 - 1)")
     for field in ("nprobes", "refine_factor", "ef"):
         if getattr(query, field) == 0:
-            raise InvalidInputError(f"{field} 0: it is at least 1; leave it out for the usual")
+            raise InvalidInputError(f"{field} 0: must be at least 1; omit it for the default")
     low, high = query.minimum_nprobes, query.maximum_nprobes
     if low is not None and high is not None and low > high:
-        raise InvalidInputError(f"minimum_nprobes {low}: it is above maximum_nprobes {high}")
+        raise InvalidInputError(f"minimum_nprobes {low}: must not be above maximum_nprobes {high}")
     if query.columns and query.columns.column_names is not None and query.columns.column_aliases is not None:
-        raise InvalidInputError("columns: give column_names or column_aliases, not both")
+        raise InvalidInputError("columns: set column_names or column_aliases, not both")
     if _distance(query) not in (None, *DISTANCES):
-        raise InvalidInputError(f"distance_type {query.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}")
+        raise InvalidInputError(f"distance_type {query.distance_type!r}: must be one of {', '.join(DISTANCES)}")
     vectors = _vectors(query)
     if vectors and query.ef is not None and query.ef < query.k + (query.offset or 0):
-        raise InvalidInputError(f"ef {query.ef}: it is below k {query.k}; a graph is searched for at least so many")
+        raise InvalidInputError(f"ef {query.ef}: must be at least k + offset, which is {query.k + (query.offset or 0)}")
     _check_effort(query, vectors)
     if vectors and query.full_text_query:
-        raise InvalidInputError("vector and full_text_query: a query searches by one of them; leave the vector empty")
+        raise InvalidInputError(
+            "vector and full_text_query: set only one of them; leave the vector empty for a text search"
+        )
     if len(vectors) > 1 and query.offset:
-        raise InvalidInputError(f"offset {query.offset}: with several vectors there is no one order to skip rows of")
+        raise InvalidInputError(f"offset {query.offset}: not supported with several vectors; omit it")
     if any(not vector for vector in vectors):
-        raise InvalidInputError("multi_vector: one of them is empty; leave it out")
+        raise InvalidInputError("multi_vector: a vector is empty; remove it")
     if not vectors and (fields := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
-        raise InvalidInputError(f"{fields[0]}: it is about a search by a vector, and there is none; leave it out")
+        raise InvalidInputError(f"{fields[0]}: allowed only with a vector; set a vector, or omit this field")
 
 
 def _check_effort(query: Query, vectors: Sequence[Sequence[float]]) -> None:
@@ -76,13 +78,13 @@ def _check_effort(query: Query, vectors: Sequence[Sequence[float]]) -> None:
     bounds = current()
     if bounds.searches is not None and len(vectors) > bounds.searches:
         raise InvalidInputError(
-            f"multi_vector: {len(vectors)} vectors; a query searches for at most {bounds.searches}, so make several"
+            f"multi_vector: {len(vectors)} vectors; at most {bounds.searches} are allowed in one query"
         )
     rows = max(1, len(vectors)) * (query.k + (query.offset or 0))
     if bounds.searched_rows is not None and (vectors or query.full_text_query) and rows > bounds.searched_rows:
         raise InvalidInputError(
-            f"k {query.k}: a search finds at most {bounds.searched_rows} rows, those of all its vectors and those it "
-            "skips counted; ask for fewer"
+            f"k {query.k}: a search may find at most {bounds.searched_rows} rows, including skipped rows and those of "
+            "all vectors; use a smaller k"
         )
     if query.full_text_query:
         full_text.check(query.full_text_query)
@@ -130,7 +132,7 @@ def _vectors(query: Query) -> Sequence[Sequence[float]]:
     """Returns the vectors of the search; none for a query without a vector search."""
     single, multi = query.vector.single_vector or [], query.vector.multi_vector or []
     if single and multi:
-        raise InvalidInputError("vector: give single_vector or multi_vector, not both")
+        raise InvalidInputError("vector: set single_vector or multi_vector, not both")
     return multi or ([single] if single else [])
 
 
@@ -171,14 +173,12 @@ def _vector_column(schema: pa.Schema) -> str:
         return fitting[0]
     lists = [field.name for field in schema if _is_list_of_floats(field.type)]
     if fitting:
-        which = f"name one of {', '.join(fitting)}"
+        which = f"set it to one of {', '.join(fitting)}"
     elif lists:
-        which = f"{lists[0]} holds lists of any length: write it as pyarrow.list_(pyarrow.float32(), dimension)"
+        which = f"{lists[0]} has lists of variable length: write it as pyarrow.list_(pyarrow.float32(), dimension)"
     else:
-        which = "the table has no column of vectors"
-    raise InvalidInputError(
-        f"vector_column: it was left out, and there is no column {_USUAL_COLUMN!r} of vectors; {which}"
-    )
+        which = "the table has no vector column"
+    raise InvalidInputError(f"vector_column: required, because there is no vector column {_USUAL_COLUMN!r}; {which}")
 
 
 def _is_list_of_floats(type: pa.DataType) -> bool:

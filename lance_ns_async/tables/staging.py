@@ -126,7 +126,7 @@ class Staging:
         except TableNotFoundError:
             table, is_gone = staged.table, True
         except LanceNamespaceError as e:
-            error.add_note(f"and what was written to {staged.table.location} is left ({e})")
+            error.add_note(f"and files written to {staged.table.location} were not deleted ({e})")
             return
         # A table at another location is another table; its credentials do not apply to these files.
         table = table if table.location == staged.table.location else staged.table
@@ -155,8 +155,9 @@ class Staging:
         async def undo(error: BaseException) -> None:
             if in_doubt:
                 error.add_note(
-                    f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing "
-                    f"was removed from {table.location}: look at its versions before you write again"
+                    f"and it is unknown whether a version of table {table.id} contains the written "
+                    "rows, so nothing was "
+                    f"removed from {table.location}: check its versions before you write again"
                 )
                 return
             if replacement is not None:
@@ -190,8 +191,8 @@ class Staging:
         table = await located(self.backend, staged.table.id)
         if table.location != staged.table.location:
             raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (its data was written to {staged.table.location}, and meanwhile "
-                f"it is at {table.location}; write it again)"
+                f"Concurrent modification: {table.id} (the data was written to {staged.table.location}, but the table "
+                f"is now at {table.location}; write it again)"
             )
         return table
 
@@ -251,7 +252,7 @@ def _transaction(staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> 
 
 
 def _outrun(table: Table, *, declared: bool) -> LanceNamespaceError:
-    message = f"{table.id} (at {table.location}: somebody else has written its first version meanwhile)"
+    message = f"{table.id} (at {table.location}: another client wrote its first version)"
     if declared:
         return TableAlreadyExistsError(f"Table already exists: {message}")
     return ConcurrentModificationError(f"Concurrent modification: {message}")
@@ -266,7 +267,7 @@ async def _discard(
     try:
         await in_thread(table, work)
     except LanceNamespaceError as e:
-        error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+        error.add_note(f"and unused files are left at {table.location} ({e})")
 
 
 def _open_or_none(opener: Opener, table: Table) -> LanceDataset | None:

@@ -63,7 +63,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
                 raise ConcurrentModificationError(
-                    f"Concurrent modification: {table.id} (somebody else wrote its first version; {mode} again)"
+                    f"Concurrent modification: {table.id} (another client wrote its first version; {mode} again)"
                 ) from e
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
@@ -80,18 +80,20 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         InvalidInputError: The request is invalid for every table.
     """
     if not request.on:
-        raise InvalidInputError("on: it is left out; name the columns that tell which rows are the same")
+        raise InvalidInputError("on: required; name the columns that identify a row")
     if request.when_matched_update_all_filt is not None and not request.when_matched_update_all:
-        raise InvalidInputError("when_matched_update_all_filt: it needs when_matched_update_all")
+        raise InvalidInputError("when_matched_update_all_filt: allowed only with when_matched_update_all")
     if request.when_not_matched_by_source_delete_filt is not None and not request.when_not_matched_by_source_delete:
-        raise InvalidInputError("when_not_matched_by_source_delete_filt: it needs when_not_matched_by_source_delete")
+        raise InvalidInputError(
+            "when_not_matched_by_source_delete_filt: allowed only with when_not_matched_by_source_delete"
+        )
     if not (
         request.when_matched_update_all
         or request.when_not_matched_insert_all
         or request.when_not_matched_by_source_delete
     ):
         raise InvalidInputError(
-            "merge: nothing is asked for; set when_matched_update_all, when_not_matched_insert_all or "
+            "merge: no action is set; set when_matched_update_all, when_not_matched_insert_all or "
             "when_not_matched_by_source_delete"
         )
     if request.timeout is None:
@@ -102,7 +104,7 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         why = e.errors()[0]["msg"].removeprefix("Value error, ")
         raise InvalidInputError(f"timeout {request.timeout!r}: {why}") from None
     except OverflowError:
-        raise InvalidInputError(f"timeout {request.timeout!r}: nobody lives so long") from None
+        raise InvalidInputError(f"timeout {request.timeout!r}: too large") from None
 
 
 def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
@@ -147,7 +149,7 @@ def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
     fields.check_columns(rows.schema.names, "columns")
     if missing := [path for path in on if fields.split_path(path)[0] not in rows.schema.names]:
         phrase = PHRASES[TableColumnNotFoundError]
-        raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: the rows have no such column)")
+        raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: not a column of the rows)")
 
 
 def _merge(
@@ -178,10 +180,10 @@ def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
                 f"Not supported: updates: {path} (Lance updates whole columns); update {fields.join_path([name])}"
             )
         if name in expressions:
-            raise InvalidInputError(f"updates: {path}: it is named twice")
+            raise InvalidInputError(f"updates: {path}: duplicate column")
         expressions[name] = expression
     if not expressions:
-        raise InvalidInputError("updates: none was given")
+        raise InvalidInputError("updates: must not be empty")
     return expressions
 
 

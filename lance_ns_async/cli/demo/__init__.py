@@ -21,9 +21,7 @@ def place(catalog: Catalog | None, directory: Path | None) -> Catalog:
     from lance_ns_async.spark.java import user_cache
 
     if directory is not None and catalog is not None:
-        raise Misuse(
-            f"--dir names an embedded catalog, and a catalog of kind {catalog.impl!r} was chosen; leave one out"
-        )
+        raise Misuse(f"--dir is for the embedded catalog, and a catalog of kind {catalog.impl!r} is set; use only one")
     if catalog is not None:
         return catalog
     root = (directory or user_cache() / "demo") / "catalog"

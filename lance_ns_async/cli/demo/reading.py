@@ -40,7 +40,7 @@ class Read:
 def check_installed() -> None:
     """Raises `Misuse` or JavaNotFoundError if Spark cannot be started; called before any other work."""
     if find_spec("pyspark") is None:
-        raise Misuse("the demo reads with Spark: pip install 'lance-ns-async[spark]', or leave it out with --no-spark")
+        raise Misuse("the demo needs Spark: pip install 'lance-ns-async[spark]', or use --no-spark")
     from lance_ns_async.spark.java import find_java
 
     find_java()

@@ -118,7 +118,7 @@ async def _declare(namespace: AsyncNamespace, id: TableId) -> tuple[str, Mapping
 
     response = await namespace.declare_table(DeclareTableRequest(id=list(id)))
     if response.location is None:
-        raise InternalError(f"Internal error: {id} (declare_table: the catalog gave it no location)")
+        raise InternalError(f"Internal error: {id} (declare_table: the catalog returned no location)")
     return response.location, response.storage_options
 
 
@@ -134,7 +134,7 @@ def _count_rows(id: TableId, location: str, options: Mapping[str, str] | None) -
             raise
         return None
     if not dataset.schema.equals(schema()):
-        raise InvalidTableStateError(f"table {id} holds something else than the demo writes; take another --namespace")
+        raise InvalidTableStateError(f"table {id} has other columns than the demo's tables; use another --namespace")
     rows_now: int = dataset.count_rows()
     return rows_now
 

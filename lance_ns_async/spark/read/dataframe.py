@@ -45,11 +45,11 @@ def build_dataframe(
     from lance_ns_async.spark.read.schemas import common
 
     if not locations:
-        raise InvalidInputError(f"dataframe: there is no table and so no column; {locations.report.line()}")
+        raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {locations.report.line()}")
     if partitions is not None and partitions < 1:
-        raise InvalidInputError(f"partitions {partitions}: there must be at least 1")
+        raise InvalidInputError(f"partitions {partitions}: must be at least 1")
     if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
-        raise InvalidInputError(f"push_filters: Spark hands no filter on unless {PUSHDOWN} is true")
+        raise InvalidInputError(f"push_filters: requires that {PUSHDOWN} is true in the Spark session")
     tables = _pin(locations)
     shared_columns = common(tables, columns)
     schema = _with_table_column(shared_columns.schema, table_column)
@@ -108,14 +108,14 @@ def _pin(locations: LocationMap) -> Sequence[Location]:
 def _with_table_column(schema: StructType, table_column: str | None) -> StructType:
     if not table_column:
         if not schema.fields:
-            raise InvalidInputError("columns []: with no table_column either, there is nothing to read")
+            raise InvalidInputError("columns []: must not be empty without a table_column")
         return schema
     # Spark ignores the case of column names.
     clash = [name for name in schema.names if name.casefold() == table_column.casefold()]
     if clash:
         raise InvalidInputError(
             f"table_column {table_column!r}: the tables have a column {clash[0]!r}; "
-            "name another with table_column=..., or None for no such column"
+            "set another name with table_column=..., or None for no such column"
         )
     return schema.add(table_column, "string", nullable=True)
 

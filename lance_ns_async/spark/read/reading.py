@@ -91,5 +91,5 @@ def _conform(batch: pa.RecordBatch, entry: Entry, want: pa.Schema, table_column:
         try:
             arrays.append(batch.column(field.name).cast(field.type))
         except pa.ArrowException as e:
-            raise ValueError(f"column {field.name!r} cannot be made {field.type} as Spark wants it: {e}") from e
+            raise ValueError(f"column {field.name!r} cannot be cast to {field.type}, which Spark expects: {e}") from e
     return pa.RecordBatch.from_arrays(arrays, schema=want)

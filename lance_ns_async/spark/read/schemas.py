@@ -88,16 +88,16 @@ def _by_schema(locations: Iterable[Location]) -> Mapping[pa.Schema, Sequence[Tab
 
 def _check_columns(columns: Collection[str], by_schema: Mapping[pa.Schema, Sequence[TableId]]) -> None:
     if isinstance(columns, str):
-        raise InvalidInputError(f"columns {columns!r}: one string where a list is wanted; use columns=[{columns!r}]")
+        raise InvalidInputError(f"columns {columns!r}: must be a list, not a string; use columns=[{columns!r}]")
     twice = [name for name, count in Counter(columns).items() if count > 1]
     if twice:
-        raise InvalidInputError(f"columns: {twice[0]!r} is given twice")
+        raise InvalidInputError(f"columns: {twice[0]!r} is a duplicate")
     for name in columns:
         without = {schema: tables for schema, tables in by_schema.items() if name not in schema.names}
         if without:
             tables = [id for some in without.values() for id in some]
             has = _list_names(next(iter(without)).names)
-            raise InvalidInputError(f"columns: {name!r} is not in {_tables(tables)}; there is {has}")
+            raise InvalidInputError(f"columns: {name!r} is not in {_tables(tables)}; its columns are {has}")
 
 
 def _kind(schema: pa.Schema, tables: Sequence[TableId], columns: Collection[str] | None) -> _Kind:
@@ -107,14 +107,14 @@ def _kind(schema: pa.Schema, tables: Sequence[TableId], columns: Collection[str]
     fit = {name: type for name, type in types.items() if type is not None}
     if unfit:
         raise InvalidInputError(
-            f"Spark has no type for {', '.join(unfit)} of {_tables(tables)}: leave that out with "
+            f"Spark has no type for {', '.join(unfit)} of {_tables(tables)}: omit it with "
             f"columns=[{_list_names(list(fit))}], or store it as a type Spark has"
         )
     unreadable = [name for name in fit if "`" in name]
     if unreadable:
         raise InvalidInputError(
             f"Lance cannot select {unreadable[0]!r} of {_tables(tables)}, because of the backtick in its name: "
-            f"leave that out with columns=[{_list_names([name for name in fit if name not in unreadable])}]"
+            f"omit it with columns=[{_list_names([name for name in fit if name not in unreadable])}]"
         )
     return _Kind(schema, tables, fit)
 
@@ -126,9 +126,9 @@ def _differing(model: _Kind, usual: int, others: Sequence[_Kind]) -> InvalidInpu
     shared_names = [
         name for name, type in model.columns.items() if all(kind.columns.get(name) == type for kind in others)
     ]
-    remedy = "read each kind apart with locations.select(...)"
+    remedy = "read each kind separately with locations.select(...)"
     if shared_names:
-        remedy = f"read what they share with columns=[{_list_names(shared_names)}], or {remedy}"
+        remedy = f"read the common columns with columns=[{_list_names(shared_names)}], or {remedy}"
     return InvalidInputError(
         f"{len(differing)} of {len(differing) + usual} tables differ from {_tables(model.tables)}: "
         f"{differences}{more}. To go on, {remedy}"

@@ -50,7 +50,7 @@ class LanceTables(DataSource):
         from lance_namespace.errors import UnsupportedOperationError
 
         raise UnsupportedOperationError(
-            f"Not supported: df.write.format({NAME!r}), which knows no catalog; "
+            f"Not supported: df.write.format({NAME!r}), which has no access to the catalog; "
             "use LocationResolver.write(df, id, mode=...)"
         )
 

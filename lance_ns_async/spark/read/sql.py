@@ -147,7 +147,7 @@ class Views(Mapping[TableId, str]):
                 if connector:
                     raise InvalidInputError(
                         f"views: the session has no data source {CONNECTOR!r}; put the connector's jars on the class "
-                        "path when Spark starts, or leave connector= out"
+                        "path when Spark starts, or omit connector="
                     ) from e
                 self.connector = False
                 self._add(id, at)
@@ -160,7 +160,7 @@ class Views(Mapping[TableId, str]):
             if "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" not in str(e):
                 raise
             raise InvalidInputError(
-                f"views: there is a temporary view {quote(self._named[id])} already; drop it, or give other names "
+                f"views: a temporary view {quote(self._named[id])} already exists; drop it, or set other names "
                 "with name=..."
             ) from e
         self._frames[id] = frame
@@ -186,10 +186,10 @@ def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[Ta
         other = ids_by_name.setdefault(view_name.casefold(), id)
         if other is not id:
             raise InvalidInputError(
-                f"views: {other} and {id} would both be {quote(view_name)}; give names that differ with name=..."
+                f"views: {other} and {id} would both be {quote(view_name)}; set different names with name=..."
             )
         if not view_name:
-            raise InvalidInputError(f"views: the name for {id} is empty")
+            raise InvalidInputError(f"views: the name for {id} must not be empty")
         if locations[id].version is None:
             raise InvalidInputError(f"views: {id} is not pinned to a version; prefetch it with pin_versions=True")
     return named

@@ -41,14 +41,14 @@ def columns(frame: StructType) -> pa.Schema:
         InvalidInputError: There is no column, two columns have the same name, or Arrow has no type for a column.
     """
     if not frame.fields:
-        raise InvalidInputError("df: it has no column")
+        raise InvalidInputError("df: has no columns")
     twice = [name for name, count in Counter(frame.names).items() if count > 1]
     if twice:
-        raise InvalidInputError(f"df: {twice[0]!r} names {frame.names.count(twice[0])} columns of it; rename them")
+        raise InvalidInputError(f"df: {frame.names.count(twice[0])} columns are named {twice[0]!r}; rename them")
     fields = {field.name: _arrow(field) for field in frame.fields}
     unfit = [f"{it.name!r} ({it.dataType.simpleString()})" for it in frame.fields if fields[it.name] is None]
     if unfit:
-        raise InvalidInputError(f"df: Arrow has no type for {', '.join(unfit)}; cast that, or leave it out")
+        raise InvalidInputError(f"df: Arrow has no type for {', '.join(unfit)}; cast or drop these columns")
     return pa.schema(fields.values())
 
 
@@ -60,11 +60,11 @@ def for_append(id: TableId, frame: pa.Schema, table: pa.Schema) -> pa.Schema:
     """
     missing = [name for name in table.names if name not in frame.names]
     extra = [name for name in frame.names if name not in table.names]
-    problems = [f"column {name!r} is in the table alone" for name in missing]
-    problems += (f"column {name!r} is in the DataFrame alone" for name in extra)
+    problems = [f"column {name!r} is only in the table" for name in missing]
+    problems += (f"column {name!r} is only in the DataFrame" for name in extra)
     problems += _misfits(frame, [field for field in table if field.name in frame.names])
     if problems:
-        advice = "select, rename or cast columns of the DataFrame, and for a missing one use lit(None)"
+        advice = "select, rename or cast columns of the DataFrame, and use lit(None) for a missing column"
         raise _invalid(id, f"{', '.join(problems)}; {advice}")
     return table
 
@@ -85,7 +85,7 @@ def for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, existing: p
     target, existing = target or pa.schema([]), existing or pa.schema([])
     strangers = [name for name in target.names if name not in frame.names]
     if strangers:
-        raise InvalidInputError(f"schema: {strangers[0]!r} is no column of the DataFrame")
+        raise InvalidInputError(f"schema: {strangers[0]!r} is not a column of the DataFrame")
     problems = _misfits(frame, target)
     if problems:
         raise _invalid(id, f"{', '.join(problems)}; cast columns of the DataFrame")
@@ -108,7 +108,7 @@ def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> Lance
         dataset.to_table()
     except (OSError, ValueError) as e:
         why = " ".join(without_source(str(e)).split("\n", 1)[0].split())
-        raise InvalidInputError(f"table {id}: Lance cannot store what it is to be ({why})") from e
+        raise InvalidInputError(f"table {id}: Lance cannot store these columns ({why})") from e
     return dataset
 
 
@@ -150,7 +150,7 @@ def _new(field: pa.Field, target: pa.Schema, existing: pa.Schema) -> pa.Field:
 
 def _misfits(frame: pa.Schema, target: Iterable[pa.Field]) -> list[str]:
     return [
-        f"column {field.name!r} is {frame.field(field.name).type} in the DataFrame and is to be {field.type}"
+        f"column {field.name!r} is {frame.field(field.name).type} in the DataFrame, but must be {field.type}"
         for field in target
         if not fits(frame.field(field.name).type, field.type)
     ]

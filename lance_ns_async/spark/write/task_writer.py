@@ -138,9 +138,9 @@ def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatc
         try:
             array = _with_offsets(batch.column(field.name)).cast(field.type)
         except pa.ArrowException as e:
-            raise _unfit(table, field, f"a value cannot be made {field.type}: {e}") from e
+            raise _unfit(table, field, f"a value cannot be cast to {field.type}: {e}") from e
         if _has_null(array, field):
-            raise _unfit(table, field, "there is a null in it, and it allows none")
+            raise _unfit(table, field, "has a null, but is not nullable")
         arrays.append(array)
     return align(pa.RecordBatch.from_arrays(arrays, schema=want))
 

@@ -49,9 +49,9 @@ class Writing:
     def __post_init__(self) -> None:
         for name, limit in self.limits.items():
             if limit is not None and limit < 1:
-                raise InvalidInputError(f"{name} {limit}: at least 1 must be allowed; None for Lance's own limit")
+                raise InvalidInputError(f"{name} {limit}: must be at least 1; use None for Lance's default")
         if self.schema is not None and self.mode == "append":
-            raise InvalidInputError("schema: a table that is appended to has its columns already; leave it out")
+            raise InvalidInputError("schema: not allowed with mode 'append', because the table has columns; omit it")
 
     def fit(self, frame: StructType, dataset: LanceDataset | None) -> pa.Schema:
         """Returns the schema of the files.
@@ -92,15 +92,15 @@ class Writing:
     def _check_version(self, there: str | None) -> None:
         if self.data_storage_version not in (None, there):
             raise InvalidInputError(
-                f"data_storage_version {self.data_storage_version!r}: table {self.id} is stored as {there!r} and stays "
-                "so; leave it out, or drop the table and create it anew"
+                f"data_storage_version {self.data_storage_version!r}: table {self.id} has the version {there!r}, which "
+                "cannot change; omit it, or drop the table and create it again"
             )
 
 
 def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     """Writes a DataFrame to a table; see `LocationResolver.write`."""
     if df.isStreaming:
-        raise InvalidInputError("df: it is a stream; write each of its batches, with df.writeStream.foreachBatch(...)")
+        raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
     _check_pandas()
     context = _context(df.sparkSession)
     names = None if context is None else context.accumulator([], Names())

@@ -207,7 +207,7 @@ def test_a_table_without_versions_has_none(here: Site) -> None:
     here.ns.declare_table(DeclareTableRequest(id=ID))
     assert here.listed() == here.listed(descending=True, limit=1) == []
     for number in (None, 1):
-        with pytest.raises(TableVersionNotFoundError, match=r"it has none yet|version 1"):
+        with pytest.raises(TableVersionNotFoundError, match=r"it has no version yet|version 1"):
             here.describe(number)
     assert here.delete((0, -1)) == 0
     assert here.ns.describe_table(DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
@@ -438,8 +438,8 @@ def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> N
     found = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
     assert (found.version, found.is_only_declared) == (1, False)
     assert here.values() == [1]
-    # What somebody wrote past the catalog is not overwritten.
-    with pytest.raises(ConcurrentModificationError, match="version 2: its manifest is there already"):
+    # What another client committed a version without the catalog is not overwritten.
+    with pytest.raises(ConcurrentModificationError, match="version 2: its manifest already exists"):
         here.ns.create_table_version(create(here, 2, f"{name(2)}-x"))
     assert here.listed() == [1]
 
@@ -453,9 +453,9 @@ def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVers
 @pytest.mark.parametrize(
     ("staging", "given", "told"),
     [
-        (f"{name(2)}-gone", {}, "there is no such file"),
+        (f"{name(2)}-gone", {}, "the file does not exist"),
         (f"{name(2)}-short", {}, "it cannot be read"),
-        (f"{name(2)}-other", {}, "it is of version 1"),
+        (f"{name(2)}-other", {}, "the file is the manifest of version 1"),
         (f"{name(2)}-other", {"manifest_size": 7}, r"it holds \d+ bytes, not 7"),
         (name(2), {}, "with more behind it"),
         (f"{name(3)}-other", {}, "a manifest of version 2 is called"),
@@ -499,10 +499,10 @@ def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(
 
     with (
         at.ns.observe(past),
-        pytest.raises(InvalidTableStateError, match="somebody wrote past the catalog") as raised,
+        pytest.raises(InvalidTableStateError, match="another client committed a version without the catalog") as raised,
     ):
         at.ns.create_table_version(create(at, 3, staged))
-    assert raised.value.__notes__ == ["version 3 of a$t é is committed; asking for it tries this again"]
+    assert raised.value.__notes__ == ["version 3 of a$t é is committed; a request for it tries this step again"]
     with TemporaryDirectory() as folder:
         session.download_file(f"_versions/{name(3)}", f"{folder}/found")
         assert Path(folder, "found").read_bytes() == b"written past the catalog"

@@ -41,7 +41,7 @@ def test_names_are_quoted(name: str, sql: str) -> None:
 
 
 def test_nothing_at_all_cannot_be_united() -> None:
-    with pytest.raises(InvalidInputError, match="there is no frame"):
+    with pytest.raises(InvalidInputError, match="no DataFrames"):
         union([])
 
 
