@@ -25,7 +25,7 @@ Impl = Annotated[
         "--impl",
         "-i",
         metavar="NAME",
-        help="The catalog's kind: dir, hive3, glue, iceberg, ...",
+        help="Kind of the catalog: dir, hive3, glue, iceberg, ...",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -35,18 +35,20 @@ Properties = Annotated[
         "--property",
         "-p",
         metavar="KEY=VALUE",
-        help="A property of the catalog; KEY=@FILE takes the value from a file. Others on this machine can see "
-        "command lines: give secrets by file or environment.",
+        help="Property of the catalog; KEY=@FILE reads the value from a file. Other users of this machine can see "
+        "command lines: pass secrets by file or environment.",
         rich_help_panel=_PANEL,
     ),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", "-P", metavar="NAME", help="A catalog in a TOML file.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--profile", "-P", metavar="NAME", help="Name of a profile, a catalog in a TOML file.", rich_help_panel=_PANEL
+    ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The TOML file with the profiles.", rich_help_panel=_PANEL),
+    typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL),
 ]
 
 
