@@ -236,7 +236,7 @@ async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError)
         return table if await _finish(backend, table, within=inf) else None
     except LanceNamespaceError as e:
         where = "its default location, which is unknown," if place is None else place
-        error.add_note(f"and data that an earlier drop left at {where} may still exist ({e})")
+        error.add_note(f"and data of an earlier drop may exist at {where}; it was not deleted ({e})")
         return None
 
 

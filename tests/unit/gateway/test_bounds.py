@@ -142,7 +142,7 @@ async def test_compressed_rows_are_bounded_as_what_they_become(
     }[operation]
     bomb = stream(pa.table({"id": pa.array(np.zeros(10_000_000, "int64"))}), compression)
     assert len(bomb) < 1 << 20
-    assert is_refused(await ask(gateway, "POST", target, bomb), "over 1048576 bytes")
+    assert is_refused(await ask(gateway, "POST", target, bomb), "more than 1048576 bytes")
     few = stream(pa.table({"id": pa.array(np.zeros(100_000, "int64"))}), compression)
     assert (await ask(gateway, "POST", "/v1/table/few/create", few)).status == 200
 
@@ -254,11 +254,11 @@ async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> Non
         ({"k": 2**31 - 1, "vector": {"single_vector": [0.1] * 4}}, "a search may find at most 1000000 rows"),
         ({"k": 1, "offset": 2**31, "vector": {"single_vector": [0.1] * 4}}, "a search may find at most 1000000 rows"),
         ({"k": 20_000, "vector": {"multi_vector": [[0.1] * 4] * 100}}, "a search may find at most 1000000 rows"),
-        ({"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a " * 2_000}}}, "over 1000 words"),
-        ({"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a" * 70_000}}}, "over 65536 bytes"),
+        ({"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a " * 2_000}}}, "more than 1000 words"),
+        ({"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a" * 70_000}}}, "more than 65536 bytes"),
         (
             {"k": 5, "vector": {}, "full_text_query": {"string_query": {"query": "a", "columns": ["name"] * 101}}},
-            "101 queries in one",
+            "101 queries; at most",
         ),
     ],
 )
@@ -291,7 +291,7 @@ async def test_deep_queries_are_refused(gateway: Gateway, depth: int) -> None:
 )
 async def test_settings_of_indexes_are_bounded(gateway: Gateway, settings: dict[str, int]) -> None:
     body = {"column": "vector", "index_type": "IVF_HNSW_SQ", **settings}
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_index", body), "it is at most")
+    assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_index", body), "must be at most")
 
 
 async def test_a_tokenizer_is_no_path(gateway: Gateway) -> None:

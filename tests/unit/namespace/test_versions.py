@@ -366,11 +366,11 @@ def test_versions_are_deleted(everywhere: Site) -> None:
     assert at.delete((2, 3)) == 0
     assert at.listed() == [3, 4, 5, 6, 7]
     at.open().tags.create("kept", 4)
-    with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept' needs it"):
+    with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept' refers to it"):
         at.delete((0, -1))
     # A branch that somebody made past the catalog needs the version it began with all the same.
     lance.dataset(at.location, storage_options=at.options or None).create_branch("b", 5)
-    with pytest.raises(InvalidTableStateError, match="version 5 must stay: branch 'b' needs it"):
+    with pytest.raises(InvalidTableStateError, match="version 5 cannot be deleted: branch 'b' refers to it"):
         at.delete((5, -1))
     assert at.delete((3, 4), (6, -1)) == 2
     assert at.listed() == [4, 5, 7] and at.values(4) == [1, 2, 3, 4]
@@ -454,13 +454,13 @@ def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVers
     ("staging", "given", "told"),
     [
         (f"{name(2)}-gone", {}, "the file does not exist"),
-        (f"{name(2)}-short", {}, "it cannot be read"),
+        (f"{name(2)}-short", {}, "the file cannot be read"),
         (f"{name(2)}-other", {}, "the file is the manifest of version 1"),
-        (f"{name(2)}-other", {"manifest_size": 7}, r"it holds \d+ bytes, not 7"),
+        (f"{name(2)}-other", {"manifest_size": 7}, r"its size is \d+ bytes, not 7"),
         (name(2), {}, "with more behind it"),
         (f"{name(3)}-other", {}, "a manifest of version 2 is called"),
         ("2.other", {}, "a manifest of version 2 is called"),
-        ("", {"manifest_path": f"elsewhere/_versions/{name(2)}-other"}, "it is not in .*/_versions"),
+        ("", {"manifest_path": f"elsewhere/_versions/{name(2)}-other"}, "the file is not in .*/_versions"),
         ("", {"manifest_path": "", "version": 0}, "versions count from 1"),
         (f"{name(2)}-other", {"branch": "b"}, r"Not supported: branch 'b'"),
     ],
@@ -615,9 +615,9 @@ def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tu
         lance.write_dataset(rows(value), location, mode="overwrite")
     lance.dataset(location).tags.create("kept", 4)
     files = len([*Path(location.removeprefix("file://"), "data").iterdir()])
-    with pytest.raises(InvalidInputError, match=r"\[5, 7\) holds 6, the latest version"):
+    with pytest.raises(InvalidInputError, match=r"\[5, 7\) contains the latest version 6"):
         delete((5, 7))
-    with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept'"):
+    with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept'"):
         delete((0, -1))
     assert delete((2, 4), (5, -1)) == 3
     assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]

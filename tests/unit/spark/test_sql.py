@@ -31,7 +31,7 @@ def test_views_that_cannot_be_are_refused(locations: Locations, told: str) -> No
 
 
 def test_a_view_needs_a_name() -> None:
-    with pytest.raises(InvalidInputError, match=r"the name for a\$t is empty"):
+    with pytest.raises(InvalidInputError, match=r"the name for a\$t must not be empty"):
         views(None, located("a$t"), name=lambda id: "")  # type: ignore[arg-type]
 
 

@@ -114,7 +114,7 @@ async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
             "add",
             adding(*[{"name": "q", "expression": "id"}] * 2),
             InvalidInputError,
-            "^new_columns: q: it is named twic",
+            "^new_columns: q: duplicate colum",
         ),
         ("add", adding({"name": "q", "expression": "no + 1"}), TableColumnNotFoundError, r"n\$t .*\bno\b"),
         ("add", adding({"name": "q", "expression": "((("}), InvalidInputError, "sql parser error"),
@@ -205,7 +205,7 @@ async def test_fields_that_cannot_be_annotated_are_told(here: Lake) -> None:
     one = {"path": "id", "metadata": {"a": "1"}}
     refused: Sequence[tuple[UpdateFieldMetadataRequest, type[LanceNamespaceError], str]] = [
         (annotating(), InvalidInputError, "^updates: must not be empty"),
-        (annotating(one, one), InvalidInputError, "^updates: id: it is named twice"),
+        (annotating(one, one), InvalidInputError, "^updates: id: duplicate field"),
         (
             annotating(one, {**one, "path": "v", "replace": True}),
             InvalidInputError,

@@ -243,7 +243,7 @@ async def test_a_drop_under_way_is_left_to_its_process(
     with s3.hold("delete .*_versions") as hold, dropping(on_s3) as process:
         await hold.reached(within=STARTED_WITHIN)
         async with AsyncNamespace.connect("iceberg", on_s3) as ns:
-            with pytest.raises(TableAlreadyExistsError, match=r"under way"):
+            with pytest.raises(TableAlreadyExistsError, match=r"if a drop of it is running, try again"):
                 await ns.write(T, NEW)
             with pytest.raises(TableNotFoundError):
                 await ns.drop_table({"id": T})

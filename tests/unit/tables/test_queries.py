@@ -167,7 +167,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
             {"vector": {"single_vector": [1.0]}, "full_text_query": {"string_query": {"query": "x"}}},
             "^vector and full_text_query: set only one",
         ),
-        ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: with several vectors"),
+        ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: not supported with several vectors"),
         ({"vector": {"multi_vector": [[]]}}, "^multi_vector: a vector is empty"),
         ({"vector": {"multi_vector": [[1.0], []]}}, "^multi_vector: a vector is empty"),
         *[
