@@ -338,11 +338,11 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("impl", "given", "profile", "content", "message"),
     [
-        ("dir", ["hunter2"], None, "", "-p wants KEY=VALUE"),
+        ("dir", ["hunter2"], None, "", "-p: must be KEY=VALUE"),
         ("dir", ["token=@missing"], None, "", "-p token=@missing: No such file or directory"),
         ("dir", [], "prod", PROFILES, "profile 'prod' is a catalog of kind 'iceberg', but --impl is 'dir'"),
         (None, [], "prdo", PROFILES, "did you mean 'prod'?"),
-        (None, [], "prod", "", "known are none"),
+        (None, [], "prod", "", "known profiles: none"),
         (None, [], "prod", "[profiles.prod]\nroot = 'x'", "has no impl"),
         (None, [], "prod", "[profiles.prod]\nimpl = 'dir'\nroot = ['x']", "root must be text, a number"),
         (None, [], "prod", "profiles = 3", "write [profiles.NAME]"),
@@ -376,7 +376,7 @@ def test_profiles_need_a_file(tmp_path: Path) -> None:
         (["ls"], "lance-ns: no catalog: use --impl and -p KEY=VALUE"),
         (["ls", "-i", "dri"], "lance-ns: backend 'dri': unknown; did you mean 'dir'?"),
         (["ls", "-i", "dir", "-p", "rot=x"], "lance-ns: dir properties: rot: unknown, did you mean root?"),
-        (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: nothing to resolve"),
+        (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: no ids: pass"),
         (["resolve", "a", "-f", "gone", "-i", "dir", "-p", "root=x"], "lance-ns: gone: No such file or directory"),
         (["describe", "a..b", "-i", "dir", "-p", "root=x"], "lance-ns: table id ['a', '', 'b']: every name"),
         (["demo", "--dir", "x", "-i", "dir", "-p", "root=x"], "lance-ns: --dir is for the embedded catalog"),

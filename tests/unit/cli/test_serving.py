@@ -131,7 +131,7 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         (("--host", "0.0.0.0"), "LANCE_NS_TOKEN"),
         (("--host", "catalog.example.com"), "LANCE_NS_TOKEN"),
         (("--token-file", "missing"), "missing: No such file"),
-        (("--token-file", "blank"), "blank: it is empty"),
+        (("--token-file", "blank"), "blank: the file is empty"),
         (("--token-file", "binary"), "binary: it is not UTF-8"),
         (("--tls-key", "key.pem"), "--tls-cert"),
         (("--tls-cert", "missing"), "missing: No such file"),

@@ -239,7 +239,12 @@ async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
             InvalidInputError,
             "^m: not supported by an index of type BTREE",
         ),
-        ("scalar_index", index("id", "BTREE", stem=True), InvalidInputError, "^stem: an index of type BTREE has no"),
+        (
+            "scalar_index",
+            index("id", "BTREE", stem=True),
+            InvalidInputError,
+            "^stem: not supported by an index of type BTREE",
+        ),
         ("scalar_index", index("no", "BTREE"), TableColumnNotFoundError, r"\bno\b"),
         ("scalar_index", index("v", "BTREE"), InvalidInputError, "BTREE/BITMAP index column v must be"),
         ("scalar_index", index("text", "FTS", language="Elvish"), InvalidInputError, "Elvish"),
