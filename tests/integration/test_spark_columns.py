@@ -56,7 +56,7 @@ def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) ->
 @pytest.mark.parametrize(
     ("columns", "table_column", "told"),
     [
-        (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; there is 'id', 's', 'x'"),
+        (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; its columns are 'id', 's', 'x'"),
         (["id", "id"], "_table", "'id' is a duplicate"),
         ("id", "_table", r"use columns=\['id'\]"),
         ([], None, "must not be empty without a table_column"),

@@ -108,7 +108,7 @@ UNFIT: Mapping[str, tuple[str, pa.Field, str, str]] = {
         "a value cannot be cast to fixed_size",
     ),
     "range": ("append", pa.field("x", pa.int8()), "int(id * 100)", "a value cannot be cast to int8: Integer value"),
-    "null": ("append", pa.field("x", pa.int64(), nullable=False), "if(id = 19, null, id)", "there is a null in it"),
+    "null": ("append", pa.field("x", pa.int64(), nullable=False), "if(id = 19, null, id)", "has a null, but is not nullable"),
 }
 
 
@@ -128,8 +128,8 @@ def test_values_that_do_not_fit_end_the_job(spark: SparkSession, lake: Lake, tmp
 
 UNSTORABLE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "dot": (lambda df: df.withColumnRenamed("id", "a.b"), "cannot store these columns .*Top level field a.b"),
-    "twice": (lambda df: df.selectExpr("id", "id"), "'id' names 2 columns"),
-    "none": (lambda df: df.select(), "it has no column"),
+    "twice": (lambda df: df.selectExpr("id", "id"), "2 columns are named 'id'"),
+    "none": (lambda df: df.select(), "has no columns"),
     "interval": (lambda df: df.selectExpr("make_interval(1) i"), r"no type for 'i' \(interval\)"),
     "reserved": (lambda df: df.withColumnRenamed("id", "_rowid"), "_rowid is a reserved name"),
 }

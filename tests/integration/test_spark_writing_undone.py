@@ -162,7 +162,7 @@ async def test_a_table_that_is_elsewhere_by_now_is_not_committed(tmp_path: Path)
     job = await catalog.begun("append")
     written = job.task(ROWS)
     catalog.backend.tables[catalog.id] = Table(catalog.id, str(tmp_path / "moved"))
-    with pytest.raises(ConcurrentModificationError, match=r"meanwhile it is at .*/moved"):
+    with pytest.raises(ConcurrentModificationError, match=r"but the table is now at .*/moved"):
         await job.commit(written)
 
 
