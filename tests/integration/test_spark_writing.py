@@ -101,9 +101,9 @@ async def test_a_declared_table_gets_its_first_version_even_if_it_is_empty(there
 
 
 REFUSED: Sequence[tuple[Callable[[], object], str]] = [
-    (lambda: writing(limits={"max_rows_per_file": 0}), "max_rows_per_file 0: at least 1"),
+    (lambda: writing(limits={"max_rows_per_file": 0}), "max_rows_per_file 0: must be at least 1"),
     (lambda: writing("append", schema=SCHEMA), "schema: not allowed with mode 'append'"),
-    (lambda: fitting.for_new(TableId(["t"]), SCHEMA, pa.schema([("x", pa.int8())]), None), "'x' is no column"),
+    (lambda: fitting.for_new(TableId(["t"]), SCHEMA, pa.schema([("x", pa.int8())]), None), "'x' is not a column"),
 ]
 
 
