@@ -15,7 +15,7 @@ from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables import meanwhile
+from lance_ns_async.tables import concurrent_changes
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -50,30 +50,30 @@ async def open_many(
 
     Cost: as `describe_tables`, or one call per table if the catalog vends credentials.
     """
-    wanted = list(dict.fromkeys(ids))
+    unique_ids = list(dict.fromkeys(ids))
     datasets: dict[TableId, LanceDataset] = {}
     errors: dict[TableId, LanceNamespaceError] = {}
     tables: dict[TableId, Table] = {}
     can = backend.capabilities
     # No catalog vends credentials for several tables in one call.
     if (can.describe_batch or can.listing_has_locations) and not can.vends:
-        described = await describe_tables(backend, wanted, max_in_flight=max_in_flight)
-        tables.update(described.tables)
-        errors.update(described.errors)
+        descriptions = await describe_tables(backend, unique_ids, max_in_flight=max_in_flight)
+        tables.update(descriptions.tables)
+        errors.update(descriptions.errors)
         if progress is not None and errors:
             progress(len(errors))
 
     async def open_one(id: TableId) -> None:
         try:
             table = tables.get(id) or await located(backend, id)
-            async with meanwhile.explained(backend, table):
+            async with concurrent_changes.explain(backend, table):
                 datasets[id] = await in_thread(table, lambda: opener.open(table))
         except LanceNamespaceError as e:
             errors[id] = e
         if progress is not None:
             progress(1)
 
-    await each(open_one, [id for id in wanted if id not in errors], max_in_flight=max_in_flight)
+    await each(open_one, [id for id in unique_ids if id not in errors], max_in_flight=max_in_flight)
     return Opened(
-        {id: datasets[id] for id in wanted if id in datasets}, {id: errors[id] for id in wanted if id in errors}
+        {id: datasets[id] for id in unique_ids if id in datasets}, {id: errors[id] for id in unique_ids if id in errors}
     )
