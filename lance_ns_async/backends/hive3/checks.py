@@ -7,24 +7,24 @@ from collections.abc import Mapping
 
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.backends.hive3.answers import (
+from lance_ns_async.backends.hive3.locations import path, to_hive
+from lance_ns_async.backends.hive3.responses import (
     CATALOG_DESCRIPTION,
     CATALOG_LOCATION,
     DESCRIPTION,
-    HIDDEN,
+    INTERNAL_PARAMETERS,
     LOCATION,
     OWNER,
     OWNER_TYPE,
 )
-from lance_ns_async.backends.hive3.locations import path, sent
-from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Catalog, Database
+from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase
 from lance_ns_async.model import Id, NamespaceId, TableId
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _LONGEST_NAMES = (256, 128, 256)
 _ABSOLUTE = re.compile(r"/(?!/)|[A-Za-z][A-Za-z0-9+.-]*:/")
 _WITH_HOST = re.compile(r"file://[^/]")
-_DROPPED = frozenset({"", ".", ".."})
+_IGNORED_SEGMENTS = frozenset({"", ".", ".."})
 _LONGEST_LOCATION = 4000
 _LONGEST_KEY = 256
 _LONGEST_DATABASE_KEY = 180
@@ -50,10 +50,10 @@ def check_findable(id: Id) -> None:
     for level, name in enumerate(id):
         if findable(name, level):
             continue
-        told = f"no metastore can have the name {name!a}"
+        reason = f"no metastore can have the name {name!a}"
         if level == 2:
-            raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({told})")
-        raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({told})")
+            raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({reason})")
+        raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({reason})")
 
 
 def findable(name: str, level: int = 2) -> bool:
@@ -70,8 +70,8 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
     if location is not None:
         _check_location(what, location)
     _check_sizes(what, properties, _LONGEST_KEY, None)
-    if hidden := sorted(HIDDEN.intersection(properties)):
-        raise InvalidInputError(f"{what}: the metastore keeps {', '.join(hidden)} for itself; leave it out")
+    if internal := sorted(INTERNAL_PARAMETERS.intersection(properties)):
+        raise InvalidInputError(f"{what}: the metastore keeps {', '.join(internal)} for itself; leave it out")
     if (kind := properties.get("table_type", "lance")).lower() != "lance":
         raise InvalidInputError(f"{what}: table_type={kind!r} is not served; Lance tables alone are")
     if (managed_by := properties.get("managed_by", "storage")).lower() != "storage":
@@ -80,7 +80,7 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
         )
 
 
-def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> Catalog:
+def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> HiveCatalog:
     """The catalog to make, at the `default` location where the properties name none."""
     check_new(id)
     what = f"namespace {id}"
@@ -92,26 +92,30 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
     location = properties.get(CATALOG_LOCATION, default)
     _check_location(what, location)
-    return Catalog(id.name, sent(location), properties.get(CATALOG_DESCRIPTION))
+    return HiveCatalog(id.name, to_hive(location), properties.get(CATALOG_DESCRIPTION))
 
 
-def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
+def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase:
     """The database to make."""
     check_new(id)
     what = f"namespace {id}"
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
-    kept = dict(properties)
-    description, location = kept.pop(DESCRIPTION, None), kept.pop(LOCATION, None)
-    owner, told = kept.pop(OWNER, None), kept.pop(OWNER_TYPE, None)
+    parameters = dict(properties)
+    description, location = parameters.pop(DESCRIPTION, None), parameters.pop(LOCATION, None)
+    owner, owner_type = parameters.pop(OWNER, None), parameters.pop(OWNER_TYPE, None)
     if location is not None:
         _check_location(what, location)
-        location = sent(location)
+        location = to_hive(location)
     if owner is not None and len(owner) > _LONGEST_OWNER:
         raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters, {_LONGEST_OWNER} are the most")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
-    if told is not None and told.upper() not in owner_types:
-        raise InvalidInputError(f"{what}: {OWNER_TYPE}={told!r} is unknown; it is one of {', '.join(owner_types)}")
-    return Database(kept, description, location, owner, None if told is None else owner_types[told.upper()])
+    if owner_type is not None and owner_type.upper() not in owner_types:
+        raise InvalidInputError(
+            f"{what}: {OWNER_TYPE}={owner_type!r} is unknown; it is one of {', '.join(owner_types)}"
+        )
+    return HiveDatabase(
+        parameters, description, location, owner, None if owner_type is None else owner_types[owner_type.upper()]
+    )
 
 
 def _check_location(what: str, location: str) -> None:
@@ -121,7 +125,7 @@ def _check_location(what: str, location: str) -> None:
         raise InvalidInputError(
             f"{what}: its location has {len(location)} characters, {_LONGEST_LOCATION} are the most"
         )
-    if _WITH_HOST.match(location) or _DROPPED.intersection(path(sent(location)).split("/")[1:]):
+    if _WITH_HOST.match(location) or _IGNORED_SEGMENTS.intersection(path(to_hive(location)).split("/")[1:]):
         raise InvalidInputError(
             f"{what}: its location {location!r} would be kept as another one; give it without '//', '.' and '..' in "
             "its path, and without a host where it is a file"

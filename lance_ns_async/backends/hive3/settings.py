@@ -21,7 +21,7 @@ _PORT = 9083
 
 
 def _addresses(uri: str) -> Sequence[Address]:
-    found = []
+    addresses = []
     for part in uri.split(","):
         try:
             parts = urlsplit(part.strip())
@@ -30,8 +30,8 @@ def _addresses(uri: str) -> Sequence[Address]:
             host = None
         if not host or not port or parts != ("thrift", parts.netloc, "", "", "") or "@" in parts.netloc:
             raise ValueError("not a list of thrift://host:port, joined by commas")
-        found.append(Address(host, port))
-    return found
+        addresses.append(Address(host, port))
+    return addresses
 
 
 def _uri(uri: str) -> str:
@@ -39,10 +39,10 @@ def _uri(uri: str) -> str:
     return uri
 
 
-def _ugi(told: str) -> str:
-    if not told.partition(":")[0].strip():
+def _ugi(value: str) -> str:
+    if not value.partition(":")[0].strip():
         raise ValueError("not a user; write user or user:group1,group2")
-    return told
+    return value
 
 
 class HiveSettings(LocationSettings):
@@ -113,8 +113,8 @@ class HiveSettings(LocationSettings):
         try:
             tls = tls_context(self.ca_bundle, self.client_cert, self.client_key) if self.use_ssl else None
         except OSError as e:
-            given = ", ".join(filter(None, (self.ca_bundle, self.client_cert, self.client_key)))
-            raise InvalidInputError(f"{self.backend} properties: cannot load {given}: {e}") from e
+            files = ", ".join(filter(None, (self.ca_bundle, self.client_cert, self.client_key)))
+            raise InvalidInputError(f"{self.backend} properties: cannot load {files}: {e}") from e
         return Route(
             _addresses(self.uri),
             connect_timeout=self.connect_timeout,

@@ -89,8 +89,8 @@ class Kerberos:
             message = "the server wants calls to be signed or encrypted by SASL, which is not supported; use TLS"
             raise Failure("unauthenticated", message=message, delivered=False)
         self.complete = True
-        wrapped: bytes = self._context.wrap(struct.pack(">I", _NO_LAYER << 24), False).message
-        return wrapped
+        response: bytes = self._context.wrap(struct.pack(">I", _NO_LAYER << 24), False).message
+        return response
 
 
 async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
@@ -103,19 +103,19 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
     """
     request = _message(_START, mechanism.name.encode()) + _message(_OK, await mechanism.respond(b""))
     while True:
-        answer = _Answer()
+        answer = _Message()
         await connection.exchange(request, answer)
         if answer.status == _COMPLETE and mechanism.complete:
             break
         if answer.status != _OK:
-            said = on_one_line(unsaid(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
-            told = said or f"the server ends the login, status {answer.status}"
-            raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {told}", delivered=False)
+            reply = on_one_line(unsaid(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
+            message = reply or f"the server ends the login, status {answer.status}"
+            raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {message}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))
     connection.framed = True
 
 
-class _Answer:
+class _Message:
     """A message of the server: its status and its payload."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.directory.backend import DirSettings
-from lance_ns_async.backends.directory.places import shown
+from lance_ns_async.backends.directory.places import masked_uri
 from lance_ns_async.gateway import serving
 from tests.fakes.s3 import FakeS3
 from tests.support.gateway import ask
@@ -256,7 +256,7 @@ def test_credentials_in_a_root_are_not_shown() -> None:
         "/data/a@b?c": "/data/a@b?c",
     }.items():
         ns = AsyncNamespace.connect("dir", {"root": root})
-        assert shown(root) == visible and DirSettings.parse({"root": root}).identity() == visible
+        assert masked_uri(root) == visible and DirSettings.parse({"root": root}).identity() == visible
         assert visible in ns.namespace_id() and "sesame" not in repr(ns) + ns.namespace_id()
     with pytest.raises(InvalidInputError) as raised:
         AsyncNamespace.connect("dir", {"root": "az://container/lake?sig=sesame"})
