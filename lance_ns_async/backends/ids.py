@@ -32,7 +32,7 @@ def check_depth(id: TableId, can: Capabilities) -> None:
         else:
             expected = f"{can.min_depth} to {can.max_depth}"
         raise InvalidInputError(
-            f"table id {list(id)!r}: this catalog wants {expected} namespace levels above a table, not {depth}"
+            f"table id {list(id)!r}: this catalog requires {expected} namespace levels above a table, not {depth}"
         )
 
 

@@ -111,7 +111,7 @@ class JournalBackend(Backend):
         self.check_declaration(id, location, properties)
         if _is_note(id.name):
             raise InvalidInputError(
-                f"table {id}: names that begin with {PREFIX} are of tables that are being replaced; choose another"
+                f"table {id}: names that begin with {PREFIX} are reserved for replacements of tables; choose another"
             )
         table = await self._declare_registration(id, location, properties, schema)
         async with rollback(partial(self._take_back, table)):
@@ -122,7 +122,7 @@ class JournalBackend(Backend):
             await self._remove_registration(id)
             await self._end(note)
         raise TableAlreadyExistsError(
-            f"{PHRASES[TableAlreadyExistsError]}: {id} (its replacement, which was cut off, was ended by this call)"
+            f"{PHRASES[TableAlreadyExistsError]}: {id} (this call completed its interrupted replacement)"
         )
 
     async def deregister_table(self, id: TableId) -> None:
@@ -163,8 +163,8 @@ class JournalBackend(Backend):
         note = note_of(old.id)
         if len(note.name) > _LONGEST:
             raise InvalidInputError(
-                f"table {old.id}: its name is too long for its registration to be replaced, {_LONGEST - len(PREFIX)} "
-                "characters are the most; deregister it and register it again"
+                f"table {old.id}: its name is too long for its registration to be replaced: only "
+                f"{_LONGEST - len(PREFIX)} characters are allowed; deregister it and register it again"
             )
         by, removing = uuid4().hex, False
 
@@ -229,7 +229,7 @@ class JournalBackend(Backend):
             return
         except LanceNamespaceError as e:
             error.add_note(
-                f"and table {table.id} stays registered at {table.location}, for it could not be removed ({e}); "
+                f"and table {table.id} stays registered at {table.location}, because it could not be removed ({e}); "
                 "deregister_table removes it"
             )
 
@@ -244,8 +244,8 @@ class JournalBackend(Backend):
             await self._forget(old.id, by)
         except LanceNamespaceError as e:
             error.add_note(
-                f"and what was before could not be put back ({e}): table {old.id} was registered at {old.location}; "
-                f"where it is missing, this package finds it at {location} until it is declared or removed"
+                f"and the earlier state could not be restored ({e}): table {old.id} was registered at {old.location}; "
+                f"if it is missing, this package uses {location} until it is declared or removed"
             )
 
     async def _end(self, note: _Note) -> Table | None:
@@ -305,6 +305,6 @@ class JournalBackend(Backend):
 
 def _replaced_error(id: TableId) -> ConcurrentModificationError:
     return ConcurrentModificationError(
-        f"{PHRASES[ConcurrentModificationError]}: {id} (somebody else has replaced it, or replaces it now: describe it "
-        "and try again)"
+        f"{PHRASES[ConcurrentModificationError]}: {id} (another client has replaced it, or is replacing it: describe "
+        "it and try again)"
     )

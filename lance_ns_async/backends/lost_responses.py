@@ -49,7 +49,7 @@ async def create_or_find(
     except LanceNamespaceError as e:
         raise error from e
     if result is None:
-        raise conflict(f"{PHRASES[conflict]}: {id} (made by another)") from error
+        raise conflict(f"{PHRASES[conflict]}: {id} (created by another client)") from error
     return result
 
 

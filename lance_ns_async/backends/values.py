@@ -23,7 +23,7 @@ _DESCRIPTIONS = {"identifiers", "metadata", "namespaces", "schemas", "storage_lo
 def text(value: Any) -> str:
     """Returns the value; raises TypeError if it is not a string."""
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} where a text is wanted")
+        raise TypeError(f"{type(value).__name__} instead of a string")
     return value
 
 
@@ -57,7 +57,7 @@ def check_empty(response: Any) -> None:
     """Checks the response to a change, which has no content; raises AnotherAnswerError if it describes an object."""
     if isinstance(response, dict) and (keys := _DESCRIPTIONS & response.keys()):
         names = ", ".join(sorted(keys))
-        raise AnotherAnswerError(f"an answer that holds {names}, and the answer to this change holds nothing")
+        raise AnotherAnswerError(f"an answer with {names}, although the answer to this change has no content")
 
 
 def ignore(response: Any) -> None:

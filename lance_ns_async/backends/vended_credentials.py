@@ -143,4 +143,4 @@ def _expiry(properties: Mapping[str, str], key: str) -> dict[str, str]:
         return {EXPIRY: str(int(until))} if until else {}
     except (TypeError, ValueError):
         # The value is not quoted, because it comes with secrets.
-        raise ValueError(f"{key} is no number") from None
+        raise ValueError(f"{key} is not a number") from None

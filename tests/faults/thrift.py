@@ -102,9 +102,9 @@ THRIFT: Sequence[Fault] = tuple(
             Expected(InternalError, "more than 64 structs and containers within each other", "doubt"),
         ),
         (
-            "a text that is no UTF-8",
+            "a string that is not UTF-8",
             _with(lambda head: head + struct.pack(">BhBhI", 12, 1, 11, 1, 2) + b"\xff\xfe\0\0"),
-            Expected(InternalError, "a text that is no UTF-8", "doubt"),
+            Expected(InternalError, "a string that is not UTF-8", "doubt"),
         ),
         (
             "bytes after the answer",

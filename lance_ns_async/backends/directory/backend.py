@@ -68,9 +68,9 @@ class DirSettings(Settings):
     def _lasts(cls, root: str) -> str:
         if root.lower().startswith("memory:"):
             # Each open of such a URI creates a separate storage.
-            raise ValueError("what is written to memory:// is lost; write shared-memory://lake, or a directory")
+            raise ValueError("data in memory:// is lost after each call; use shared-memory://lake, or a directory")
         if "://" in root and "?" in root:
-            raise ValueError("it has a query, and locations are made by adding to it; give options as storage.*")
+            raise ValueError("a URI with a query cannot be extended to table locations; give options as storage.*")
         return root
 
     def identity(self) -> str:
@@ -216,7 +216,7 @@ class DirectoryBackend(Backend):
             if was != old.registration:
                 raise Failure(
                     "ConcurrentModificationError",
-                    message=f"it is another registration by now, at {was}",
+                    message=f"it was registered again by another client, at {was}",
                     delivered=False,
                 )
             place = self._relative_place(id, location)
@@ -245,16 +245,16 @@ class DirectoryBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
         if DROPPING in properties:
-            raise InvalidInputError(f"table {id}: the property {DROPPING!r} is for the catalog's own use; leave it out")
+            raise InvalidInputError(f"table {id}: the property {DROPPING!r} is reserved for the catalog; omit it")
         if properties and not id.parent:
             raise InvalidInputError(
-                f"table {id}: the directory catalog keeps properties only of tables that are in a namespace; "
-                "leave the properties out"
+                f"table {id}: the directory catalog stores properties only for tables in a namespace; "
+                "omit the properties"
             )
         if location is not None and not id.parent and self._relative_place(id, location) != f"{id.name}.lance":
             raise InvalidInputError(
-                f"table {id}: at the root a table is what lies at {masked_uri(self._places.at_root(id.name))}; register "
-                "others in a namespace"
+                f"table {id}: at the root its location must be {masked_uri(self._places.at_root(id.name))}; register "
+                "other locations in a namespace"
             )
         if location is not None:
             self._relative_place(id, location)
@@ -280,7 +280,7 @@ class DirectoryBackend(Backend):
         def work() -> None:
             there = self._describe(id)
             if (there.registration, there.location) != (table.registration, table.location):
-                raise TableNotFoundError("it is another table by now")
+                raise TableNotFoundError("it was replaced by another table")
             self._dropping.drop(_key(id), self._relative_place(id, there.location))
 
         await self._call(work, id, "drop_table", safe=False)
@@ -304,7 +304,7 @@ class DirectoryBackend(Backend):
                 return self._at_root(id, entries)
             entry, place = self._entry(entries, id)
         except OutsideError as e:
-            raise BadLocationError(f"{e}; deregister it, and register it where it is") from e
+            raise BadLocationError(f"{e}; deregister it, and register it at another location") from e
         return self._table(id, place, entry.metadata)
 
     def _entry(self, entries: Entries, id: TableId) -> tuple[Entry, str]:
@@ -444,7 +444,7 @@ class DirectoryBackend(Backend):
                 # Tables at the root are found by their folders, so pylance hides one by a file in its folder.
                 self._directory.flat.deregister_table(DeregisterTableRequest(id=list(id)))
             except InvalidTableStateError as e:
-                raise TableNotFoundError("somebody else has deregistered it") from e
+                raise TableNotFoundError("another client has deregistered it") from e
             # If the table has no data, the mark hides nothing and would keep the name in use.
             dir_markers.remove(self._places.at_root(id.name), self._storage_options)
 
@@ -454,7 +454,7 @@ class DirectoryBackend(Backend):
             return self._places.normalize(self._places.relative(location))
         except OutsideError as e:
             raise InvalidInputError(
-                f"table {id}: a directory catalog holds only what is inside {self._places.masked_root}, and the location "
+                f"table {id}: locations must be inside {self._places.masked_root}, and the location "
                 f"{masked_uri(location)!r} {e}"
             ) from e
 
@@ -479,8 +479,8 @@ class DirectoryBackend(Backend):
                     raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
                 if is_file_of(there, real) or is_file_of(real, there):
                     raise InvalidInputError(
-                        f"the location {place!r} overlaps with {location!r}, which is that of {other}; "
-                        "give one that is neither inside nor around it"
+                        f"the location {place!r} overlaps with {location!r}, the location of {other}; "
+                        "choose one that neither contains it nor is inside it"
                     )
         if (above := self._dropping.table_around(real)) is not None:
             raise InvalidInputError(f"the location {place!r} is among the files of the table at {above!r}")
@@ -489,7 +489,7 @@ class DirectoryBackend(Backend):
 def _check_not_going(entry: Entry) -> None:
     if DROPPING in entry.metadata:
         # The operation can be tried again, because the next attempt first finishes the drop.
-        raise ConcurrentModificationError("the table that had the name is being dropped")
+        raise ConcurrentModificationError("the previous table of that name is being dropped")
 
 
 def _key(id: Id) -> str:
@@ -525,12 +525,12 @@ def _check_names(id: Id) -> None:
     longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
     if len(DELIMITER.join(id)) > longest:
         raise InvalidInputError(
-            f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it is {len(DELIMITER.join(id)):,} characters long with its "
-            f"delimiters, and a directory catalog, which names folders by it, takes {longest}"
+            f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it has {len(DELIMITER.join(id)):,} characters with its "
+            f"delimiters, but a directory catalog allows at most {longest}; use shorter names"
         )
     for name in id:
         if not _PLAIN.fullmatch(name) or name in (".", ".."):
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: a directory catalog takes names of ASCII letters, digits, "
-                f"'_', '-', '.' and blanks, which {name!r} is not"
+                f"{id.kind} id {list(id)!r}: the name {name!r} is invalid in a directory catalog; use ASCII letters, "
+                "digits, '_', '-', '.' and spaces"
             )

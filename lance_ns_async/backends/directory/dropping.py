@@ -97,7 +97,7 @@ class Dropping:
         names = self._places.read_names()
         if (real := self._places.real(place, names)) != place:
             raise InvalidTableStateError(
-                f"its place leads through a symbolic link to {real}; deregister it, and delete what is there by hand"
+                f"its location leads through a symbolic link to {real}; deregister it, and delete what is there by hand"
             )
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
         for other, location in entries.locations():
@@ -108,18 +108,18 @@ class Dropping:
                 there = self._places.real(self._places.normalize(location, names), names)
                 if is_within(there, place) or is_file_of(place, there):
                     raise InvalidTableStateError(
-                        f"files at its place {place} are those of {other} too, which is registered at {location}; "
+                        f"files at its location {place} also belong to {other}, which is registered at {location}; "
                         "deregister one of them first"
                     )
         for link in names.links:
             there = self._places.real(link, names)
             if is_within(there, place) or is_file_of(place, there):
                 raise InvalidTableStateError(
-                    f"its files at {place} are reached by the symbolic link {link} too; remove the link first"
+                    f"its files at {place} can also be reached by the symbolic link {link}; remove the link first"
                 )
         if (above := self.table_around(place)) is not None:
             raise InvalidTableStateError(
-                f"its place {place} is among the files of the table at {above}; deregister the one at {place}"
+                f"its location {place} is among the files of the table at {above}; deregister the one at {place}"
             )
 
     def table_around(self, place: str) -> str | None:
@@ -144,7 +144,7 @@ class Dropping:
             self._mark(object_id, place)
             if self._is_hidden(object_id, place):
                 self._remove(object_id, place, _is_marked)
-                raise TableNotFoundError("somebody else has deregistered it")
+                raise TableNotFoundError("another client has deregistered it")
             with _report_as_dropped(
                 f"{self._places.uri(place)}: at once for the same name, for others ten minutes after the drop"
             ):
@@ -161,7 +161,7 @@ class Dropping:
         left = self._places.path(tombstone(object_id, place))
         if DELIMITER not in object_id:
             if not self._rename(object_id, place) or not self._claim(tombstone(object_id, place), place):
-                raise TableNotFoundError("somebody else has dropped or deregistered it")
+                raise TableNotFoundError("another client has dropped or deregistered it")
         else:
             self._mark_and_rename(object_id, place)
         with _report_as_dropped(left):
@@ -270,9 +270,9 @@ class Dropping:
         def begin(entries: Entries) -> Change:
             entry = entries.get(object_id) or Entry(object_id, "table", place)
             if entry.kind != "table":
-                raise TableNotFoundError("the name is that of a namespace by now")
+                raise TableNotFoundError("the name now belongs to a namespace")
             if DROPPING in entry.metadata:
-                raise TableNotFoundError("somebody else has dropped it")
+                raise TableNotFoundError("another client has dropped it")
             return Change(put=[replace(entry, metadata={**entry.metadata, _HIDING: str(_now())})])
 
         def end(entries: Entries) -> Change:
@@ -392,7 +392,7 @@ class Dropping:
             self.check_alone(entries := self._directory.entries(), object_id, place)
             entry = entries.get(object_id)
             if is_marked and entry is not None and DROPPING not in entry.metadata and self._is_at(entry, place):
-                raise InvalidTableStateError("it was dropped meanwhile, and registered again at the same place")
+                raise InvalidTableStateError("it was dropped meanwhile, and registered again at the same location")
         except InvalidTableStateError:
             os.rename(self._places.path(name), path)
             raise
@@ -463,7 +463,7 @@ class Dropping:
             if DELIMITER not in object_id and (entry is None or entry.location == place):
                 entry = entry or Entry(object_id, "table", place)
                 if _is_fresh(entry.metadata.get(_HIDING, "")):
-                    raise ConcurrentModificationError("somebody else is deregistering it")
+                    raise ConcurrentModificationError("another client is deregistering it")
             # `is_dropped` also finds a tombstone without a mark, which a drop on a full disk leaves.
             if entry is None or self.is_dropped(entry, place) or not self._is_at(entry, place):
                 raise TableNotFoundError(_GONE_MESSAGE)
@@ -541,7 +541,7 @@ def _report_as_dropped(left: str) -> Iterator[None]:
     except BaseException as e:  # a panic of Lance is no Exception, and its class cannot be imported
         if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
             raise
-        message = f"{_reason(e)}; it is dropped, and later drops and declarations delete what may be left at {left}"
+        message = f"{_reason(e)}; it is dropped, and later drops and declarations delete files that remain at {left}"
         raise Failure(code_of(e), message=message, delivered=True) from e
 
 

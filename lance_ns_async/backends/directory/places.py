@@ -90,7 +90,7 @@ class Places:
     def relative(self, location: str) -> str:
         """Returns a location relative to the root; raises OutsideError if it is not inside the root."""
         if not location.strip():
-            raise OutsideError("is empty; leave the location out for the catalog's own place")
+            raise OutsideError("is empty; omit it for the catalog's default location")
         uri = _URI.fullmatch(location)
         if uri is None and not location.startswith("/"):
             return inside(location)
@@ -168,7 +168,7 @@ def inside(place: str) -> str:
         while text != last:
             text, last = unquote(text), text
             if text in (".", "..") or (text != segment and "/" in text):
-                raise OutsideError("leads to another place with its dots resolved; write it without them")
+                raise OutsideError("has dot segments; write it without '.' and '..'")
         if not text.isprintable():
             raise OutsideError("has characters that are not printable")
     if not segments:

@@ -211,7 +211,7 @@ class GlueBackend(Backend):
             wire.check_location(id, location)
         for key, only in (("table_type", "lance"), ("managed_by", "storage")):
             if (value := properties.get(key, only)).lower() != only:
-                raise InvalidInputError(f"table {id}: {key}={value!r} is not served; only {only!r} is")
+                raise InvalidInputError(f"table {id}: {key}={value!r} is not supported; only {only!r} is")
 
     async def deregister_table(self, id: TableId) -> None:
         arguments = {**await self._within(id.parent), "Name": id.name.lower()}
@@ -219,7 +219,7 @@ class GlueBackend(Backend):
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id} (Glue renames no table; register {to} at the same location, "
+            f"Not supported: rename_table of {id} (Glue cannot rename tables; register {to} at the same location, "
             "then deregister the old name)"
         )
 
@@ -274,7 +274,7 @@ class GlueBackend(Backend):
         if self._place is not None:
             return default_location(self._place, lower_id)
         raise InvalidInputError(
-            f"table {id}: its database has no LocationUri to put it at; give a location, or set the property root"
+            f"table {id}: its database has no LocationUri; give a location, or set the property root"
         )
 
     async def _tables(

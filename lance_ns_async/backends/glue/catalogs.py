@@ -89,7 +89,7 @@ class Catalogs:
         if self._supports_catalogs is False:
             raise UnsupportedOperationError(
                 f"Not supported: {id} (this endpoint has no catalogs, or the property catalogs is off; "
-                "namespaces are databases, of one name)"
+                "use the name of a database alone)"
             )
 
     async def find(self, id: NamespaceId, operation: str) -> GlueNamespace:
@@ -123,7 +123,7 @@ class Catalogs:
         return [name for name, _ in catalogs]
 
     async def _id(self, id: NamespaceId) -> str:
-        missing = NamespaceNotFoundError(f"Namespace not found: {id} (there can be no catalog of that name)")
+        missing = NamespaceNotFoundError(f"Namespace not found: {id} (no catalog can have this name)")
         if self._supports_catalogs is False or not wire.can_be_catalog(id):
             raise missing
         if self._root is not None:

@@ -77,7 +77,7 @@ class Namespaces:
                     self._new_catalog(id, parameters),
                 )
             case other:
-                raise InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it is one of database, catalog")
+                raise InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it must be database or catalog")
 
         async def create() -> GlueNamespace:
             await change()
@@ -100,7 +100,7 @@ class Namespaces:
         """
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
-            raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it holds the {content})")
+            raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it contains the {content})")
         if kind == "database":
             remove = self._change("delete_database", await self.id_arguments(id), id, "drop_namespace")
         else:
@@ -122,8 +122,8 @@ class Namespaces:
     def _new_catalog(self, id: NamespaceId, properties: Mapping[str, str]) -> Change:
         if id.parent:
             raise UnsupportedOperationError(
-                f"Not supported: create_namespace of {id} (Glue makes no catalog inside another; "
-                "make a database there, or the catalog by what owns it)"
+                f"Not supported: create_namespace of {id} (Glue cannot create a catalog inside another; "
+                "create a database there, or the catalog in the system that owns it)"
             )
         self._catalogs.check_supported(id)
         wire.check_catalog_name(id)
@@ -134,7 +134,7 @@ class Namespaces:
         self._catalogs.check_supported(id)
         if (await self._catalogs.find(id, "describe_namespace")).kind == "database":
             raise UnsupportedOperationError(
-                f"Not supported: create_namespace in {id} (it is a database, which holds tables alone)"
+                f"Not supported: create_namespace in {id} (it is a database, which can contain only tables)"
             )
 
     async def _content(self, id: NamespaceId, kind: Kind) -> str | None:

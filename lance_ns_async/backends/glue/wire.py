@@ -236,7 +236,7 @@ def check_name(id: Id) -> None:
     """Raises InvalidInputError for a name that Glue would reject."""
     if len(id[-1]) > _LONGEST_NAME or not _TEXT.fullmatch(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} id {list(id)!r}: Glue takes names of at most {_LONGEST_NAME} characters, none of them a "
+            f"{id.kind} id {list(id)!r}: Glue allows names of at most {_LONGEST_NAME} characters, none of them a "
             "control character; choose another"
         )
 
@@ -255,7 +255,7 @@ def check_properties(id: Id, properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if not 0 < len(key) <= _LONGEST_NAME or not _TEXT.fullmatch(key) or len(value) > _LONGEST_VALUE:
             raise InvalidInputError(
-                f"{id.kind} {id}: property {key[:40]!r}: Glue takes keys of 1 to {_LONGEST_NAME} characters, none of "
+                f"{id.kind} {id}: property {key[:40]!r}: Glue allows keys of 1 to {_LONGEST_NAME} characters, none of "
                 f"them a control character, and values of at most {_LONGEST_VALUE}"
             )
 
@@ -265,7 +265,7 @@ def location_inside(id: TableId, place: str) -> str:
     try:
         locations.check_location(f"table {id}", place)
     except InvalidInputError as e:
-        raise InvalidInputError(f"{e}; it comes of its database's LocationUri, so give one for the table") from e
+        raise InvalidInputError(f"{e}; it comes from its database's LocationUri; give the table another") from e
     return place
 
 
@@ -273,7 +273,7 @@ def check_location(id: TableId, location: str) -> None:
     """Raises InvalidInputError for a location that Glue would reject."""
     if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
         raise InvalidInputError(
-            f"table {id}: Glue takes locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
+            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
             f"character, which {location[:40]!r} is not"
         )
 
@@ -295,7 +295,7 @@ def _table(id: TableId, options: Mapping[str, str] | None, description: Mapping[
 def _why_not_lance(description: Mapping[str, Any]) -> str | None:
     if (target := description.get("TargetTable")) is not None:
         of = "$".join(filter(None, (target.get("DatabaseName"), target.get("Name"))))
-        return f"it is a resource link; ask for what it points to, {of}"
+        return f"it is a resource link; use its target, {of}"
     kind = parameters(description).get("table_type")
     if (kind or "").lower() != "lance":
         return f"its table_type is {kind!r}"

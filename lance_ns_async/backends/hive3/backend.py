@@ -169,7 +169,7 @@ class HiveBackend(Backend):
             return await create_or_find(id, create, find, NamespaceAlreadyExistsError)
         except ServiceUnavailableError as e:
             if missing:
-                e.add_note("it is not there; some servers hang up on a place in a file system that they do not know")
+                e.add_note("it does not exist; some servers hang up on a location in an unknown file system")
             raise
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
@@ -257,7 +257,7 @@ class HiveBackend(Backend):
         check_new(to)
         source, destination = (tuple(name.lower() for name in names) for names in (id, to))
         if source == destination:
-            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: it is the same)")
+            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: both ids are equal)")
         if source[0] != destination[0]:
             raise UnsupportedOperationError(
                 f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "

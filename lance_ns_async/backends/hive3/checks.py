@@ -37,11 +37,11 @@ def check_new(id: Id) -> None:
     for name, longest in zip(id, _LONGEST_NAMES, strict=False):
         if not _NAME.fullmatch(name):
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: the name {name!r} is refused here; use letters A to Z, digits and _"
+                f"{id.kind} id {list(id)!r}: the name {name!r} is invalid; use letters A to Z, digits and _"
             )
         if len(name) > longest:
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters, {longest} are the most"
+                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters; {longest} are allowed"
             )
 
 
@@ -71,12 +71,12 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
         _check_location(what, location)
     _check_sizes(what, properties, _LONGEST_KEY, None)
     if internal := sorted(INTERNAL_PARAMETERS.intersection(properties)):
-        raise InvalidInputError(f"{what}: the metastore keeps {', '.join(internal)} for itself; leave it out")
+        raise InvalidInputError(f"{what}: {', '.join(internal)} is reserved for the metastore; omit it")
     if (kind := properties.get("table_type", "lance")).lower() != "lance":
-        raise InvalidInputError(f"{what}: table_type={kind!r} is not served; Lance tables alone are")
+        raise InvalidInputError(f"{what}: table_type={kind!r} is not supported; only 'lance' is")
     if (managed_by := properties.get("managed_by", "storage")).lower() != "storage":
         raise InvalidInputError(
-            f"{what}: managed_by={managed_by!r} is not served; only 'storage' is, where Lance itself commits versions"
+            f"{what}: managed_by={managed_by!r} is not supported; only 'storage' is, where Lance commits versions"
         )
 
 
@@ -86,8 +86,8 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
     what = f"namespace {id}"
     if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
         raise InvalidInputError(
-            f"{what}: {', '.join(unknown)}: a catalog keeps {CATALOG_DESCRIPTION} and {CATALOG_LOCATION} alone; "
-            "databases keep any property"
+            f"{what}: {', '.join(unknown)}: a catalog can store only {CATALOG_DESCRIPTION} and {CATALOG_LOCATION}; "
+            "databases can store any property"
         )
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
     location = properties.get(CATALOG_LOCATION, default)
@@ -107,12 +107,10 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase
         _check_location(what, location)
         location = to_hive(location)
     if owner is not None and len(owner) > _LONGEST_OWNER:
-        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters, {_LONGEST_OWNER} are the most")
+        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters; {_LONGEST_OWNER} are allowed")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
     if owner_type is not None and owner_type.upper() not in owner_types:
-        raise InvalidInputError(
-            f"{what}: {OWNER_TYPE}={owner_type!r} is unknown; it is one of {', '.join(owner_types)}"
-        )
+        raise InvalidInputError(f"{what}: {OWNER_TYPE}={owner_type!r} is unknown; use one of {', '.join(owner_types)}")
     return HiveDatabase(
         parameters, description, location, owner, None if owner_type is None else owner_types[owner_type.upper()]
     )
@@ -120,15 +118,13 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase
 
 def _check_location(what: str, location: str) -> None:
     if not _ABSOLUTE.match(location):
-        raise InvalidInputError(f"{what}: its location {location!r} is relative; give a whole URI or path")
+        raise InvalidInputError(f"{what}: its location {location!r} is relative; give an absolute URI or path")
     if len(location) > _LONGEST_LOCATION:
-        raise InvalidInputError(
-            f"{what}: its location has {len(location)} characters, {_LONGEST_LOCATION} are the most"
-        )
+        raise InvalidInputError(f"{what}: its location has {len(location)} characters; {_LONGEST_LOCATION} are allowed")
     if _WITH_HOST.match(location) or _IGNORED_SEGMENTS.intersection(path(to_hive(location)).split("/")[1:]):
         raise InvalidInputError(
-            f"{what}: its location {location!r} would be kept as another one; give it without '//', '.' and '..' in "
-            "its path, and without a host where it is a file"
+            f"{what}: its location {location!r} would be stored in another form; give it without '//', '.' and '..' in "
+            "its path, and without a host in a file URI"
         )
     _check_encodable(what, "its location", location)
 
@@ -137,11 +133,11 @@ def _check_sizes(what: str, properties: Mapping[str, str], longest_key: int, lon
     for key, value in properties.items():
         if len(key) > longest_key:
             raise InvalidInputError(
-                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters, {longest_key} are the most"
+                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters; {longest_key} are allowed"
             )
         if longest_value is not None and len(value) > longest_value:
             raise InvalidInputError(
-                f"{what}: the property {key!r} has {len(value)} characters, {longest_value} are the most"
+                f"{what}: the property {key!r} has {len(value)} characters; {longest_value} are allowed"
             )
         _check_encodable(what, f"the property {key!r}", key + value)
 

@@ -49,7 +49,7 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     Cost: seven calls, and with `cascade` one for each database and what `drop_database` costs for what is in them.
     """
     if id.name.lower() == "hive":
-        raise InvalidInputError(f"namespace {id}: a metastore cannot do without it; drop the databases in it")
+        raise InvalidInputError(f"namespace {id}: a metastore requires this catalog; drop the databases in it")
     catalog = await hive.catalog(id, _OPERATION)
     names = await hive.databases(id, _OPERATION)
     others = [id.child(name) for name in names if name != _DEFAULT]
@@ -162,7 +162,7 @@ async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Seq
     if others:
         more = f" and {len(others) - _LIST_LIMIT} more" if len(others) > _LIST_LIMIT else ""
         raise InvalidInputError(
-            f"namespace {spelled(id)}: a cascade drops Lance tables alone, and it also holds "
+            f"namespace {spelled(id)}: a cascade drops only Lance tables, and it also contains "
             f"{', '.join(others[:_LIST_LIMIT])}{more}; remove them with Hive's own tools first"
         )
     return [id.table(name) for name in names]
@@ -193,9 +193,7 @@ async def _put_back(
         return before is not None
     except LanceNamespaceError as e:
         database = default and replace(default, parameters=masked(default.parameters))
-        error.add_note(
-            f"and the catalog could not be made what it was ({e}): {before}, its database default {database}"
-        )
+        error.add_note(f"and the catalog could not be restored ({e}): {before}, its database default {database}")
     return False
 
 

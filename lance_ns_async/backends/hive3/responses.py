@@ -89,7 +89,7 @@ def database(result: Any) -> HiveDatabase:
     """The database of an answer."""
     kind = result.get(7)
     if not isinstance(kind, int | None):
-        raise TypeError(f"{type(kind).__name__} where a number is wanted")
+        raise TypeError(f"{type(kind).__name__} instead of a number")
     return HiveDatabase(
         parameters=values.texts(result.get(4)),
         description=_optional_text(result, 2),
@@ -124,7 +124,7 @@ def is_made_of(properties: Mapping[str, str], requested_properties: Mapping[str,
 def names(result: Any) -> list[str]:
     """A list of names."""
     if not isinstance(result, list):
-        raise TypeError(f"{type(result).__name__} where a list of names is wanted")
+        raise TypeError(f"{type(result).__name__} instead of a list of names")
     return [values.text(name) for name in result]
 
 
@@ -158,7 +158,7 @@ def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
     decoder.feed(body)
     if (kind := decoder.fields.get(12)) != "EXTERNAL_TABLE":
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id}: the metastore would move its data, for it keeps it as {kind}; "
+            f"Not supported: rename_table of {id}: the metastore would move its data, because its type is {kind}; "
             "deregister the table and register it by its new name"
         )
     fields = fields_of(body)
@@ -182,7 +182,7 @@ def replacement_field(old: Table, location: str, properties: Mapping[str, str], 
         )
     if (kind := decoder.fields.get(12)) != "EXTERNAL_TABLE":
         raise UnsupportedOperationError(
-            f"Not supported: replacing {old.id}: the metastore keeps it as {kind} and may move or delete its data; "
+            f"Not supported: replacing {old.id}: its type is {kind}, so the metastore may move or delete its data; "
             "deregister the table and register it again"
         )
     fields = fields_of(body)

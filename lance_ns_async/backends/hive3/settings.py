@@ -84,13 +84,13 @@ class HiveSettings(LocationSettings):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if (self.auth == "plain") != (self.user is not None) or (self.user is None) != (self.password is None):
-            raise ValueError("auth, user and password: plain takes both of the others, and nothing else does")
+            raise ValueError("auth, user and password: auth=plain requires the other two, and only it allows them")
         if self.auth != "none" and self.ugi is not None:
-            raise ValueError("ugi: leave it out, auth tells who the calls come from")
+            raise ValueError("ugi: omit it, because auth identifies the user")
         if self.auth != "none" and self.framed:
-            raise ValueError("framed: leave it out, with auth all messages are in frames")
+            raise ValueError("framed: omit it, because with auth all messages are framed")
         if not self.use_ssl and (self.ca_bundle or self.client_cert or self.client_key):
-            raise ValueError("ca_bundle, client_cert, client_key: they need use_ssl=true")
+            raise ValueError("ca_bundle, client_cert, client_key: they require use_ssl=true")
         if self.client_key is not None and self.client_cert is None:
             raise ValueError("client_key: give client_cert with it")
         return self

@@ -214,7 +214,7 @@ class IcebergBackend(Backend):
         if result.location.rstrip("/") != place:
             await self.deregister_table(id)
             raise InvalidInputError(
-                f"table {id}: the catalog would keep it at {result.location}, not at {place}; "
+                f"table {id}: the catalog would register it at {result.location}, not at {place}; "
                 "give a location that it accepts"
             )
         return result
@@ -222,7 +222,7 @@ class IcebergBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         if (managed_by := properties.get("managed_by", "storage").lower()) not in _MANAGERS:
             raise InvalidInputError(
-                f"table {id}: managed_by={managed_by!r}: it is 'storage', where Lance itself commits versions, or "
+                f"table {id}: managed_by={managed_by!r}: it must be 'storage', where Lance itself commits versions, or "
                 "'impl', where the catalog does"
             )
 
@@ -264,7 +264,7 @@ class IcebergBackend(Backend):
             return old
         if place != old.location and not routes.changes_locations:
             raise UnsupportedOperationError(
-                f"Not supported: {old.id} (this catalog gives a registered table no other location than "
+                f"Not supported: {old.id} (this catalog cannot change the location of a registered table, "
                 f"{old.location}; deregister it and register it at {place})"
             )
 
@@ -272,7 +272,7 @@ class IcebergBackend(Backend):
             current = await self.describe_table(old.id)
             if current.registration == old.registration and is_registered_as(current, place, parameters):
                 return current
-            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (it is registered otherwise)")
+            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (another client has changed it)")
 
         return await create_or_find(
             old.id,

@@ -228,9 +228,11 @@ async def commit(
             if len(versions) == 1:
                 return {id: Versions(tables[id].table, [timed_versions[id]]) for id in versions}
             # In a race, some servers report success for a commit of several tables and then discard it.
-            last: LanceNamespaceError = InternalError("Internal error: the server says it committed, and did not")
+            last: LanceNamespaceError = InternalError(
+                "Internal error: the server reported a commit that did not happen"
+            )
         except ConcurrentModificationError as e:
-            last = InternalError(f"Internal error: the server refuses a commit that nothing came before: {e}")
+            last = InternalError(f"Internal error: the server rejected a commit without a conflicting version: {e}")
             server_pause = _server_pause(e)
         except (InternalError, ServiceUnavailableError, ThrottlingError) as e:
             if (failure := failure_of(e)) is not None and failure.delivered is False:
@@ -282,8 +284,8 @@ async def _find_committed(
         committed_version = state.version(version.number)
         if committed_version is None and doubt is not None:
             raise ServiceUnavailableError(
-                f"Service unavailable: {id} (version {version.number} is made, but the catalog tells of its latest "
-                f"version {state.current} alone; whether by this commit is unknown: {doubt})"
+                f"Service unavailable: {id} (version {version.number} exists, but the catalog lists only its latest "
+                f"version {state.current}; whether by this commit is unknown: {doubt})"
             )
         if committed_version is not None and committed_version.staging == version.staging:
             committed_versions[id] = Versions(state.table, [committed_version])

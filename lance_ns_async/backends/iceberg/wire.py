@@ -46,7 +46,7 @@ class Routes:
             if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
                 raise InvalidInputError(
                     f"{id.kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
-                    f"because {separator!r} separates levels and '.' and '..' are rewritten on the way"
+                    f"because {separator!r} separates levels and proxies rewrite '.' and '..'"
                 )
         return self.separator.join(quote(level, safe="") for level in id)
 
@@ -66,12 +66,12 @@ class Routes:
         """
         if id.name in (".", ".."):
             raise InvalidInputError(
-                f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
+                f"table id {list(id)!r}: the name {id.name!r} would be rewritten by proxies; choose another"
             )
         if self.names_hold_references and _REFERENCE.search(id.name):
             raise InvalidInputError(
-                f"table id {list(id)!r}: this catalog takes what follows '@' or '#' in a name for a branch or a time, "
-                "and drops backticks around it, and so would reach another table; choose another name"
+                f"table id {list(id)!r}: this catalog reads text after '@' or '#' in a name as a branch or a time, "
+                "and removes backticks around it, so it would find another table; choose another name"
             )
         return f"{self.tables(id.parent)}/{quote(id.name, safe='')}"
 
@@ -233,7 +233,7 @@ def identifier(id: TableId) -> dict[str, Any]:
 def _check_encoded(part: Any) -> str:
     """Returns a part of a path that the server has percent-encoded; raises ValueError if it needs encoding."""
     if not (text(part).isascii() and part.isprintable() and " " not in part):
-        raise ValueError(f"{part[:40]!r} where a percent-encoded text is wanted")
+        raise ValueError(f"{part[:40]!r} instead of percent-encoded text")
     return text(part)
 
 

@@ -147,7 +147,7 @@ class PolarisBackend(JournalBackend):
         return await self._properties(id, "describe_namespace")
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        _below_a_catalog(id, "made")
+        _below_a_catalog(id, "created")
         # A namespace that could not be addressed afterwards is not created.
         wire.namespace(id)
         return await self._http.request(
@@ -205,7 +205,7 @@ class PolarisBackend(JournalBackend):
         )
         if table.location != place:
             error = InternalError(
-                f"table {id}: the catalog would keep it at {table.location}, not at {place}; "
+                f"table {id}: the catalog would register it at {table.location}, not at {place}; "
                 "give a location that it accepts"
             )
             await self._undo(id, error)
@@ -219,7 +219,7 @@ class PolarisBackend(JournalBackend):
             wire.check_location(id, location)
         if reserved_keys := [key for key in properties if key.startswith("polaris.")]:
             raise InvalidInputError(
-                f"table {id}: property {reserved_keys[0]!r}: the server keeps names that begin with polaris. to itself"
+                f"table {id}: property {reserved_keys[0]!r}: names that begin with polaris. are reserved for the server"
             )
 
     async def _remove_registration(self, id: TableId) -> None:
@@ -227,8 +227,8 @@ class PolarisBackend(JournalBackend):
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id} (Polaris has no such call for generic tables; deregister it, and "
-            f"register {to} at the location that this answers)"
+            f"Not supported: rename_table of {id} (Polaris cannot rename generic tables; deregister it, and "
+            f"register {to} at the returned location)"
         )
 
     async def aclose(self) -> None:
@@ -238,7 +238,7 @@ class PolarisBackend(JournalBackend):
         catalogs = self._settings.catalogs
         if catalogs is None:
             raise InvalidInputError(
-                "namespace id []: Polaris lists its catalogs to administrators alone; list below a catalog, or set "
+                "namespace id []: Polaris lists its catalogs only to administrators; list below a catalog, or set "
                 "catalogs to their names, or to * to ask the server"
             )
         if catalogs != EVERY:
@@ -289,7 +289,7 @@ class PolarisBackend(JournalBackend):
         try:
             await self._remove_registration(id)
         except LanceNamespaceError as e:
-            error.add_note(f"and it is still registered there, for that could not be undone ({e})")
+            error.add_note(f"and it is still registered there, because that could not be undone ({e})")
 
     async def layout_location(self, id: TableId) -> str:
         if self._settings.root is not None:

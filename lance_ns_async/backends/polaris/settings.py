@@ -19,7 +19,7 @@ def _parse_catalogs(value: object) -> tuple[str, ...]:
     if not names:
         raise ValueError("it names no catalog; write e.g. 'sales,web', or '*' to ask the server for them")
     if "*" in names and names != EVERY:
-        raise ValueError("'*' asks the server for all catalogs; give it alone")
+        raise ValueError("'*' asks the server for all catalogs; use it without other names")
     return names
 
 
@@ -47,7 +47,7 @@ class PolarisSettings(LocationSettings, OAuth2Settings):
     @model_validator(mode="after")
     def _whole_credential(self) -> Self:
         if self.credential is not None and not all(self.client()):
-            raise ValueError("credential: Polaris wants client_id:client_secret, with a colon between them")
+            raise ValueError("credential: it must be client_id:client_secret, with a colon between them")
         return self
 
     @field_validator("endpoint")

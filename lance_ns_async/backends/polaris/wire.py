@@ -58,7 +58,7 @@ def levels(id: NamespaceId) -> str:
     for level in id:
         if _SEPARATOR in level:
             raise InvalidInputError(
-                f"namespace id {list(id)!r}: Polaris cannot address {level!r}, for {_SEPARATOR!r} separates levels"
+                f"namespace id {list(id)!r}: Polaris cannot address {level!r}, because {_SEPARATOR!r} separates levels"
             )
     return "%1F".join(_segment(id, level) for level in id[1:])
 
@@ -174,8 +174,8 @@ def check_location(id: TableId, location: str) -> None:
     """
     if _LOCAL.match(location) and (match := _NO_URI.search(location)):
         raise InvalidInputError(
-            f"table {id}: its location {location!r} has {match[0]!r}, with which Polaris would refuse whatever else is "
-            "made in the namespace; give it as a file URI and percent-encoded, a blank as %20"
+            f"table {id}: its location {location!r} contains {match[0]!r}, and Polaris would then reject everything "
+            "else in the namespace; give a percent-encoded file URI, with a space as %20"
         )
 
 
@@ -190,15 +190,15 @@ def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
     for level in id.parent[1:]:
         if any(character in level for character in _AMBIGUOUS):
             raise InvalidInputError(
-                f"table {id}: its namespace's location {base} may be another's too, for as a URI it does not tell "
-                f"{level!r} from other levels; give a location for the table, or set root"
+                f"table {id}: its namespace's location {base} may also be that of another namespace, because a URI "
+                f"cannot tell {level!r} from other levels; give a location for the table, or set root"
             )
     place = f"{base.rstrip('/')}/{segment(id.name)}"
     try:
         locations.check_location(f"table {id}", place)
     except InvalidInputError as e:
         raise InvalidInputError(
-            f"{e}; it comes of its namespace's location, so give one for the table, or set root"
+            f"{e}; it is derived from its namespace's location; give a location for the table, or set root"
         ) from e
     return place
 
@@ -206,7 +206,7 @@ def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
 def _segment(id: NamespaceId | TableId, name: str) -> str:
     if not is_addressable(name):
         raise InvalidInputError(
-            f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which is rewritten on the way"
+            f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which proxies or the server rewrite"
         )
     return quote(name, safe="")
 

@@ -221,9 +221,7 @@ class UnityBackend(JournalBackend):
         wire.check_name(id)
         wire.check_properties(id, properties)
         if (kind := properties.get("table_type", "lance")).lower() != "lance":
-            raise InvalidInputError(
-                f"table {id}: property table_type={kind!r}: it is what marks Lance tables; leave it out"
-            )
+            raise InvalidInputError(f"table {id}: property table_type={kind!r}: it marks Lance tables; omit it")
         normalize_location(id, default_location(self._root, id) if location is None else location)
 
     async def _remove_registration(self, id: TableId) -> None:
@@ -315,12 +313,12 @@ class UnityBackend(JournalBackend):
             if (failure := failure_of(e)) is not None and wire.DUPLICATE in failure.codes:
                 raise
             # The object was created. A later removal, or a busy server, is no reason to report a failure.
-            log.debug("%s was created, and could not be looked at afterwards: %s", spelled(id), e)
+            log.debug("%s was created, but could not be read afterwards: %s", spelled(id), e)
             return
         if id.kind == "namespace" and current_id != uuid:
             raise conflict(
                 f"{PHRASES[conflict]}: {id} ({operation}: another process created it at the same time, and the server "
-                "keeps both; use it as it is, and drop it twice to be rid of both)"
+                "has both; use it as it is, or drop it twice to remove both)"
             )
 
     async def _delete(self, path: str, id: NamespaceId | TableId, operation: str) -> None:
@@ -369,17 +367,17 @@ class UnityBackend(JournalBackend):
         for level in (id.parent, id):
             if level and not wire.possible(level[-1]):
                 code = missing if level == id else "SCHEMA_NOT_FOUND"
-                raise _error(code, id, operation, f"Unity Catalog can have no {level[-1]!r}")
+                raise _error(code, id, operation, f"Unity Catalog does not allow the name {level[-1]!r}")
 
     def _must_be_schema(self, id: NamespaceId) -> None:
         if id == self._catalog:
             raise InvalidInputError(
-                f"namespace {id}: it is the catalog itself, which is made and dropped with Unity's own tools; "
+                f"namespace {id}: it is the catalog itself, which is created and dropped with Unity's own tools; "
                 "give a schema in it"
             )
 
     def _serves(self) -> str:
-        return f"only the catalog {self._catalog} is served here; for another connect with that `catalog`"
+        return f"this namespace has only the catalog {self._catalog}; for another connect with that `catalog`"
 
 
 def _error(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:

@@ -138,7 +138,7 @@ def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
     if len(field.name) > _LONGEST_NAME:
         raise InvalidInputError(
             f"table {id}: the name of column {field.name[:40]!r}... has {len(field.name)} characters; "
-            f"Unity Catalog takes {_LONGEST_NAME}"
+            f"Unity Catalog allows at most {_LONGEST_NAME}"
         )
     try:
         unity = unity_type(field.type)

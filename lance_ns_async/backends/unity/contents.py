@@ -51,7 +51,7 @@ def check_only_tables(schema: NamespaceId, others: Sequence[wire.SchemaObject]) 
     objects = sorted(others, key=lambda one: (not one.has_data, one.kind, one.name))
     more = f" and {len(objects) - _LIST_LIMIT} more" if len(objects) > _LIST_LIMIT else ""
     raise InvalidInputError(
-        f"namespace {spelled(schema)}: a cascade drops Lance tables alone, and it also holds "
+        f"namespace {spelled(schema)}: a cascade drops only Lance tables, and it also contains "
         f"{', '.join(_describe(objects[:_LIST_LIMIT]))}{more}; remove them with Unity Catalog's own tools first"
     )
 

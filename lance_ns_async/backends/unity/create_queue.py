@@ -41,7 +41,7 @@ class CreateQueue:
             nonlocal has_begun
             has_begun = True
             if exists_already:
-                raise conflict(f"{PHRASES[conflict]}: {id} (made by another call while this one waited)")
+                raise conflict(f"{PHRASES[conflict]}: {id} (created by another call while this one waited)")
             return await create()
 
         try:
@@ -49,7 +49,7 @@ class CreateQueue:
         except TimeoutError:
             if has_begun:
                 raise
-            message = "its time was over while another call was making it"
+            message = "the operation timed out while another call was creating it"
             raise ServiceUnavailableError(f"Service unavailable: {id} ({message})") from None
 
 

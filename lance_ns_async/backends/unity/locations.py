@@ -27,7 +27,7 @@ def normalize_location(id: TableId, raw: str) -> str:
         InvalidInputError: The server would not accept the location.
     """
     if not raw:
-        raise _location_error(id, raw, "is empty; leave it out for the default place")
+        raise _location_error(id, raw, "is empty; omit it for the default location")
     scheme = _SCHEME.match(raw)
     if not scheme and not isabs(raw):
         raise _location_error(id, raw, "is relative; give an absolute path or a URI")
@@ -35,18 +35,16 @@ def normalize_location(id: TableId, raw: str) -> str:
     if raw.startswith("s3a://"):
         location = f"s3://{raw.removeprefix('s3a://')}"
     elif scheme and scheme[1] not in SCHEMES:
-        raise _location_error(id, raw, f"has the scheme {scheme[1]!r}; Unity Catalog takes {', '.join(SCHEMES)} alone")
+        raise _location_error(id, raw, f"has the scheme {scheme[1]!r}; use one of {', '.join(SCHEMES)}")
     if re.match(r"file:[^/]", raw):
-        raise _location_error(id, raw, "is relative to nobody knows what; give an absolute one")
+        raise _location_error(id, raw, "is a relative file URI; give an absolute one, file:///path")
     if any(c.isspace() or not c.isprintable() for c in location):
         raise _location_error(id, raw, "has a space or a control character; write it percent-encoded, a space as %20")
     if len(location) > _LONGEST:
-        raise _location_error(id, f"{raw[:40]}...", f"has {len(location)} characters; Unity Catalog takes {_LONGEST}")
+        raise _location_error(id, f"{raw[:40]}...", f"has {len(location)} characters; at most {_LONGEST} are allowed")
     _, bucket, path = _parts(location)
     if not path or (not bucket and not location.startswith("file:")):
-        raise _location_error(
-            id, raw, "names no bucket, or nothing in it; give it a path, e.g. s3://bucket/tables/t.lance"
-        )
+        raise _location_error(id, raw, "has no bucket, or no path in it; give both, e.g. s3://bucket/tables/t.lance")
     return location
 
 

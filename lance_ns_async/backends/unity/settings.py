@@ -23,7 +23,7 @@ def _no_millis(value: object) -> object:
 
 def _catalog_name(value: str) -> str:
     if not possible(value):
-        raise ValueError("not a catalog's name; it has 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -")
+        raise ValueError("not a valid catalog name; use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -")
     return value
 
 

@@ -31,13 +31,13 @@ DUPLICATE = "NOT_UNIQUE"
 """Code of this package for a name that the server has twice; the server's own code is only a general failure."""
 
 _DUPLICATE_ADVICE = (
-    "the server holds that name twice, as two calls of different processes created it at once, and answers nothing "
-    "about it any more; use another name, or have one of its two rows deleted in the server's database, from "
+    "the server has that name twice, because two processes created it at the same time, and can no longer "
+    "describe it; use another name, or have one of its two rows deleted in the server's database, from "
     "uc_columns first and then from uc_tables"
 )
 _DELTA = re.compile(r"\bdelta\b", re.IGNORECASE)
 _ONLY = re.compile(r"\b(only|supported|format)\b", re.IGNORECASE)
-_DELTA_ONLY = "this service registers Delta tables only, so Lance tables are to be declared in another catalog"
+_DELTA_ONLY = "this service registers Delta tables only, declare Lance tables in another catalog"
 _REFUSALS = ("INVALID_ARGUMENT", "INVALID_PARAMETER_VALUE", "BAD_REQUEST", "UNSUPPORTED_TABLE_FORMAT", "UNIMPLEMENTED")
 _CREDENTIAL_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "aws_temp_credentials": {
@@ -68,8 +68,8 @@ def check_name(id: Id) -> None:
     """Raises InvalidInputError if the server does not accept the last level of `id` as a name."""
     if not possible(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} {id}: Unity Catalog takes no name such as {id[-1]!r}; "
-            "give one of 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
+            f"{id.kind} {id}: Unity Catalog does not allow the name {id[-1]!r}; "
+            "use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
         )
 
 
@@ -78,7 +78,7 @@ def check_properties(id: Id, properties: Mapping[str, object]) -> None:
     for key, value in properties.items():
         if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
             raise InvalidInputError(
-                f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog keeps texts of up to "
+                f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog stores strings of up to "
                 f"{_LONGEST_PROPERTY} characters, names and values alike"
             )
 
@@ -277,7 +277,7 @@ def _millis(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         # The value is not quoted, because it comes from a response with credentials.
-        raise ValueError("expiration_time is no number") from None
+        raise ValueError("expiration_time is not a number") from None
 
 
 def _tables(parent: NamespaceId, body: Any) -> Sequence[Any]:

@@ -194,7 +194,7 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str 
         case HTTPClientError():
             return Failure("disconnected", message=_disconnect_message(error))
         case ResponseParserError():
-            message = "an answer that is not what AWS sends, so is the endpoint right?"
+            message = "an answer in a format that AWS does not use; is the endpoint right?"
             return Failure("unreadable", message=message)
     # All other exceptions are raised before anything is sent. Their base classes are the less specific codes.
     names = [cls.__name__ for cls in type(error).__mro__ if issubclass(cls, BotoCoreError)]

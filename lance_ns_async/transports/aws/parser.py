@@ -28,7 +28,7 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
         except ValueError as e:
             raise ResponseParserError(str(e)) from e
         if not isinstance(content, dict):
-            raise ResponseParserError(f"a {type(content).__name__} where an object is wanted")
+            raise ResponseParserError(f"a {type(content).__name__} instead of an object")
         headers = response["headers"]
         content["ResponseMetadata"] = {
             "HTTPStatusCode": 200,

@@ -143,8 +143,8 @@ class Reply:
             return Decoder({1: None, 2: None})
         if not _VERSION.startswith(head[:3]) or head[3:4] not in (b"", _REPLY, _REFUSAL):
             raise MalformedError(
-                f"no reply in Thrift's strict binary protocol: {self._head[:QUOTE_LIMIT]!r}; "
-                "is it a Thrift server, and without TLS, frames and logins if none are configured?"
+                f"not a reply in Thrift's strict binary protocol: {self._head[:QUOTE_LIMIT]!r}; "
+                "is it a Thrift server, and do TLS, framed and auth match its configuration?"
             )
         if not self._header.startswith(head[4:]):
             raise MismatchError(f"the reply to another call: {self._head[4:QUOTE_LIMIT]!r}, not {self._header!r}")

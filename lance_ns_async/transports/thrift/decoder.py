@@ -78,7 +78,7 @@ class Decoder:
         try:
             at, self._minimum, whole = self._read(data)
         except UnicodeDecodeError as e:
-            raise MalformedError(f"a text that is no UTF-8: {e.object[:QUOTE_LIMIT]!r}") from e
+            raise MalformedError(f"a string that is not UTF-8: {e.object[:QUOTE_LIMIT]!r}") from e
         self._length = max(len(data) - at, 0)
         self._ahead = max(at - len(data), 0)
         self._rest = [data[at:]] if self._length else []
@@ -201,7 +201,7 @@ class Decoder:
                         at = end
                         left -= 2
                 else:
-                    raise MalformedError(f"items of types {kinds} where texts or structs are wanted")
+                    raise MalformedError(f"items of types {kinds} instead of strings or structs")
         except (IndexError, struct.error):
             self._frame = shape, out, kinds, left
             return at, end - at, False
@@ -231,7 +231,7 @@ def struct_in(field: bytes) -> bytes:
     """
     if field[0] != STRUCT:
         # The bytes of another type, read as sizes, could request any amount of memory.
-        raise MalformedError(f"a value of type {field[0]} where a struct is wanted")
+        raise MalformedError(f"a value of type {field[0]} instead of a struct")
     return field[3:]
 
 

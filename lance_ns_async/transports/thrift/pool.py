@@ -99,4 +99,4 @@ class Pool:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidInputError("the namespace was closed while it was asked; connect anew")
+            raise InvalidInputError("the namespace was closed during the call; connect anew")

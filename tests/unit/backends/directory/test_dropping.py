@@ -335,7 +335,7 @@ async def test_an_object_store_decides_between_drop_and_deregister() -> None:
             with pytest.raises(TableNotFoundError):
                 await ns.deregister_table({"id": ["a"]})
             await note("b", deregistering=str(int(time())))
-            with pytest.raises(ConcurrentModificationError, match="somebody else is deregistering it"):
+            with pytest.raises(ConcurrentModificationError, match="another client is deregistering it"):
                 await ns.drop_table({"id": ["b"]})
             await ns.deregister_table({"id": ["b"]})
             await ns.deregister_table({"id": ["c"]})

@@ -237,7 +237,7 @@ async def test_a_declare_that_another_was_before_fails_though_its_answer_is_lost
     server.add_table("", "db", "t", location="s3://b/of-another")
     server.cut("CreateTable", when="after")
     async with connected(server, **LOST) as ns:
-        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+        with pytest.raises(TableAlreadyExistsError, match="created by another"):
             await declared(ns, "db", "t", location="s3://b/t")
 
 

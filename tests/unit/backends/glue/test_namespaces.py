@@ -134,7 +134,7 @@ async def test_catalogs_are_made_where_a_property_asks_for_one(server: FakeGlue)
         await dropped(ns, "new")
         assert not await ns.exists(NamespaceId(["new"]))
         assert await made(ns, "x", glue_kind="database") == {}
-        with pytest.raises(InvalidInputError, match=r"glue\.kind='table': it is one of database, catalog"):
+        with pytest.raises(InvalidInputError, match=r"glue\.kind='table': it must be database or catalog"):
             await made(ns, "y", glue_kind="table")
 
 
@@ -175,7 +175,7 @@ async def test_a_create_whose_answer_is_lost_is_looked_up(server: FakeGlue, oper
     async with connected(server, max_retries="1") as ns:
         made_so = await made(ns, "new", glue_kind=kind, k="v")
         assert made_so == await about(ns, "new")
-        with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+        with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
             await made(ns, "new", glue_kind=kind, k="w")
         server.cut(operation, when="before")
         with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):

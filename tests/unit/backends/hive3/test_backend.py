@@ -356,8 +356,8 @@ async def test_the_declaration_of_another_is_not_taken_for_ours(server: FakeHive
     async with connected(server) as ns:
         await ns.declare_table(declare("lake", "d", "t", **others))
         server.cut("create_table", when="before")
-        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+        with pytest.raises(TableAlreadyExistsError, match="created by another"):
             await ns.declare_table(declare("lake", "d", "t", k="v"))
         server.cut("create_table", when="before")
-        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+        with pytest.raises(TableAlreadyExistsError, match="created by another"):
             await ns.declare_table(declare("lake", "d", "t", location="/elsewhere", **others))

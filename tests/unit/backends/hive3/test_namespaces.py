@@ -112,7 +112,7 @@ async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
         (("hive", "d"), {"database.location-uri": "/x//y"}, "kept as another one"),
         (("lake",), {"catalog.location.uri": "file:///x/../y"}, "kept as another one"),
         (("hive", "d"), {"database.owner": "x" * 129}, "database.owner has 129 characters"),
-        (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; it is one of USER, ROLE, GROUP"),
+        (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; use one of USER, ROLE, GROUP"),
     ],
 )
 async def test_what_the_server_would_refuse_or_forget_is_refused_before_any_call(
@@ -423,7 +423,7 @@ async def test_a_namespace_that_was_lost_or_is_anothers_is_no_success(server: Fa
             await ns.create_namespace(create(*id, **{name: "ours"}))
         await ns.create_namespace(create(*id, **{name: "theirs"}))
         server.cut("^create_")
-        with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+        with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
             await ns.create_namespace(create(*id, **{name: "ours"}))
 
 
@@ -432,7 +432,7 @@ async def test_anothers_database_with_more_properties_is_not_taken_for_ours(serv
         await ns.create_namespace(create("hive", "d", k="v", more="1"))
         for properties in ({"k": "v"}, {}):
             server.cut("^create_database")
-            with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+            with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
                 await ns.create_namespace(create("hive", "d", **properties))
 
 

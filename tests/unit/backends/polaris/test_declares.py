@@ -84,7 +84,7 @@ async def test_what_is_left_at_a_place_that_nobody_wanted_is_told() -> None:
             with pytest.raises(InternalError, match="would keep it at s3://other/t, not at s3://mine/t") as raised:
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
             [note] = raised.value.__notes__
-            assert note.startswith("and it is still registered there, for that could not be undone (Service unav")
+            assert note.startswith("and it is still registered there, because that could not be undone (Service unav")
             assert await ns.exists(["cat", "a", "t"])
 
 
@@ -153,7 +153,7 @@ async def test_a_lost_declare_that_somebody_else_won_is_not_ours(others: dict[st
         server.add_table("cat", ("a",), "t", **{"base_location": "s3://b/t", **others})  # type: ignore[arg-type]
         async with connected(server) as ns:
             server.cut(match="POST", when="before")
-            with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            with pytest.raises(TableAlreadyExistsError, match="created by another"):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
 
 
