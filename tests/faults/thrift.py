@@ -14,7 +14,7 @@ from tests.faults.bodies import LIMIT
 from tests.faults.server import Deed, End
 from tests.faults.table import LOST, SILENT, Expected, Fault, alone
 
-_NO_REPLY = Expected(InternalError, "no reply in Thrift's strict binary protocol", "doubt")
+_NO_REPLY = Expected(InternalError, "not a reply in Thrift's strict binary protocol", "doubt")
 _ANOTHERS = Expected(ServiceUnavailableError, "the reply to another call", "reads")
 _TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
 

@@ -83,7 +83,7 @@ THRIFT_KINDS: Sequence[Kind] = (
     Kind("a number where the table belongs", _result(_field(8, 0, b"\0\0\0\1") + b"\0")),
     Kind("a string where the table belongs", _result(_field(11, 0, struct.pack(">I", 1) + b"t") + b"\0")),
     Kind("a table of nothing", _result(_field(12, 0, _field(12, 1, b"\0") + b"\0") + b"\0")),
-    Kind("a string that is not UTF-8", _result(_field(12, 1, _field(11, 1, b"\0\0\0\2\xff\xfe") + b"\0") + b"\0")),
+    Kind("a text that is no UTF-8", _result(_field(12, 1, _field(11, 1, b"\0\0\0\2\xff\xfe") + b"\0") + b"\0")),
     Kind("fields of negative number", _result(_field(8, -5, b"\0\0\0\1") + b"\0")),
     Kind("an answer before the first call", saying(right), greets=Message(REPLY, "get_table_req", 1).encoded()),
     Kind("noise before the first call", saying(right), greets=b"hello"),

@@ -41,7 +41,7 @@ def check_new(id: Id) -> None:
             )
         if len(name) > longest:
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters; {longest} are allowed"
+                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters; at most {longest}"
             )
 
 
@@ -71,7 +71,7 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
         _check_location(what, location)
     _check_sizes(what, properties, _LONGEST_KEY, None)
     if internal := sorted(INTERNAL_PARAMETERS.intersection(properties)):
-        raise InvalidInputError(f"{what}: {', '.join(internal)} is reserved for the metastore; omit it")
+        raise InvalidInputError(f"{what}: reserved for the metastore: {', '.join(internal)}; omit them")
     if (kind := properties.get("table_type", "lance")).lower() != "lance":
         raise InvalidInputError(f"{what}: table_type={kind!r} is not supported; only 'lance' is")
     if (managed_by := properties.get("managed_by", "storage")).lower() != "storage":
@@ -107,7 +107,7 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase
         _check_location(what, location)
         location = to_hive(location)
     if owner is not None and len(owner) > _LONGEST_OWNER:
-        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters; {_LONGEST_OWNER} are allowed")
+        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters; at most {_LONGEST_OWNER}")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
     if owner_type is not None and owner_type.upper() not in owner_types:
         raise InvalidInputError(f"{what}: {OWNER_TYPE}={owner_type!r} is unknown; use one of {', '.join(owner_types)}")
@@ -120,7 +120,7 @@ def _check_location(what: str, location: str) -> None:
     if not _ABSOLUTE.match(location):
         raise InvalidInputError(f"{what}: its location {location!r} is relative; give an absolute URI or path")
     if len(location) > _LONGEST_LOCATION:
-        raise InvalidInputError(f"{what}: its location has {len(location)} characters; {_LONGEST_LOCATION} are allowed")
+        raise InvalidInputError(f"{what}: its location has {len(location)} characters; at most {_LONGEST_LOCATION}")
     if _WITH_HOST.match(location) or _IGNORED_SEGMENTS.intersection(path(to_hive(location)).split("/")[1:]):
         raise InvalidInputError(
             f"{what}: its location {location!r} would be stored in another form; give it without '//', '.' and '..' in "
@@ -133,11 +133,11 @@ def _check_sizes(what: str, properties: Mapping[str, str], longest_key: int, lon
     for key, value in properties.items():
         if len(key) > longest_key:
             raise InvalidInputError(
-                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters; {longest_key} are allowed"
+                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters; at most {longest_key}"
             )
         if longest_value is not None and len(value) > longest_value:
             raise InvalidInputError(
-                f"{what}: the property {key!r} has {len(value)} characters; {longest_value} are allowed"
+                f"{what}: the property {key!r} has {len(value)} characters; at most {longest_value}"
             )
         _check_encodable(what, f"the property {key!r}", key + value)
 

@@ -61,9 +61,11 @@ async def test_what_may_have_been_done_is_looked_up(delivered: bool | None) -> N
 
 
 async def test_what_another_made_is_told_as_taken() -> None:
-    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(created by another\)$"):
+    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(created by another client\)$"):
         await create_or_find(ID, lost(), nothing)
-    with pytest.raises(NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(created by another\)$"):
+    with pytest.raises(
+        NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(created by another client\)$"
+    ):
         await create_or_find(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
 
 

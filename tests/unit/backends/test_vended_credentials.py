@@ -90,7 +90,7 @@ def test_a_location_that_is_no_url_matters_where_an_account_is_to_be_told_alone(
 
 
 def test_an_end_that_is_no_time_is_an_error() -> None:
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
 
 

@@ -266,7 +266,7 @@ async def test_a_location_the_catalog_changed_is_refused_and_nothing_is_left() -
     with FakeIceberg(Quirks(moves_tables=True)) as server:
         server.add_namespace(("a",))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="would keep it at"):
+            with pytest.raises(InvalidInputError, match="would register it at"):
                 await ns.declare_table(DeclareTableRequest(id=["a", "t"], location="s3://bucket/mine"))
             assert not await ns.exists(["a", "t"])
 

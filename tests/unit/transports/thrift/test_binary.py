@@ -250,7 +250,7 @@ def test_the_reply_to_another_call_is_refused(head: bytes, size: int) -> None:
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request", b"\x15\x03\x03\x00\x02", b"\x80\x01\x00\x01", b"\x00"])
 def test_what_is_no_reply_is_refused_at_once(data: bytes) -> None:
-    with pytest.raises(MalformedError, match="no reply in Thrift"):
+    with pytest.raises(MalformedError, match="not a reply in Thrift"):
         Reply("get", 7, {}).feed(data)
 
 
@@ -260,7 +260,7 @@ def test_what_is_no_reply_is_refused_at_once(data: bytes) -> None:
         (b"\x00\x00", "1 bytes after the end"),
         (b"\x63\x00\x01", "type 99"),
         (b"\x0f\x00\x02\x63\x00\x00\x00\x01", "type 99"),
-        (b"\x0b\x00\x01\x00\x00\x00\x01\xff\x00", "no UTF-8"),
+        (b"\x0b\x00\x01\x00\x00\x00\x01\xff\x00", "not UTF-8"),
         (b"\x0f\x00\x01\x08\x00\x00\x00\x01\x00\x00\x00\x01\x00", "instead of strings or structs"),
         (b"\x0d\x00\x01\x08\x0b\x00\x00\x00\x01\x00\x00\x00\x01", "instead of strings or structs"),
         (b"\x0c\x00\x02" * 100, "within each other"),
