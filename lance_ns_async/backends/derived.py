@@ -16,7 +16,7 @@ async def describe_namespace(backend: Backend, id: NamespaceId) -> Mapping[str, 
     return await backend.describe_namespace(id) if id else {}
 
 
-async def create_namespace(backend: Backend, id: NamespaceId, given: Mapping[str, str]) -> Mapping[str, str]:
+async def create_namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Creates a namespace and returns its properties.
 
     Raises:
@@ -24,7 +24,7 @@ async def create_namespace(backend: Backend, id: NamespaceId, given: Mapping[str
     """
     if not id:
         raise NamespaceAlreadyExistsError("Namespace already exists: the catalog (create_namespace: it is the root)")
-    return await backend.create_namespace(id, given)
+    return await backend.create_namespace(id, properties)
 
 
 async def deregister(backend: Backend, id: TableId, before: Callable[[Table], Awaitable[None]]) -> Table:

@@ -26,13 +26,13 @@ def check_depth(id: TableId, can: Capabilities) -> None:
     depth = len(id) - 1
     if depth < can.min_depth or (can.max_depth is not None and depth > can.max_depth):
         if can.max_depth is None:
-            wanted = f"{can.min_depth} or more"
+            expected = f"{can.min_depth} or more"
         elif can.min_depth == can.max_depth:
-            wanted = f"exactly {can.min_depth}"
+            expected = f"exactly {can.min_depth}"
         else:
-            wanted = f"{can.min_depth} to {can.max_depth}"
+            expected = f"{can.min_depth} to {can.max_depth}"
         raise InvalidInputError(
-            f"table id {list(id)!r}: this catalog wants {wanted} namespace levels above a table, not {depth}"
+            f"table id {list(id)!r}: this catalog requires {expected} namespace levels above a table, not {depth}"
         )
 
 

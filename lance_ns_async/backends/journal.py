@@ -60,7 +60,7 @@ def note_of(id: TableId) -> TableId:
     return id.parent.table(PREFIX + id.name)
 
 
-def shown(names: Sequence[str]) -> Sequence[str]:
+def visible_names(names: Sequence[str]) -> Sequence[str]:
     """Returns the names of a complete listing, with the table's name for each note whose table is missing."""
     return list(dict.fromkeys(name.removeprefix(PREFIX) for name in sorted(names, key=_is_note)))
 
@@ -79,31 +79,31 @@ class _Note:
     """Identity of the replacement that declared the note; None if an older version of this package declared it."""
 
 
-class Journalled(Backend):
+class JournalBackend(Backend):
     """A backend whose catalog cannot change a registration in place."""
 
     @abstractmethod
-    async def _described(self, id: TableId, *, vend: bool) -> Table:
+    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
         """Describes the registration of exactly this id, without its note."""
 
     @abstractmethod
-    async def _declared(
+    async def _declare_registration(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
         """Declares exactly this id, without regard to notes."""
 
     @abstractmethod
-    async def _deregistered(self, id: TableId) -> None:
+    async def _remove_registration(self, id: TableId) -> None:
         """Deregisters exactly this id, without regard to notes."""
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         try:
-            return await self._described(id, vend=vend)
+            return await self._describe_registration(id, vend=vend)
         except TableNotFoundError:
-            if (noted := await self._noted(id, vend=vend)) is not None:
-                return noted.table
+            if (note := await self._find_note(id, vend=vend)) is not None:
+                return note.table
         # The replacement may have completed between the two calls.
-        return await self._described(id, vend=vend)
+        return await self._describe_registration(id, vend=vend)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -111,25 +111,25 @@ class Journalled(Backend):
         self.check_declaration(id, location, properties)
         if _is_note(id.name):
             raise InvalidInputError(
-                f"table {id}: names that begin with {PREFIX} are of tables that are being replaced; choose another"
+                f"table {id}: names that begin with {PREFIX} are reserved for replacements of tables; choose another"
             )
-        made = await self._declared(id, location, properties, schema)
-        async with rollback(partial(self._take_back, made)):
-            noted = await self._noted(id, vend=False)
-            if noted is None:
-                return made
+        table = await self._declare_registration(id, location, properties, schema)
+        async with rollback(partial(self._take_back, table)):
+            note = await self._find_note(id, vend=False)
+            if note is None:
+                return table
             # The name is taken by an interrupted replacement, which is completed here.
-            await self._deregistered(id)
-            await self._end(noted)
+            await self._remove_registration(id)
+            await self._end(note)
         raise TableAlreadyExistsError(
-            f"{PHRASES[TableAlreadyExistsError]}: {id} (its replacement, which was cut off, was ended by this call)"
+            f"{PHRASES[TableAlreadyExistsError]}: {id} (this call completed its interrupted replacement)"
         )
 
     async def deregister_table(self, id: TableId) -> None:
         # The note is read before the removal, because an error afterwards would hide that the table is gone.
-        noted = await self._noted(id, vend=False)
+        note = await self._find_note(id, vend=False)
         try:
-            await self._deregistered(id)
+            await self._remove_registration(id)
         except TableNotFoundError as e:
             if note_of(id).name in str(e):
                 # A broken proxy sent the response to the read again, which says nothing about the removal.
@@ -138,10 +138,10 @@ class Journalled(Backend):
                     "took effect is unknown: describe the table)"
                 ) from e
             # A note without a registration also counts as the table.
-            if noted is None or not await self._forget(id):
+            if note is None or not await self._forget(id):
                 raise
         else:
-            if noted is not None:
+            if note is not None:
                 await self._forget(id)
 
     async def replace_table(
@@ -163,24 +163,26 @@ class Journalled(Backend):
         note = note_of(old.id)
         if len(note.name) > _LONGEST:
             raise InvalidInputError(
-                f"table {old.id}: its name is too long for its registration to be replaced, {_LONGEST - len(PREFIX)} "
-                "characters are the most; deregister it and register it again"
+                f"table {old.id}: its name is too long for its registration to be replaced: only "
+                f"{_LONGEST - len(PREFIX)} characters are allowed; deregister it and register it again"
             )
         by, removing = uuid4().hex, False
 
         async def undo(error: BaseException) -> None:
             # A table that another client has removed is not restored.
-            await self._put_back(old, location, by, error, gone=removing and not isinstance(error, TableNotFoundError))
+            await self._put_back(
+                old, location, by, error, may_be_missing=removing and not isinstance(error, TableNotFoundError)
+            )
 
         async with rollback(undo):
             there = await self._take_note(old, location, {**properties, _OF: old.id.name, _BY: by}, schema)
             await self._check_unchanged(there, by)
             removing = True
-            await self._deregistered(old.id)
+            await self._remove_registration(old.id)
             try:
-                new = await self._declared(old.id, location, properties, schema)
+                new = await self._declare_registration(old.id, location, properties, schema)
             except TableAlreadyExistsError as e:
-                raise _replaced(old.id) from e
+                raise _replaced_error(old.id) from e
             await self._forget(old.id, by)
         return new
 
@@ -191,93 +193,97 @@ class Journalled(Backend):
 
         An interrupted replacement is completed first.
         """
-        note = note_of(old.id)
+        note_id = note_of(old.id)
         try:
-            await self._declared(note, location, properties, schema)
+            await self._declare_registration(note_id, location, properties, schema)
             return old
         except TableAlreadyExistsError:
-            noted = await self._noted(old.id, vend=False)
-        ended = None if noted is None else await self._end(noted)
+            note = await self._find_note(old.id, vend=False)
+        completed_table = None if note is None else await self._end(note)
         try:
-            await self._declared(note, location, properties, schema)
+            await self._declare_registration(note_id, location, properties, schema)
         except TableAlreadyExistsError as e:
             raise InvalidTableStateError(
                 f"{PHRASES[InvalidTableStateError]}: {old.id} (its registration cannot be replaced while there is "
-                f"{note}: if that is a table of yours, give it another name; otherwise somebody else replaces {old.id} "
-                "now, try again later)"
+                f"{note_id}: if that is a table of yours, give it another name; otherwise another client is replacing "
+                f"{old.id} now; try again later)"
             ) from e
         # A caller whose `old` comes from the note has seen the registration that the note has just become.
-        return ended if noted is not None and ended is not None and is_same(old, noted.table) else old
+        return completed_table if note is not None and completed_table is not None and is_same(old, note.table) else old
 
     async def _check_unchanged(self, old: Table, by: str) -> None:
         """Raises ConcurrentModificationError if another client has changed the registration or the note."""
-        if not is_same(old, await self._described(old.id, vend=False)):
-            raise _replaced(old.id)
+        if not is_same(old, await self._describe_registration(old.id, vend=False)):
+            raise _replaced_error(old.id)
         # Another client that replaces the table now treats this call's note as that of a process that died.
-        noted = await self._noted(old.id, vend=False)
-        if noted is None or noted.by != by:
-            raise _replaced(old.id)
+        note = await self._find_note(old.id, vend=False)
+        if note is None or note.by != by:
+            raise _replaced_error(old.id)
 
-    async def _take_back(self, made: Table, error: BaseException) -> None:
+    async def _take_back(self, table: Table, error: BaseException) -> None:
         """Removes the registration that was just declared, unless another client has changed it."""
         try:
-            if is_same(made, await self._described(made.id, vend=False)):
-                await self._deregistered(made.id)
+            if is_same(table, await self._describe_registration(table.id, vend=False)):
+                await self._remove_registration(table.id)
         except TableNotFoundError:
             return
         except LanceNamespaceError as e:
             error.add_note(
-                f"and table {made.id} stays registered at {made.location}, for it could not be removed ({e}); "
+                f"and table {table.id} stays registered at {table.location}, because it could not be removed ({e}); "
                 "deregister_table removes it"
             )
 
-    async def _put_back(self, old: Table, location: str, by: str, error: BaseException, *, gone: bool) -> None:
-        """Removes the note; with `gone`, first restores the old registration if it is missing."""
+    async def _put_back(
+        self, old: Table, location: str, by: str, error: BaseException, *, may_be_missing: bool
+    ) -> None:
+        """Removes the note; with `may_be_missing`, first restores the old registration if it is missing."""
         try:
-            if gone and not await self._is_there(old.id):
+            if may_be_missing and not await self._is_there(old.id):
                 with suppress(TableAlreadyExistsError):
-                    await self._declared(old.id, old.location, old.properties or {}, old.schema)
+                    await self._declare_registration(old.id, old.location, old.properties or {}, old.schema)
             await self._forget(old.id, by)
         except LanceNamespaceError as e:
             error.add_note(
-                f"and what was before could not be put back ({e}): table {old.id} was registered at {old.location}; "
-                f"where it is missing, this package finds it at {location} until it is declared or removed"
+                f"and the earlier state could not be restored ({e}): table {old.id} was registered at {old.location}; "
+                f"if it is missing, this package uses {location} until it is declared or removed"
             )
 
-    async def _end(self, noted: _Note) -> Table | None:
+    async def _end(self, note: _Note) -> Table | None:
         """Completes an interrupted replacement.
 
         Returns:
             The table that was registered from the note; None if the name was taken.
         """
-        table, ended = noted.table, None
+        table, completed_table = note.table, None
         if not await self._is_there(table.id):
             with suppress(TableAlreadyExistsError):
-                ended = await self._declared(table.id, table.location, table.properties or {}, table.schema)
-        await self._forget(table.id, noted.by)
-        return ended
+                completed_table = await self._declare_registration(
+                    table.id, table.location, table.properties or {}, table.schema
+                )
+        await self._forget(table.id, note.by)
+        return completed_table
 
     async def _is_there(self, id: TableId) -> bool:
         try:
-            await self._described(id, vend=False)
+            await self._describe_registration(id, vend=False)
         except TableNotFoundError:
             return False
         return True
 
-    async def _noted(self, id: TableId, *, vend: bool) -> _Note | None:
+    async def _find_note(self, id: TableId, *, vend: bool) -> _Note | None:
         """Returns the note of a name; None if there is none."""
         if len(note_of(id).name) > _LONGEST:
             return None
         try:
-            found = await self._described(note_of(id), vend=vend)
+            table = await self._describe_registration(note_of(id), vend=vend)
         except (TableNotFoundError, NamespaceNotFoundError, NotALanceTableError):
             return None
-        properties = dict(found.properties or {})
+        properties = dict(table.properties or {})
         if properties.pop(_OF, None) != id.name:
             return None
         by = properties.pop(_BY, None)
-        options = {key: value for key, value in (found.storage_options or {}).items() if key not in (_OF, _BY)}
-        return _Note(replace(found, id=id, properties=properties, storage_options=options or None), by)
+        options = {key: value for key, value in (table.storage_options or {}).items() if key not in (_OF, _BY)}
+        return _Note(replace(table, id=id, properties=properties, storage_options=options or None), by)
 
     async def _forget(self, id: TableId, by: str | None = None) -> bool:
         """Removes the note of a name; returns whether there was one.
@@ -287,18 +293,18 @@ class Journalled(Backend):
         Args:
             by: The identity of the replacement whose note is removed; None for any replacement.
         """
-        noted = await self._noted(id, vend=False)
-        if noted is None or by not in (None, noted.by):
+        note = await self._find_note(id, vend=False)
+        if note is None or by not in (None, note.by):
             return False
         try:
-            await self._deregistered(note_of(id))
+            await self._remove_registration(note_of(id))
         except TableNotFoundError:
             return False
         return True
 
 
-def _replaced(id: TableId) -> ConcurrentModificationError:
+def _replaced_error(id: TableId) -> ConcurrentModificationError:
     return ConcurrentModificationError(
-        f"{PHRASES[ConcurrentModificationError]}: {id} (somebody else has replaced it, or replaces it now: describe it "
-        "and try again)"
+        f"{PHRASES[ConcurrentModificationError]}: {id} (another client has replaced it, or is replacing it: describe "
+        "it and try again)"
     )

@@ -9,12 +9,12 @@ KEY = "lance_ns.registration"
 """The property that holds the identity. Responses omit it, and a replacement in place keeps it."""
 
 
-def marked(properties: Mapping[str, str]) -> dict[str, str]:
+def add_identity(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of a new registration, with a unique identity added."""
     return {**properties, KEY: uuid4().hex}
 
 
-def unmarked(properties: Mapping[str, str]) -> dict[str, str]:
+def remove_identity(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties without the identity, as responses contain them."""
     return {key: value for key, value in properties.items() if key != KEY}
 

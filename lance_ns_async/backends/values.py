@@ -7,7 +7,7 @@ from typing import Any
 
 from lance_ns_async.errors import AnotherAnswerError, shortened
 
-_SHOWN = 200
+_NAME_LIMIT = 200
 
 _DESCRIPTIONS = {"identifiers", "metadata", "namespaces", "schemas", "storage_location", "table", "tables"} | {
     "Catalog",
@@ -23,7 +23,7 @@ _DESCRIPTIONS = {"identifiers", "metadata", "namespaces", "schemas", "storage_lo
 def text(value: Any) -> str:
     """Returns the value; raises TypeError if it is not a string."""
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} where a text is wanted")
+        raise TypeError(f"{type(value).__name__} instead of a string")
     return value
 
 
@@ -32,33 +32,33 @@ def texts(values: Mapping[str, Any] | None) -> dict[str, str]:
     return {key: text(value) for key, value in (values or {}).items()}
 
 
-def check_name(asked: str, answered: Any, kind: str = "table") -> None:
+def check_name(requested_name: str, response_name: Any, kind: str = "table") -> None:
     """Raises AnotherAnswerError if a response describes another object than the requested one.
 
     The comparison ignores case, because some catalogs fold it. A response without a name passes, because it cannot be
     checked.
 
     Args:
-        asked: The requested name.
-        answered: The name in the response.
+        requested_name: The requested name.
+        response_name: The name in the response.
         kind: The kind of the object, for the error message.
     """
-    if isinstance(answered, str) and answered.casefold() != asked.casefold():
-        raise AnotherAnswerError(f"an answer about the {kind} {shortened(answered, _SHOWN)!r}")
+    if isinstance(response_name, str) and response_name.casefold() != requested_name.casefold():
+        raise AnotherAnswerError(f"an answer about the {kind} {shortened(response_name, _NAME_LIMIT)!r}")
 
 
-def check_levels(asked: Sequence[str], answered: Any) -> None:
+def check_levels(requested_levels: Sequence[str], response_levels: Any) -> None:
     """Raises AnotherAnswerError if a response describes another namespace than the requested one; see `check_name`."""
-    if isinstance(answered, list) and all(isinstance(level, str) for level in answered):
-        check_name("\x1f".join(asked), "\x1f".join(answered), "namespace")
+    if isinstance(response_levels, list) and all(isinstance(level, str) for level in response_levels):
+        check_name("\x1f".join(requested_levels), "\x1f".join(response_levels), "namespace")
 
 
-def done(answer: Any) -> None:
+def check_empty(response: Any) -> None:
     """Checks the response to a change, which has no content; raises AnotherAnswerError if it describes an object."""
-    if isinstance(answer, dict) and (described := _DESCRIPTIONS & answer.keys()):
-        held = ", ".join(sorted(described))
-        raise AnotherAnswerError(f"an answer that holds {held}, and the answer to this change holds nothing")
+    if isinstance(response, dict) and (keys := _DESCRIPTIONS & response.keys()):
+        names = ", ".join(sorted(keys))
+        raise AnotherAnswerError(f"an answer with {names}, although the answer to this change has no content")
 
 
-def nothing(answer: Any) -> None:
+def ignore(response: Any) -> None:
     """Ignores the content of a response: that the call succeeded is enough."""

@@ -173,7 +173,7 @@ async def test_cascade_refuses_what_is_no_lance_table_and_drops_nothing(
     assert site.plant_other is not None
     await ns.declare_table(DeclareTableRequest(id=home.table("t")))
     site.plant_other(home.id.table("other"))
-    with pytest.raises(InvalidInputError, match=r"a cascade drops Lance tables alone, and it also holds the .*other"):
+    with pytest.raises(InvalidInputError, match=r"a cascade drops only Lance tables, and it also contains the .*other"):
         await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade"))
     assert await ns.exists(home.table("t"))
 

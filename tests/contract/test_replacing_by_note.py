@@ -16,7 +16,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import TableId, registry
-from lance_ns_async.backends.journal import PREFIX, Journalled, note_of
+from lance_ns_async.backends.journal import PREFIX, JournalBackend, note_of
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Table
 from tests.contract.conftest import Home
@@ -54,21 +54,21 @@ def between(kind: Any) -> Any:
             self.meddle: Meddle = _nobody
             self.declared: list[TableId] = []
 
-        async def _described(self, id: TableId, *, vend: bool) -> Table:
+        async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
             await self.meddle("describe", id)
-            return await super()._described(id, vend=vend)  # type: ignore[no-any-return]
+            return await super()._describe_registration(id, vend=vend)  # type: ignore[no-any-return]
 
-        async def _declared(
+        async def _declare_registration(
             self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
         ) -> Table:
             await self.meddle("declare", id)
-            made: Table = await super()._declared(id, location, properties, schema)
+            made: Table = await super()._declare_registration(id, location, properties, schema)
             self.declared.append(id)
             return made
 
-        async def _deregistered(self, id: TableId) -> None:
+        async def _remove_registration(self, id: TableId) -> None:
             await self.meddle("deregister", id)
-            await super()._deregistered(id)
+            await super()._remove_registration(id)
 
     return Between
 
@@ -76,7 +76,7 @@ def between(kind: Any) -> Any:
 @pytest.fixture
 async def noting(site: Site, home: Home) -> AsyncIterator[Noting]:
     kind: Any = registry.load(site.impl)
-    if site.served or not issubclass(kind, Journalled):
+    if site.served or not issubclass(kind, JournalBackend):
         pytest.skip("it replaces in one call")
     opened = [
         between(kind).open(kind.settings.parse(site.properties), Caller(Policy(max_retries=0), kind.errors))
@@ -89,14 +89,14 @@ async def noting(site: Site, home: Home) -> AsyncIterator[Noting]:
 
 async def found(noting: Noting, id: TableId) -> tuple[str, str | None]:
     """Location and owner of what the catalog has of that very name."""
-    table = await noting.theirs._described(id, vend=False)
+    table = await noting.theirs._describe_registration(id, vend=False)
     return table.location, table.properties.get("owner")
 
 
 async def test_a_table_with_the_name_of_a_note_stays(noting: Noting) -> None:
     """It is a user's own, which other tools can make."""
     other = note_of(noting.id)
-    place = (await noting.theirs._declared(other, None, {"owner": "other"}, None)).location
+    place = (await noting.theirs._declare_registration(other, None, {"owner": "other"}, None)).location
     old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
     with pytest.raises(InvalidTableStateError, match=other.name):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
@@ -177,7 +177,7 @@ async def test_a_note_of_others_stays(noting: Noting, operation: str) -> None:
 async def test_what_was_described_by_its_note_is_replaced(noting: Noting) -> None:
     await noting.theirs.declare_table(noting.id, None, {"owner": "old"})
     place = await noted(noting, {"owner": "noted"})
-    await noting.theirs._deregistered(noting.id)
+    await noting.theirs._remove_registration(noting.id)
     old = await noting.ours.describe_table(noting.id)
     assert old.location == place and old.properties.get("owner") == "noted"
     await noting.ours.replace_table(old, place, {"owner": "new"})
@@ -189,7 +189,7 @@ async def test_what_was_described_by_its_note_is_replaced(noting: Noting) -> Non
 async def test_what_others_noted_since_it_was_described_is_theirs(noting: Noting) -> None:
     old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
     place = await noted(noting, {"owner": "theirs"})
-    await noting.theirs._deregistered(noting.id)
+    await noting.theirs._remove_registration(noting.id)
     with pytest.raises(ConcurrentModificationError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
     assert await found(noting, noting.id) == (place, "theirs")
@@ -230,7 +230,7 @@ async def test_a_declaration_that_cannot_be_taken_back_is_told(noting: Noting) -
 async def test_a_declaration_that_fails_leaves_the_note_that_it_found(noting: Noting) -> None:
     await noting.theirs.declare_table(noting.id, None, {"owner": "old"})
     place = await noted(noting, {"owner": "noted"})
-    await noting.theirs._deregistered(noting.id)
+    await noting.theirs._remove_registration(noting.id)
 
     async def meddle(operation: str, id: TableId) -> None:
         if operation == "deregister":

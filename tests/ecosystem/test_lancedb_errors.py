@@ -204,9 +204,9 @@ def test_a_table_too_high_up(given: Given) -> None:
     if given.catalog.impl in ROOTED:
         assert given.db.create_table(f"t_{given.home[-1]}", ROWS).count_rows() == 10
         return
-    with pytest.raises(RuntimeError, match=r"InvalidInputError: table id \['t'\]: this catalog wants .*, not 0"):
+    with pytest.raises(RuntimeError, match=r"InvalidInputError: table id \['t'\]: this catalog requires .*, not 0"):
         given.db.create_table("t", ROWS)
-    with pytest.raises(InvalidInputError, match=r"^table id \['t'\]: this catalog wants .*, not 0$"):
+    with pytest.raises(InvalidInputError, match=r"^table id \['t'\]: this catalog requires .*, not 0$"):
         given.db.table_exists(["t"])
 
 

@@ -92,6 +92,6 @@ def alone(impl: str, name: str, deed: Deed, expected: Expected | None) -> Fault:
 
 LOST = Expected(ServiceUnavailableError, "the connection was lost", "reads")
 SILENT = Expected(ServiceUnavailableError, "no answer within", "reads")
-NO_AWS = Expected(InternalError, "an answer that is not what AWS sends", "doubt")
+NO_AWS = Expected(InternalError, "an answer in a format that AWS does not use", "doubt")
 NO_JSON = Expected(InternalError, "an answer that is no JSON", "doubt")
 OTHER_FORM = Expected(InternalError, "an answer of unknown form", "doubt")

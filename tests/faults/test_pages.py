@@ -88,7 +88,7 @@ async def test_a_token_that_is_no_text_is_told(impl: str, ask: Ask, token: objec
     server = _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token))))
     found, pages = await _asked(catalog, server, ask)
     assert isinstance(found, InternalError), repr(found)
-    assert f"{type(token).__name__} where a text is wanted" in str(found) and pages == 2
+    assert f"{type(token).__name__} instead of a string" in str(found) and pages == 2
 
 
 @PAGING

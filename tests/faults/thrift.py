@@ -14,7 +14,7 @@ from tests.faults.bodies import LIMIT
 from tests.faults.server import Deed, End
 from tests.faults.table import LOST, SILENT, Expected, Fault, alone
 
-_NO_REPLY = Expected(InternalError, "no reply in Thrift's strict binary protocol", "doubt")
+_NO_REPLY = Expected(InternalError, "not a reply in Thrift's strict binary protocol", "doubt")
 _ANOTHERS = Expected(ServiceUnavailableError, "the reply to another call", "reads")
 _TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
 
@@ -102,9 +102,9 @@ THRIFT: Sequence[Fault] = tuple(
             Expected(InternalError, "more than 64 structs and containers within each other", "doubt"),
         ),
         (
-            "a text that is no UTF-8",
+            "a string that is not UTF-8",
             _with(lambda head: head + struct.pack(">BhBhI", 12, 1, 11, 1, 2) + b"\xff\xfe\0\0"),
-            Expected(InternalError, "a text that is no UTF-8", "doubt"),
+            Expected(InternalError, "a string that is not UTF-8", "doubt"),
         ),
         (
             "bytes after the answer",

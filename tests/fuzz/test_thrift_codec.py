@@ -180,7 +180,7 @@ def _bounded(reader: Reply | Decoder, data: bytes, size: int) -> None:
     except MalformedError as e:
         assert len(str(e)) < 1000
     # An empty struct of a list, which is one byte, is the smallest thing that can be found.
-    assert sum(1 for _ in _things(reader.found)) <= len(data) + 1
+    assert sum(1 for _ in _things(reader.fields)) <= len(data) + 1
 
 
 def _read(shape: Shape, data: bytes, size: int) -> tuple[bool, str] | None:
@@ -194,7 +194,7 @@ def _read(shape: Shape, data: bytes, size: int) -> tuple[bool, str] | None:
             ended = decoder.feed(data[at : at + size])
     except MalformedError:
         return None
-    return ended, repr(decoder.found)
+    return ended, repr(decoder.fields)
 
 
 def _things(value: Any) -> Iterator[Any]:

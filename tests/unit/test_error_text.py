@@ -62,7 +62,7 @@ async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
 async def test_names_with_control_characters_are_shown_escaped() -> None:
     with FakeUnity() as server:
         async with AsyncNamespace.connect("unity", server.properties) as ns:
-            with pytest.raises(LanceNamespaceError, match="takes no name such as") as raised:
+            with pytest.raises(LanceNamespaceError, match="does not allow the name") as raised:
                 await ns.declare_table(DeclareTableRequest(id=["main", "a", "t\x1b[2J\nx"], location="s3://b/t"))
     assert str(raised.value).isprintable() and r"t\x1b[2J x" in str(raised.value)
 

@@ -30,7 +30,7 @@ from pydantic import field_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.directory.dropping import DROPPING, Dropping
-from lance_ns_async.backends.directory.places import OutsideError, Places, Seen, is_file_of, is_within, shown
+from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, is_file_of, is_within, masked_uri
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import BadLocationError, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
@@ -48,7 +48,7 @@ T = TypeVar("T")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\- ]+")
 """Names for which pylance writes and reads the same location. For other names the two differ, and data is not found."""
 
-_UNFINISHED = re.compile(r"#\d+$")
+_UNFINISHED_FILE = re.compile(r"#\d+$")
 """Suffix of the temporary names of local files that Lance has not finished writing."""
 
 LONGEST = 255 - len("0123abcd_")
@@ -68,14 +68,14 @@ class DirSettings(Settings):
     def _lasts(cls, root: str) -> str:
         if root.lower().startswith("memory:"):
             # Each open of such a URI creates a separate storage.
-            raise ValueError("what is written to memory:// is lost; write shared-memory://lake, or a directory")
+            raise ValueError("data in memory:// is lost after each call; use shared-memory://lake, or a directory")
         if "://" in root and "?" in root:
-            raise ValueError("it has a query, and locations are made by adding to it; give options as storage.*")
+            raise ValueError("a URI with a query cannot be extended to table locations; give options as storage.*")
         return root
 
     def identity(self) -> str:
         """Returns the directory, without credentials in its URI."""
-        return shown(self.path)
+        return masked_uri(self.path)
 
     @property
     def path(self) -> str:
@@ -156,18 +156,18 @@ class DirectoryBackend(Backend):
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         def work() -> Page[Table]:
-            entries, seen = self._directory.entries(), self._places.see()
-            found: list[Table] = []
+            entries, names = self._directory.entries(), self._places.read_names()
+            tables: list[Table] = []
             # A table with an invalid location is skipped here; describing it raises its error.
             if parent:
-                for entry, place in self._tables(entries, parent, seen):
+                for entry, place in self._tables(entries, parent, names):
                     if place is not None:
-                        found.append(self._table(parent.table(_name(entry)), place, entry.metadata))
+                        tables.append(self._table(parent.table(_name(entry)), place, entry.metadata))
             else:
                 for name in self._names_at_root(entries):
                     with suppress(OutsideError):
-                        found.append(self._at_root(NamespaceId().table(name), entries, seen))
-            return Page(found)
+                        tables.append(self._at_root(NamespaceId().table(name), entries, names))
+            return Page(tables)
 
         return await self._call(work, parent, "scan_tables")
 
@@ -186,12 +186,12 @@ class DirectoryBackend(Backend):
                 raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
             if location is None:
                 return Change(put=[Entry(_key(id), "table", _new_place(id), properties)])
-            place = self._given(id, location)
+            place = self._relative_place(id, location)
             self._check_place(entries, id, place)
             return Change(put=[Entry(_key(id), "table", place, properties)])
 
         def work() -> Table:
-            place = None if location is None else self._given(id, location)
+            place = None if location is None else self._relative_place(id, location)
             self._dropping.collect(_key(id), place if id.parent else f"{id.name}.lance")
             if id.parent:
                 self._directory.change(edit)
@@ -216,16 +216,16 @@ class DirectoryBackend(Backend):
             if was != old.registration:
                 raise Failure(
                     "ConcurrentModificationError",
-                    message=f"it is another registration by now, at {was}",
+                    message=f"it was registered again by another client, at {was}",
                     delivered=False,
                 )
-            place = self._given(id, location)
+            place = self._relative_place(id, location)
             if place != was:
                 self._check_place(entries, id, place)
             return Change(put=[replace(entry, location=place, metadata=properties)])
 
         def work() -> Table:
-            self._dropping.collect(_key(id), self._given(id, location))
+            self._dropping.collect(_key(id), self._relative_place(id, location))
             self._directory.change(edit)
             return self._describe(id)
 
@@ -245,19 +245,19 @@ class DirectoryBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
         if DROPPING in properties:
-            raise InvalidInputError(f"table {id}: the property {DROPPING!r} is for the catalog's own use; leave it out")
+            raise InvalidInputError(f"table {id}: the property {DROPPING!r} is reserved for the catalog; omit it")
         if properties and not id.parent:
             raise InvalidInputError(
-                f"table {id}: the directory catalog keeps properties only of tables that are in a namespace; "
-                "leave the properties out"
+                f"table {id}: the directory catalog stores properties only for tables in a namespace; "
+                "omit the properties"
             )
-        if location is not None and not id.parent and self._given(id, location) != f"{id.name}.lance":
+        if location is not None and not id.parent and self._relative_place(id, location) != f"{id.name}.lance":
             raise InvalidInputError(
-                f"table {id}: at the root a table is what lies at {shown(self._places.at_root(id.name))}; register "
-                "others in a namespace"
+                f"table {id}: at the root its location must be {masked_uri(self._places.at_root(id.name))}; register "
+                "other locations in a namespace"
             )
         if location is not None:
-            self._given(id, location)
+            self._relative_place(id, location)
 
     async def deregister_table(self, id: TableId) -> None:
         def edit(entries: Entries) -> Change:
@@ -280,8 +280,8 @@ class DirectoryBackend(Backend):
         def work() -> None:
             there = self._describe(id)
             if (there.registration, there.location) != (table.registration, table.location):
-                raise TableNotFoundError("it is another table by now")
-            self._dropping.drop(_key(id), self._given(id, there.location))
+                raise TableNotFoundError("it was replaced by another table")
+            self._dropping.drop(_key(id), self._relative_place(id, there.location))
 
         await self._call(work, id, "drop_table", safe=False)
 
@@ -304,7 +304,7 @@ class DirectoryBackend(Backend):
                 return self._at_root(id, entries)
             entry, place = self._entry(entries, id)
         except OutsideError as e:
-            raise BadLocationError(f"{e}; deregister it, and register it where it is") from e
+            raise BadLocationError(f"{e}; deregister it, and register it at another location") from e
         return self._table(id, place, entry.metadata)
 
     def _entry(self, entries: Entries, id: TableId) -> tuple[Entry, str]:
@@ -322,9 +322,9 @@ class DirectoryBackend(Backend):
             raise TableNotFoundError(f"table id '{id}'")
         return entry, place
 
-    def _place(self, entry: Entry, seen: Seen | None = None) -> str:
+    def _place(self, entry: Entry, names: RootNames | None = None) -> str:
         try:
-            return self._places.checked(entry.location or "", seen)
+            return self._places.normalize(entry.location or "", names)
         except OutsideError as e:
             raise OutsideError(f"its entry in the manifest has the location {entry.location!r}, which {e}") from e
 
@@ -335,27 +335,27 @@ class DirectoryBackend(Backend):
             return False
 
     def _tables(
-        self, entries: Entries, parent: NamespaceId, seen: Seen | None = None
+        self, entries: Entries, parent: NamespaceId, names: RootNames | None = None
     ) -> Iterator[tuple[Entry, str | None]]:
         """Yields the entries of a namespace's tables with their relative locations; None for an invalid location."""
         _properties(entries, parent)
-        seen = seen or self._places.see()
+        names = names or self._places.read_names()
         for entry in entries.below(_key(parent)):
             if entry.kind != "table":
                 continue
             try:
-                place = self._place(entry, seen)
+                place = self._place(entry, names)
             except OutsideError:
                 yield entry, None
                 continue
-            if not self._dropping.is_dropped(entry, place, seen):
+            if not self._dropping.is_dropped(entry, place, names):
                 yield entry, place
 
     def _names_at_root(self, entries: Entries) -> Sequence[str]:
-        found: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
+        names: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
         return [
             name
-            for name in found
+            for name in names
             if f"{name}.lance" not in entries.claimed and not self._is_going(entries, name) and self._holds_files(name)
         ]
 
@@ -368,8 +368,8 @@ class DirectoryBackend(Backend):
         if self._places.local is None:
             return True
         try:
-            with os.scandir(self._places.path(f"{name}.lance")) as found:
-                return any(not _UNFINISHED.search(entry.name) for entry in found)
+            with os.scandir(self._places.path(f"{name}.lance")) as files:
+                return any(not _UNFINISHED_FILE.search(entry.name) for entry in files)
         except FileNotFoundError:
             return False
 
@@ -378,7 +378,7 @@ class DirectoryBackend(Backend):
         entry = entries.get(name)
         return entry is not None and DROPPING in entry.metadata
 
-    def _at_root(self, id: TableId, entries: Entries, seen: Seen | None = None) -> Table:
+    def _at_root(self, id: TableId, entries: Entries, names: RootNames | None = None) -> Table:
         place = f"{id.name}.lance"
         if place in entries.claimed or self._is_going(entries, id.name):
             raise TableNotFoundError(f"table id '{id}'")
@@ -387,13 +387,15 @@ class DirectoryBackend(Backend):
         except NamespaceNotFoundError as e:
             # pylance raises this if the directory does not exist yet.
             raise TableNotFoundError(f"table id '{id}'") from e
-        self._places.checked(place, seen)
-        return Table(id, self._places.at_root(id.name), {}, self._storage_options, registration=self._made(place))
+        self._places.normalize(place, names)
+        return Table(
+            id, self._places.at_root(id.name), {}, self._storage_options, registration=self._folder_identity(place)
+        )
 
     def _table(self, id: TableId, place: str, properties: Mapping[str, str]) -> Table:
         return Table(id, self._places.uri(place), properties, self._storage_options, registration=place)
 
-    def _made(self, place: str) -> str | None:
+    def _folder_identity(self, place: str) -> str | None:
         """Returns the identity of a folder at a local root, which differs from that of a later folder.
 
         Returns:
@@ -401,12 +403,12 @@ class DirectoryBackend(Backend):
         """
         if self._places.local is None:
             return None
-        found = []
+        stats = []
         for name in (place, f"{place}/.lance-reserved"):
             with suppress(FileNotFoundError):
-                found.append(os.stat(self._places.path(name)))
+                stats.append(os.stat(self._places.path(name)))
         return ":".join(
-            [place, *(str(stat.st_ino) for stat in found[:1]), *(str(stat.st_mtime_ns) for stat in found[1:])]
+            [place, *(str(stat.st_ino) for stat in stats[:1]), *(str(stat.st_mtime_ns) for stat in stats[1:])]
         )
 
     def _declare_at_root(self, id: TableId) -> None:
@@ -442,18 +444,18 @@ class DirectoryBackend(Backend):
                 # Tables at the root are found by their folders, so pylance hides one by a file in its folder.
                 self._directory.flat.deregister_table(DeregisterTableRequest(id=list(id)))
             except InvalidTableStateError as e:
-                raise TableNotFoundError("somebody else has deregistered it") from e
+                raise TableNotFoundError("another client has deregistered it") from e
             # If the table has no data, the mark hides nothing and would keep the name in use.
             dir_markers.remove(self._places.at_root(id.name), self._storage_options)
 
-    def _given(self, id: TableId, location: str) -> str:
+    def _relative_place(self, id: TableId, location: str) -> str:
         """Returns a caller's location relative to the root; raises InvalidInputError if it is invalid."""
         try:
-            return self._places.checked(self._places.relative(location))
+            return self._places.normalize(self._places.relative(location))
         except OutsideError as e:
             raise InvalidInputError(
-                f"table {id}: a directory catalog holds only what is inside {self._places.shown}, and the location "
-                f"{shown(location)!r} {e}"
+                f"table {id}: locations must be inside {self._places.masked_root}, and the location "
+                f"{masked_uri(location)!r} {e}"
             ) from e
 
     def _check_place(self, entries: Entries, id: TableId, place: str) -> None:
@@ -464,21 +466,21 @@ class DirectoryBackend(Backend):
             ConcurrentModificationError: A drop in progress may delete files at the location.
         """
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
-        seen = self._places.see()
-        real = self._places.real(place, seen)
+        names = self._places.read_names()
+        real = self._places.real(place, names)
         for other, location in entries.locations():
             # A table at the root is defined by its folder. Its entry counts only while it is being dropped.
             if other == _key(id) or (DELIMITER not in other and other not in going):
                 continue
             with suppress(OutsideError):
-                there = self._places.real(self._places.checked(location, seen), seen)
+                there = self._places.real(self._places.normalize(location, names), names)
                 if other in going and (is_within(there, real) or is_within(real, there)):
                     # The operation can be tried again, because the next attempt first finishes the drop.
                     raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
                 if is_file_of(there, real) or is_file_of(real, there):
                     raise InvalidInputError(
-                        f"the location {place!r} overlaps with {location!r}, which is that of {other}; "
-                        "give one that is neither inside nor around it"
+                        f"the location {place!r} overlaps with {location!r}, the location of {other}; "
+                        "choose one that neither contains it nor is inside it"
                     )
         if (above := self._dropping.table_around(real)) is not None:
             raise InvalidInputError(f"the location {place!r} is among the files of the table at {above!r}")
@@ -487,7 +489,7 @@ class DirectoryBackend(Backend):
 def _check_not_going(entry: Entry) -> None:
     if DROPPING in entry.metadata:
         # The operation can be tried again, because the next attempt first finishes the drop.
-        raise ConcurrentModificationError("the table that had the name is being dropped")
+        raise ConcurrentModificationError("the previous table of that name is being dropped")
 
 
 def _key(id: Id) -> str:
@@ -523,12 +525,12 @@ def _check_names(id: Id) -> None:
     longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
     if len(DELIMITER.join(id)) > longest:
         raise InvalidInputError(
-            f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it is {len(DELIMITER.join(id)):,} characters long with its "
-            f"delimiters, and a directory catalog, which names folders by it, takes {longest}"
+            f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it has {len(DELIMITER.join(id)):,} characters with its "
+            f"delimiters, but a directory catalog allows at most {longest}; use shorter names"
         )
     for name in id:
         if not _PLAIN.fullmatch(name) or name in (".", ".."):
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: a directory catalog takes names of ASCII letters, digits, "
-                f"'_', '-', '.' and blanks, which {name!r} is not"
+                f"{id.kind} id {list(id)!r}: the name {name!r} is invalid in a directory catalog; use ASCII letters, "
+                "digits, '_', '-', '.' and spaces"
             )

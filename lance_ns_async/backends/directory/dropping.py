@@ -30,12 +30,12 @@ from lance_ns_async.backends.directory.places import (
     TOMBSTONE,
     OutsideError,
     Places,
-    Seen,
+    RootNames,
     inside,
     is_file_of,
     is_within,
+    masked_uri,
     place_of,
-    shown,
     tombstone,
 )
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
@@ -55,7 +55,7 @@ _HIDING = "lance_ns.deregistering"
 _FRESH_SECONDS = 600
 """Time for which a drop of another name is left to its process, because it is unknown whether that is alive."""
 
-_GONE = "it was dropped, deregistered or registered elsewhere meanwhile"
+_GONE_MESSAGE = "it was dropped, deregistered or registered elsewhere meanwhile"
 
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 """Messages of pylance when there is no space for another file."""
@@ -79,25 +79,25 @@ class Dropping:
     def __init__(self, directory: Directory, places: Places) -> None:
         self._directory = directory
         self._places = places
-        self._warned: set[str] = set()
+        self._warned_locations: set[str] = set()
         """Locations for which a warning about remaining files was logged."""
 
-    def is_dropped(self, entry: Entry, place: str, seen: Seen | None = None) -> bool:
+    def is_dropped(self, entry: Entry, place: str, names: RootNames | None = None) -> bool:
         """Returns whether a drop of the table has begun; such a table counts as missing."""
         if DROPPING in entry.metadata:
             return True
         if self._places.local is None:
             return False
-        if seen is not None:
-            return bool(seen.tombstones) and tombstone(entry.object_id, place) in seen.tombstones
+        if names is not None:
+            return bool(names.tombstones) and tombstone(entry.object_id, place) in names.tombstones
         return os.path.lexists(self._places.path(tombstone(entry.object_id, place)))
 
     def check_alone(self, entries: Entries, object_id: str, place: str) -> None:
         """Raises InvalidTableStateError if a drop at the location would delete files of another table."""
-        seen = self._places.see()
-        if (real := self._places.real(place, seen)) != place:
+        names = self._places.read_names()
+        if (real := self._places.real(place, names)) != place:
             raise InvalidTableStateError(
-                f"its place leads through a symbolic link to {real}; deregister it, and delete what is there by hand"
+                f"its location leads through a symbolic link to {real}; deregister it, and delete what is there by hand"
             )
         going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
         for other, location in entries.locations():
@@ -105,21 +105,21 @@ class Dropping:
             if other == object_id or DELIMITER not in other or other in going:
                 continue
             with suppress(OutsideError):
-                there = self._places.real(self._places.checked(location, seen), seen)
+                there = self._places.real(self._places.normalize(location, names), names)
                 if is_within(there, place) or is_file_of(place, there):
                     raise InvalidTableStateError(
-                        f"files at its place {place} are those of {other} too, which is registered at {location}; "
+                        f"files at its location {place} also belong to {other}, which is registered at {location}; "
                         "deregister one of them first"
                     )
-        for link in seen.links:
-            there = self._places.real(link, seen)
+        for link in names.links:
+            there = self._places.real(link, names)
             if is_within(there, place) or is_file_of(place, there):
                 raise InvalidTableStateError(
-                    f"its files at {place} are reached by the symbolic link {link} too; remove the link first"
+                    f"its files at {place} can also be reached by the symbolic link {link}; remove the link first"
                 )
         if (above := self.table_around(place)) is not None:
             raise InvalidTableStateError(
-                f"its place {place} is among the files of the table at {above}; deregister the one at {place}"
+                f"its location {place} is among the files of the table at {above}; deregister the one at {place}"
             )
 
     def table_around(self, place: str) -> str | None:
@@ -144,8 +144,8 @@ class Dropping:
             self._mark(object_id, place)
             if self._is_hidden(object_id, place):
                 self._remove(object_id, place, _is_marked)
-                raise TableNotFoundError("somebody else has deregistered it")
-            with _dropped(
+                raise TableNotFoundError("another client has deregistered it")
+            with _report_as_dropped(
                 f"{self._places.uri(place)}: at once for the same name, for others ten minutes after the drop"
             ):
                 ours = self._delete_objects(place)
@@ -160,11 +160,11 @@ class Dropping:
             return
         left = self._places.path(tombstone(object_id, place))
         if DELIMITER not in object_id:
-            if not self._renamed(object_id, place) or not self._claimed(tombstone(object_id, place), place):
-                raise TableNotFoundError("somebody else has dropped or deregistered it")
+            if not self._rename(object_id, place) or not self._claim(tombstone(object_id, place), place):
+                raise TableNotFoundError("another client has dropped or deregistered it")
         else:
             self._mark_and_rename(object_id, place)
-        with _dropped(left):
+        with _report_as_dropped(left):
             self.collect(object_id, place)
 
     def collect(self, object_id: str = "", place: str | None = None) -> None:
@@ -180,8 +180,8 @@ class Dropping:
         if self._places.local is None:
             self._collect_objects(object_id)
             return
-        marked = self._directory.entries().with_metadata(DROPPING)
-        for entry in marked:
+        marked_entries = self._directory.entries().with_metadata(DROPPING)
+        for entry in marked_entries:
             try:
                 self._rename_marked(entry)
             except OSError as e:
@@ -189,23 +189,25 @@ class Dropping:
                 if entry.object_id == object_id:
                     raise
                 self._warn(self._places.path(entry.location or ""), e)
-        tombstones = [name for name in self._places.see().tombstones if self._claimed(name, place_of(name))]
-        if not (marked or tombstones):
+        tombstones = [name for name in self._places.read_names().tombstones if self._claim(name, place_of(name))]
+        if not (marked_entries or tombstones):
             return
         # The files are deleted first, because a commit on a full disk fails.
         left = self._each(self._empty, tombstones)
 
         def edit(entries: Entries) -> Change:
-            seen = self._places.see()
-            gone = []
+            names = self._places.read_names()
+            object_ids = []
             for id, location in entries.locations():
                 with suppress(OutsideError):
                     # An entry without a tombstone may be a new table, if another process has finished the drop.
-                    if tombstone(id, self._places.checked(location, seen)) in seen.tombstones:
-                        gone.append(id)
+                    if tombstone(id, self._places.normalize(location, names)) in names.tombstones:
+                        object_ids.append(id)
             # Some marked tables have no folder, or share it with another table.
-            gone += [it.object_id for it in marked if it.object_id not in gone and self._is_over(it, entries)]
-            return Change(remove=gone)
+            object_ids += [
+                it.object_id for it in marked_entries if it.object_id not in object_ids and self._is_over(it, entries)
+            ]
+            return Change(remove=object_ids)
 
         self._directory.change(edit)
         left |= self._each(self._delete_tombstone, [name for name in tombstones if name not in left])
@@ -218,19 +220,19 @@ class Dropping:
 
     def _each(self, work: Callable[[str], None], names: Sequence[str]) -> dict[str, OSError]:
         """Runs `work` for each name; returns the names that failed, with their errors."""
-        failed = {}
+        errors = {}
         for name in names:
             try:
                 work(name)
             except OSError as e:
-                failed[name] = e
-        return failed
+                errors[name] = e
+        return errors
 
     def _warn(self, where: str, error: Exception) -> None:
         """Logs, once for each location, that files of a dropped table cannot be deleted."""
-        if where not in self._warned:
-            self._warned.add(where)
-            log.warning("a dropped table's files at %s cannot be deleted (%s)", shown(where), _reason(error))
+        if where not in self._warned_locations:
+            self._warned_locations.add(where)
+            log.warning("a dropped table's files at %s cannot be deleted (%s)", masked_uri(where), _reason(error))
 
     def hide(self, object_id: str, place: str) -> None:
         """Deregisters a table at a local root, and removes its folder if the table has no data.
@@ -268,9 +270,9 @@ class Dropping:
         def begin(entries: Entries) -> Change:
             entry = entries.get(object_id) or Entry(object_id, "table", place)
             if entry.kind != "table":
-                raise TableNotFoundError("the name is that of a namespace by now")
+                raise TableNotFoundError("the name now belongs to a namespace")
             if DROPPING in entry.metadata:
-                raise TableNotFoundError("somebody else has dropped it")
+                raise TableNotFoundError("another client has dropped it")
             return Change(put=[replace(entry, metadata={**entry.metadata, _HIDING: str(_now())})])
 
         def end(entries: Entries) -> Change:
@@ -294,7 +296,7 @@ class Dropping:
         for entry in self._directory.entries().with_metadata(DROPPING):
             if entry.object_id != object_id and _is_fresh(entry.metadata[DROPPING]):
                 continue
-            if (place := self._taken_over(entry)) is None:
+            if (place := self._take_over(entry)) is None:
                 continue
             try:
                 if not self._is_hidden(entry.object_id, place):
@@ -306,7 +308,7 @@ class Dropping:
                 continue
             self._remove(entry.object_id, place, _is_marked)
 
-    def _taken_over(self, entry: Entry) -> str | None:
+    def _take_over(self, entry: Entry) -> str | None:
         """Renews the mark of a table in an object store, so that no other process continues its drop.
 
         Returns:
@@ -321,14 +323,14 @@ class Dropping:
             if entries.get(entry.object_id) != entry:
                 return Change()
             try:
-                there = self._places.checked(entry.location or "")
+                there = self._places.normalize(entry.location or "")
                 self.check_alone(entries, entry.object_id, there)
             except (OutsideError, InvalidTableStateError):
                 return Change(remove=[entry.object_id])
             place = there
-            begun = entry.metadata[DROPPING]
+            start = entry.metadata[DROPPING]
             # The new value always differs from the old one, even within the same second.
-            now = max(_now(), int(begun) + 1) if begun.isdigit() else _now()
+            now = max(_now(), int(start) + 1) if start.isdigit() else _now()
             return Change(put=[replace(entry, metadata={**entry.metadata, DROPPING: str(now)})])
 
         self._directory.change(edit)
@@ -341,7 +343,7 @@ class Dropping:
             # The disk is full, and only a drop can free space, so the folder is renamed without a mark. A concurrent
             # deregistration may then also succeed, although the data is deleted. But it would need the disk space for
             # a commit, which was missing here. To refuse the drop would be worse.
-            if not _FULL.search(str(e)) or not self._renamed(object_id, place):
+            if not _FULL.search(str(e)) or not self._rename(object_id, place):
                 raise
             return
         try:
@@ -355,22 +357,22 @@ class Dropping:
         """Renames a marked table's folder to its tombstone, unless it contains files of other tables."""
         # An entry whose location now leads out of the root was changed by another client.
         with suppress(OutsideError, InvalidTableStateError):
-            place = self._places.checked(entry.location or "")
+            place = self._places.normalize(entry.location or "")
             if self._is_ours(place):
-                self._renamed(entry.object_id, place, marked=True)
+                self._rename(entry.object_id, place, is_marked=True)
 
-    def _is_over(self, marked: Entry, entries: Entries) -> bool:
+    def _is_over(self, entry: Entry, entries: Entries) -> bool:
         """Returns whether only the entry of a marked table remains to be removed."""
-        if entries.get(marked.object_id) != marked:
+        if entries.get(entry.object_id) != entry:
             return False
         try:
-            place = self._places.checked(marked.location or "")
-            self.check_alone(entries, marked.object_id, place)
+            place = self._places.normalize(entry.location or "")
+            self.check_alone(entries, entry.object_id, place)
         except (OutsideError, InvalidTableStateError):
             return True
         return not os.path.lexists(self._places.path(place)) or not self._is_ours(place)
 
-    def _renamed(self, object_id: str, place: str, *, marked: bool = False) -> bool:
+    def _rename(self, object_id: str, place: str, *, is_marked: bool = False) -> bool:
         """Renames a table's folder to its tombstone; returns False if the folder no longer exists."""
         path, name = self._places.path(place), tombstone(object_id, place)
         for left in reversed(range(_RENAMES)):
@@ -383,20 +385,20 @@ class Dropping:
                 if not left or not os.path.lexists(self._places.path(name)):
                     raise
                 # The tombstone of an earlier table at this location is in the way.
-                if self._claimed(name, place_of(name)):
+                if self._claim(name, place_of(name)):
                     self._delete_tombstone(name)
         try:
             # Another table may have been registered in the meantime.
             self.check_alone(entries := self._directory.entries(), object_id, place)
             entry = entries.get(object_id)
-            if marked and entry is not None and DROPPING not in entry.metadata and self._is_at(entry, place):
-                raise InvalidTableStateError("it was dropped meanwhile, and registered again at the same place")
+            if is_marked and entry is not None and DROPPING not in entry.metadata and self._is_at(entry, place):
+                raise InvalidTableStateError("it was dropped meanwhile, and registered again at the same location")
         except InvalidTableStateError:
             os.rename(self._places.path(name), path)
             raise
         return True
 
-    def _claimed(self, name: str, place: str | None) -> bool:
+    def _claim(self, name: str, place: str | None) -> bool:
         """Returns whether a tombstone may be deleted; after an earlier deregistration, it renames the folder back.
 
         Args:
@@ -461,10 +463,10 @@ class Dropping:
             if DELIMITER not in object_id and (entry is None or entry.location == place):
                 entry = entry or Entry(object_id, "table", place)
                 if _is_fresh(entry.metadata.get(_HIDING, "")):
-                    raise ConcurrentModificationError("somebody else is deregistering it")
+                    raise ConcurrentModificationError("another client is deregistering it")
             # `is_dropped` also finds a tombstone without a mark, which a drop on a full disk leaves.
             if entry is None or self.is_dropped(entry, place) or not self._is_at(entry, place):
-                raise TableNotFoundError(_GONE)
+                raise TableNotFoundError(_GONE_MESSAGE)
             self.check_alone(entries, object_id, place)
             return Change(put=[replace(entry, metadata={**entry.metadata, DROPPING: str(_now())})])
 
@@ -475,8 +477,8 @@ class Dropping:
             entry = entries.get(object_id)
             if entry is None or DROPPING not in entry.metadata or not self._is_at(entry, place):
                 return Change()
-            kept = {key: value for key, value in entry.metadata.items() if key != DROPPING}
-            return Change(put=[replace(entry, metadata=kept)])
+            metadata = {key: value for key, value in entry.metadata.items() if key != DROPPING}
+            return Change(put=[replace(entry, metadata=metadata)])
 
         self._directory.change(edit)
 
@@ -495,7 +497,7 @@ class Dropping:
             if entry is not None and self._is_at(entry, place) and (when is None or when(entry)):
                 return Change(remove=[object_id])
             if must:
-                raise TableNotFoundError(_GONE)
+                raise TableNotFoundError(_GONE_MESSAGE)
             return Change()
 
         self._directory.change(edit)
@@ -512,7 +514,7 @@ class Dropping:
         if not os.path.isdir(path):
             return not os.path.lexists(path)
         files = [
-            os.path.relpath(os.path.join(folder, file), path) for folder, _, found in os.walk(path) for file in found
+            os.path.relpath(os.path.join(folder, file), path) for folder, _, names in os.walk(path) for file in names
         ]
         return _are_ours(files)
 
@@ -524,22 +526,22 @@ class Dropping:
     def _delete_objects(self, place: str) -> bool:
         """Deletes the files at a location if Lance wrote all of them; returns whether it did."""
         files = self._directory.files(self._places.uri(place))
-        if not _are_ours(found := files.list()):
+        if not _are_ours(paths := files.list()):
             return False
-        for path in sorted(found, key=_order):
+        for path in sorted(paths, key=_order):
             files.delete_file(path)
         return True
 
 
 @contextmanager
-def _dropped(left: str) -> Iterator[None]:
+def _report_as_dropped(left: str) -> Iterator[None]:
     """Raises errors of the block as failures that say that the table is dropped and where files may remain."""
     try:
         yield
     except BaseException as e:  # a panic of Lance is no Exception, and its class cannot be imported
         if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
             raise
-        message = f"{_reason(e)}; it is dropped, and later drops and declarations delete what may be left at {left}"
+        message = f"{_reason(e)}; it is dropped, and later drops and declarations delete files that remain at {left}"
         raise Failure(code_of(e), message=message, delivered=True) from e
 
 
@@ -582,8 +584,8 @@ def _order(path: str) -> tuple[int, int]:
     return 1, int(number) if len(number) == 20 else -int(number)
 
 
-def _is_fresh(begun: str) -> bool:
-    return begun.isdigit() and _now() - int(begun) <= _FRESH_SECONDS
+def _is_fresh(start: str) -> bool:
+    return start.isdigit() and _now() - int(start) <= _FRESH_SECONDS
 
 
 def _now() -> int:

@@ -53,7 +53,7 @@ class OutsideError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RootNames:
     """The symbolic links and tombstones at a local root, read once for many tables."""
 
     links: Collection[str] = ()
@@ -90,13 +90,13 @@ class Places:
     def relative(self, location: str) -> str:
         """Returns a location relative to the root; raises OutsideError if it is not inside the root."""
         if not location.strip():
-            raise OutsideError("is empty; leave the location out for the catalog's own place")
+            raise OutsideError("is empty; omit it for the catalog's default location")
         uri = _URI.fullmatch(location)
         if uri is None and not location.startswith("/"):
             return inside(location)
         if self.local is not None:
             if uri is not None and (uri["scheme"].lower() not in _LOCAL or uri["host"] not in ("", "localhost")):
-                raise OutsideError(f"is not inside {self.shown}")
+                raise OutsideError(f"is not inside {self.masked_root}")
             path = normpath(unquote(uri["path"]) if uri is not None else location)
             roots = {normpath(self.local), os.path.realpath(self.local)}
         else:
@@ -104,13 +104,13 @@ class Places:
         for root in roots:
             if path.startswith(f"{root.rstrip('/')}/"):
                 return inside(path[len(root.rstrip("/")) + 1 :])
-        raise OutsideError(f"is not inside {self.shown}")
+        raise OutsideError(f"is not inside {self.masked_root}")
 
-    def checked(self, place: str, seen: Seen | None = None) -> str:
+    def normalize(self, place: str, names: RootNames | None = None) -> str:
         """Returns a relative location in normalized form.
 
         Args:
-            seen: The names at the root, which save file-system accesses; None reads what is needed.
+            names: The names at the root, which save file-system accesses; None reads what is needed.
 
         Raises:
             OutsideError: The location is invalid, or it leads out of the root or to the manifest by a symbolic link.
@@ -119,38 +119,38 @@ class Places:
         if self.local is None:
             return place
         top, _, rest = place.partition("/")
-        if not rest and not (top in seen.links if seen is not None else os.path.islink(self.path(top))):
+        if not rest and not (top in names.links if names is not None else os.path.islink(self.path(top))):
             return place
         root = os.path.realpath(self.local)
         real, manifest = os.path.realpath(self.path(place)), os.path.realpath(os.path.join(root, MANIFEST))
         if real == root or not is_within(real, root):
-            raise OutsideError(f"leads out of {self.shown} by a symbolic link")
+            raise OutsideError(f"leads out of {self.masked_root} by a symbolic link")
         if is_within(real, manifest) or is_within(manifest, real):
             raise OutsideError(f"leads to the catalog's own table {MANIFEST} by a symbolic link")
         return place
 
-    def real(self, place: str, seen: Seen) -> str:
+    def real(self, place: str, names: RootNames) -> str:
         """Returns a relative location with symbolic links resolved, relative to the root."""
-        if self.local is None or ("/" not in place and place not in seen.links):
+        if self.local is None or ("/" not in place and place not in names.links):
             return place
         return os.path.relpath(os.path.realpath(self.path(place)), os.path.realpath(self.local))
 
-    def see(self) -> Seen:
+    def read_names(self) -> RootNames:
         """Reads the names at a local root; returns no names for an object store."""
         links, tombstones = set(), set()
         if self.local is not None and os.path.isdir(self.local):
-            with os.scandir(self.local) as found:
-                for entry in found:
+            with os.scandir(self.local) as entries:
+                for entry in entries:
                     if entry.is_symlink():
                         links.add(entry.name)
                     elif entry.name.startswith(TOMBSTONE):
                         tombstones.add(entry.name)
-        return Seen(links, tombstones)
+        return RootNames(links, tombstones)
 
     @property
-    def shown(self) -> str:
+    def masked_root(self) -> str:
         """The root for messages, without secrets."""
-        return shown(self.root)
+        return masked_uri(self.root)
 
 
 def inside(place: str) -> str:
@@ -164,12 +164,12 @@ def inside(place: str) -> str:
     segments = [segment for segment in place.split("/") if segment not in ("", ".")]
     for segment in segments:
         # The location must stay the same however often a reader of the URI percent-decodes it.
-        decoded, last = segment, ""
-        while decoded != last:
-            decoded, last = unquote(decoded), decoded
-            if decoded in (".", "..") or (decoded != segment and "/" in decoded):
-                raise OutsideError("leads to another place with its dots resolved; write it without them")
-        if not decoded.isprintable():
+        text, last = segment, ""
+        while text != last:
+            text, last = unquote(text), text
+            if text in (".", "..") or (text != segment and "/" in text):
+                raise OutsideError("has dot segments; write it without '.' and '..'")
+        if not text.isprintable():
             raise OutsideError("has characters that are not printable")
     if not segments:
         raise OutsideError("is the root of the catalog itself")
@@ -200,7 +200,7 @@ def place_of(name: str) -> str | None:
     return name.removeprefix(_AT_ROOT).removesuffix(_END) if name.startswith(_AT_ROOT) else None
 
 
-def shown(root: str) -> str:
+def masked_uri(root: str) -> str:
     """Returns a path or URI for messages, with user, password and query of the URI masked."""
     uri = _URI.fullmatch(root)
     if uri is None:

@@ -28,8 +28,8 @@ from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs
 from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
-from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.backends.values import done
+from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.values import check_empty
 from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
@@ -109,7 +109,7 @@ class GlueBackend(Backend):
         self._options = settings.storage_options()
         self.unique_locations = settings.unique_locations
         self.configured_options = self._options
-        self._catalogs = Catalogs(aws, settings.catalog_id, served=settings.catalogs == "auto")
+        self._catalogs = Catalogs(aws, settings.catalog_id, use_catalogs=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)
         self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self._give_up_patterns)
         self._databases = SingleFlights(self._location_uri)
@@ -136,20 +136,20 @@ class GlueBackend(Backend):
         await self._namespaces.drop(id)
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        found: list[str] = []
+        names: list[str] = []
         async with aclosing(walk(partial(self._page, parent, "list_tables"))) as pages:
             async for _, page in pages:
-                found += [table.id.name for table in page.items]
-        return Page(found)
+                names += [table.id.name for table in page.items]
+        return Page(names)
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         return await self._page(parent, "scan_tables", token)
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        is_there = self._patterns.asked_singly(id)
-        found = await self._table(id)
+        is_there = self._patterns.watch(id)
+        table = await self._table(id)
         is_there()
-        return found
+        return table
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
         return await self._patterns.describe(await self._within(parent), parent, names)
@@ -159,18 +159,18 @@ class GlueBackend(Backend):
     ) -> Table:
         self.check_declaration(id, location, properties)
         body = wire.table_input(id, location or await self._new_location(id), properties)
-        wanted = wire.table(id, self._options, {"Table": body})
+        declaration = wire.table(id, self._options, {"Table": body})
         arguments = {**await self._within(id.parent), "TableInput": body}
 
         async def declare() -> Table:
             await self._change("create_table", arguments, id, "declare_table")()
-            return wanted
+            return declaration
 
         async def find() -> Table | None:
-            found = await self._table(id)
-            return found if wire.is_made_of(found, wanted) else None
+            table = await self._table(id)
+            return table if wire.is_made_of(table, declaration) else None
 
-        return await settled(id, declare, find)
+        return await create_or_find(id, declare, find)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -181,28 +181,28 @@ class GlueBackend(Backend):
         """
         operation = "replace_table"
         named = {**await self._within(old.id.parent), "Name": old.id.name.lower()}
-        decode = partial(wire.stored, old.id, self._options)
-        kept = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
-        if kept.table.registration != old.registration:
+        decode = partial(wire.stored_table, old.id, self._options)
+        current = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
+        if current.table.registration != old.registration:
             raise ConcurrentModificationError(
                 f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
             )
-        body = wire.replaced_input(kept, location, properties)
-        wanted = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
-        wanted = replace(wanted, registration=old.registration)
+        body = wire.replaced_input(current, location, properties)
+        replacement = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
+        replacement = replace(replacement, registration=old.registration)
         arguments = {**await self._within(old.id.parent), "TableInput": body, "SkipArchive": True}
-        if kept.version is not None:
-            arguments["VersionId"] = kept.version
+        if current.version is not None:
+            arguments["VersionId"] = current.version
 
         async def update() -> Table:
             await self._change("update_table", arguments, old.id, operation)()
-            return wanted
+            return replacement
 
         async def find() -> Table | None:
-            found = await self._table(old.id)
-            return found if wire.is_made_of(found, wanted) else None
+            table = await self._table(old.id)
+            return table if wire.is_made_of(table, replacement) else None
 
-        return await settled(old.id, update, find, ConcurrentModificationError)
+        return await create_or_find(old.id, update, find, ConcurrentModificationError)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_name(id)
@@ -210,16 +210,16 @@ class GlueBackend(Backend):
         if location is not None:
             wire.check_location(id, location)
         for key, only in (("table_type", "lance"), ("managed_by", "storage")):
-            if (given := properties.get(key, only)).lower() != only:
-                raise InvalidInputError(f"table {id}: {key}={given!r} is not served; only {only!r} is")
+            if (value := properties.get(key, only)).lower() != only:
+                raise InvalidInputError(f"table {id}: {key}={value!r} is not supported; only {only!r} is")
 
     async def deregister_table(self, id: TableId) -> None:
         arguments = {**await self._within(id.parent), "Name": id.name.lower()}
-        await removed(self._change("delete_table", arguments, id, "deregister_table"), partial(self._table, id))
+        await remove_or_check(self._change("delete_table", arguments, id, "deregister_table"), partial(self._table, id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id} (Glue renames no table; register {to} at the same location, "
+            f"Not supported: rename_table of {id} (Glue cannot rename tables; register {to} at the same location, "
             "then deregister the old name)"
         )
 
@@ -229,14 +229,16 @@ class GlueBackend(Backend):
     def _change(
         self, action: str, arguments: Mapping[str, Any], id: TableId, operation: str
     ) -> Callable[[], Awaitable[None]]:
-        return partial(self._aws.call, action, arguments, subject=id, operation=operation, decode=done, safe=False)
+        return partial(
+            self._aws.call, action, arguments, subject=id, operation=operation, decode=check_empty, safe=False
+        )
 
     def _give_up_patterns(self) -> None:
         self.capabilities = replace(self.capabilities, describe_batch=0)
 
     async def _within(self, database: NamespaceId) -> dict[str, Any]:
         """Returns the arguments that identify the database of tables."""
-        return {**await self._catalogs.holding(database), "DatabaseName": database.name.lower()}
+        return {**await self._catalogs.parent_arguments(database), "DatabaseName": database.name.lower()}
 
     async def _table(self, id: TableId) -> Table:
         decode = partial(wire.table, id, self._options)
@@ -260,25 +262,25 @@ class GlueBackend(Backend):
         Raises:
             NamespaceNotFoundError: The database does not exist.
         """
-        named = await self._namespaces.naming(id)
+        named = await self._namespaces.id_arguments(id)
         return await self._aws.call(
             "get_database", named, subject=id, operation="describe_table", decode=partial(wire.location_uri, id)
         )
 
     async def layout_location(self, id: TableId) -> str:
-        folded = TableId(name.lower() for name in id)
+        lower_id = TableId(name.lower() for name in id)
         if uri := await self._location_uri(id.parent):
-            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(folded.name)}.lance")
+            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(lower_id.name)}.lance")
         if self._place is not None:
-            return default_location(self._place, folded)
+            return default_location(self._place, lower_id)
         raise InvalidInputError(
-            f"table {id}: its database has no LocationUri to put it at; give a location, or set the property root"
+            f"table {id}: its database has no LocationUri; give a location, or set the property root"
         )
 
     async def _tables(
         self, which: Mapping[str, Any], parent: NamespaceId, token: str | None, *, operation: str
-    ) -> Page[wire.Listed]:
-        fetch = self._aws.paged(
+    ) -> Page[wire.ListedTable]:
+        fetch = self._aws.page_fetcher(
             "get_tables",
             {**which, "MaxResults": wire.PAGE},
             subject=parent,

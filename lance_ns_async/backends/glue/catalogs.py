@@ -28,7 +28,7 @@ Kind: TypeAlias = Literal["database", "catalog"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GlueNamespace:
     """A namespace as described by Glue."""
 
     kind: Kind
@@ -37,8 +37,8 @@ class Found:
     @property
     def properties(self) -> dict[str, str]:
         """The stored properties; those of a catalog also contain `wire.KIND`."""
-        kept = wire.parameters(self.about)
-        return kept if self.kind == "database" else {**kept, wire.KIND: self.kind}
+        parameters = wire.parameters(self.about)
+        return parameters if self.kind == "database" else {**parameters, wire.KIND: self.kind}
 
 
 class Catalogs:
@@ -49,50 +49,50 @@ class Catalogs:
     catalogs (servers other than AWS may not). A cached entry never counts as proof that an object still exists.
     """
 
-    def __init__(self, aws: AwsTransport, root: str | None, *, served: bool) -> None:
+    def __init__(self, aws: AwsTransport, root: str | None, *, use_catalogs: bool) -> None:
         """Creates the cache.
 
         Args:
             root: The id of the catalog that is the root namespace; None for the caller's own catalog.
-            served: Whether catalogs may be used; False restricts namespaces to databases.
+            use_catalogs: Whether catalogs may be used; False restricts namespaces to databases.
         """
         self._aws = aws
         self._root = root
-        self._served: bool | None = None if served else False
+        self._supports_catalogs: bool | None = None if use_catalogs else False
         self._ids: dict[str, str] = {}
         self._account: str | None = None
         self._learning = SingleFlight(self._learn)
         self._kinds: dict[NamespaceId, Kind] = {}
 
-    async def holding(self, id: NamespaceId) -> dict[str, str]:
+    async def parent_arguments(self, id: NamespaceId) -> dict[str, str]:
         """Returns the `CatalogId` argument for the catalog that contains `id`; empty for the caller's own root."""
-        return await self.naming(id.parent)
+        return await self.id_arguments(id.parent)
 
-    async def naming(self, id: NamespaceId) -> dict[str, str]:
+    async def id_arguments(self, id: NamespaceId) -> dict[str, str]:
         """Returns the `CatalogId` argument for the catalog `id`; empty for the caller's own root."""
-        found = await self._id(id) if id else self._root
-        return {"CatalogId": found} if found else {}
+        catalog_id = await self._id(id) if id else self._root
+        return {"CatalogId": catalog_id} if catalog_id else {}
 
     def kind(self, id: NamespaceId) -> Kind | None:
         """Returns the kind that the namespace last had; None if unknown."""
-        return self._kinds.get(_folded(id))
+        return self._kinds.get(_fold_case(id))
 
     def note(self, id: NamespaceId, kind: Kind | None) -> None:
         """Caches the kind of a namespace; None removes it from the cache."""
         if kind is None:
-            self._kinds.pop(_folded(id), None)
+            self._kinds.pop(_fold_case(id), None)
         else:
-            self._kinds[_folded(id)] = kind
+            self._kinds[_fold_case(id)] = kind
 
-    def check_served(self, id: NamespaceId) -> None:
+    def check_supported(self, id: NamespaceId) -> None:
         """Raises UnsupportedOperationError for `id` if the endpoint or the settings exclude catalogs."""
-        if self._served is False:
+        if self._supports_catalogs is False:
             raise UnsupportedOperationError(
                 f"Not supported: {id} (this endpoint has no catalogs, or the property catalogs is off; "
-                "namespaces are databases, of one name)"
+                "use the name of a database alone)"
             )
 
-    async def find(self, id: NamespaceId, operation: str) -> Found:
+    async def find(self, id: NamespaceId, operation: str) -> GlueNamespace:
         """Returns the namespace; the database if a catalog has the same name.
 
         Raises:
@@ -105,33 +105,33 @@ class Catalogs:
                 return await self._look(id, kind, operation)
             except NamespaceNotFoundError:
                 self.note(id, None)
-        found = await self._either(id, operation)
-        self.note(id, found.kind)
-        return found
+        namespace = await self._either(id, operation)
+        self.note(id, namespace.kind)
+        return namespace
 
     async def children(self, parent: NamespaceId) -> list[str]:
         """Returns the names of the catalogs directly below another; empty if the server has no catalogs."""
-        if self._served is False:
+        if self._supports_catalogs is False:
             return []
         try:
-            above = (await self.naming(parent)).get("CatalogId")
-            found = await self._below(above, parent)
+            above = (await self.id_arguments(parent)).get("CatalogId")
+            catalogs = await self._below(above, parent)
         except UnsupportedOperationError:
             if parent:
                 raise
             return []
-        return [name for name, _ in found]
+        return [name for name, _ in catalogs]
 
     async def _id(self, id: NamespaceId) -> str:
-        missing = NamespaceNotFoundError(f"Namespace not found: {id} (there can be no catalog of that name)")
-        if self._served is False or not wire.can_be_catalog(id):
+        missing = NamespaceNotFoundError(f"Namespace not found: {id} (no catalog can have this name)")
+        if self._supports_catalogs is False or not wire.can_be_catalog(id):
             raise missing
         if self._root is not None:
             return wire.catalog_id(self._root, id)
         try:
             first = await self._first(id[0].lower())
         except UnsupportedOperationError as e:
-            if self._served:
+            if self._supports_catalogs:
                 raise
             raise missing from e
         if first is None:
@@ -145,14 +145,14 @@ class Catalogs:
             The id; None if the account has no catalogs.
         """
 
-        def known() -> str | None:
+        def cached_id() -> str | None:
             return self._ids.get(name) or (wire.catalog_id(self._account, [name]) if self._account else None)
 
-        found = known()
-        if found is None:
-            await self._learning.outcome(lambda: True if known() else None)
-            found = known()
-        return found
+        id = cached_id()
+        if id is None:
+            await self._learning.outcome(lambda: True if cached_id() else None)
+            id = cached_id()
+        return id
 
     async def _learn(self) -> bool:
         await self._below(None, NamespaceId())
@@ -165,29 +165,29 @@ class Catalogs:
             above: The id of the parent catalog; None for the caller's root.
         """
         which = {"ParentCatalogId": above} if above else {"IncludeRoot": True}
-        fetch = self._aws.paged(
+        fetch = self._aws.page_fetcher(
             "get_catalogs",
             {**which, "Recursive": False},
             subject=subject,
             operation="list_catalogs",
             decode=wire.catalogs,
-            optional=self._served is None,
+            optional=self._supports_catalogs is None,
         )
 
         async def read() -> list[tuple[str, str]]:
             async with aclosing(walk(fetch)) as pages:
                 return [entry async for _, page in pages for entry in page.items]
 
-        found = await self._told(read)
-        below = [(name, id) for name, id in found if wire.is_child(id, above)]
+        catalogs = await self._detect_support(read)
+        below = [(name, id) for name, id in catalogs if wire.is_child(id, above)]
         if above is None:
             self._ids = {name.lower(): id for name, id in below}
             # If the listing includes the root's own id, that is the shortest one.
-            self._account = wire.account(min((id for _, id in found), key=len, default="")) or None
+            self._account = wire.account(min((id for _, id in catalogs), key=len, default="")) or None
         return below
 
-    async def _either(self, id: NamespaceId, operation: str) -> Found:
-        async def outcome(kind: Kind) -> Found | LanceNamespaceError:
+    async def _either(self, id: NamespaceId, operation: str) -> GlueNamespace:
+        async def outcome(kind: Kind) -> GlueNamespace | LanceNamespaceError:
             try:
                 return await self._look(id, kind, operation)
             except LanceNamespaceError as e:
@@ -199,63 +199,65 @@ class Catalogs:
             if not isinstance(database, LanceNamespaceError):
                 # The database takes precedence, so the other response is not needed.
                 other.cancel()
-        return _preferred(database, None if other.cancelled() else other.result())
+        return _choose(database, None if other.cancelled() else other.result())
 
-    async def _look(self, id: NamespaceId, kind: Kind, operation: str) -> Found:
+    async def _look(self, id: NamespaceId, kind: Kind, operation: str) -> GlueNamespace:
         if kind == "database":
-            named = {**await self.holding(id), "Name": id.name.lower()}
+            named = {**await self.parent_arguments(id), "Name": id.name.lower()}
             return await self._aws.call(
-                "get_database", named, subject=id, operation=operation, decode=partial(_found_database, id)
+                "get_database", named, subject=id, operation=operation, decode=partial(_decode_database, id)
             )
-        named = await self.naming(id)
+        named = await self.id_arguments(id)
 
-        async def read() -> Found:
+        async def read() -> GlueNamespace:
             return await self._aws.call(
                 "get_catalog",
                 named,
                 subject=id,
                 operation=operation,
-                decode=_found_catalog,
-                optional=self._served is None,
+                decode=_decode_catalog,
+                optional=self._supports_catalogs is None,
             )
 
-        return await self._told(read)
+        return await self._detect_support(read)
 
-    async def _told(self, read: Callable[[], Awaitable[T]]) -> T:
+    async def _detect_support(self, read: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of a read about catalogs; records whether the server supports such operations."""
         try:
             answer = await read()
         except UnsupportedOperationError:
-            self._served = bool(self._served)
+            self._supports_catalogs = bool(self._supports_catalogs)
             raise
         except NamespaceNotFoundError:
-            self._served = True
+            self._supports_catalogs = True
             raise
         except PermissionDeniedError as e:
             raise PermissionDeniedError(f"{e}; without catalogs, set the property catalogs to off") from e
-        self._served = True
+        self._supports_catalogs = True
         return answer
 
 
-def _found_database(id: NamespaceId, answer: Any) -> Found:
+def _decode_database(id: NamespaceId, answer: Any) -> GlueNamespace:
     check_name(id.name, answer["Database"].get("Name"), "database")
-    return Found("database", {"Parameters": wire.parameters(answer["Database"])})
+    return GlueNamespace("database", {"Parameters": wire.parameters(answer["Database"])})
 
 
-def _found_catalog(answer: Any) -> Found:
-    return Found("catalog", {"Parameters": wire.parameters(answer["Catalog"])})
+def _decode_catalog(answer: Any) -> GlueNamespace:
+    return GlueNamespace("catalog", {"Parameters": wire.parameters(answer["Catalog"])})
 
 
-def _preferred(database: Found | LanceNamespaceError, catalog: Found | LanceNamespaceError | None) -> Found:
+def _choose(
+    database: GlueNamespace | LanceNamespaceError, catalog: GlueNamespace | LanceNamespaceError | None
+) -> GlueNamespace:
     """Returns the namespace from the results of both lookups; else raises the more informative error.
 
     Args:
         catalog: The result of the catalog lookup; None if it was cancelled, because the database exists.
     """
-    if isinstance(database, Found):
+    if isinstance(database, GlueNamespace):
         return database
     # Lake Formation denies access to databases that do not exist.
-    if isinstance(catalog, Found) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
+    if isinstance(catalog, GlueNamespace) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
         return catalog
     if isinstance(database, NamespaceNotFoundError) and isinstance(catalog, LanceNamespaceError):
         missing = isinstance(catalog, NamespaceNotFoundError | UnsupportedOperationError)
@@ -263,5 +265,5 @@ def _preferred(database: Found | LanceNamespaceError, catalog: Found | LanceName
     raise database
 
 
-def _folded(id: NamespaceId) -> NamespaceId:
+def _fold_case(id: NamespaceId) -> NamespaceId:
     return NamespaceId(level.lower() for level in id)

@@ -15,9 +15,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.glue import wire
-from lance_ns_async.backends.glue.catalogs import Catalogs, Found, Kind
-from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.backends.values import done
+from lance_ns_async.backends.glue.catalogs import Catalogs, GlueNamespace, Kind
+from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.values import check_empty
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.model import NamespaceId, Page
@@ -38,19 +38,19 @@ class Namespaces:
         """Returns the names of the databases and catalogs directly in `parent`, sorted and without duplicates."""
         if parent and (await self._catalogs.find(parent, "list_namespaces")).kind == "database":
             return []
-        found: dict[Kind, Sequence[str]] = {}
+        names: dict[Kind, Sequence[str]] = {}
 
         async def look(kind: Kind) -> None:
             below = self._databases if kind == "database" else self._catalogs.children
-            found[kind] = await below(parent)
+            names[kind] = await below(parent)
 
         # Databases come last, because a name that both kinds have refers to the database.
         kinds: tuple[Kind, ...] = ("catalog", "database")
         await each(look, kinds, max_in_flight=len(kinds))
         for kind in kinds:
-            for name in found[kind]:
+            for name in names[kind]:
                 self._catalogs.note(parent.child(name), kind)
-        return sorted({*found["catalog"], *found["database"]})
+        return sorted({*names["catalog"], *names["database"]})
 
     async def create(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         """Creates a database, or a catalog if the property `wire.KIND` is `catalog`; returns its properties.
@@ -64,26 +64,32 @@ class Namespaces:
         """
         wire.check_name(id)
         wire.check_properties(id, properties)
-        kept = {key: value for key, value in properties.items() if key != wire.KIND}
+        parameters = {key: value for key, value in properties.items() if key != wire.KIND}
         match properties.get(wire.KIND, "database"):
             case "database":
-                wanted, change = Found("database", {"Parameters": kept}), await self._new_database(id, kept)
+                expected, change = (
+                    GlueNamespace("database", {"Parameters": parameters}),
+                    await self._new_database(id, parameters),
+                )
             case "catalog":
-                wanted, change = Found("catalog", {"Parameters": kept}), self._new_catalog(id, kept)
+                expected, change = (
+                    GlueNamespace("catalog", {"Parameters": parameters}),
+                    self._new_catalog(id, parameters),
+                )
             case other:
-                raise InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it is one of database, catalog")
+                raise InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it must be database or catalog")
 
-        async def create() -> Found:
+        async def create() -> GlueNamespace:
             await change()
-            return wanted
+            return expected
 
-        async def find() -> Found | None:
-            found = await self._catalogs.find(id, "describe_namespace")
-            return found if found.properties == wanted.properties else None
+        async def find() -> GlueNamespace | None:
+            current = await self._catalogs.find(id, "describe_namespace")
+            return current if current.properties == expected.properties else None
 
-        made = await settled(id, create, find, NamespaceAlreadyExistsError)
-        self._catalogs.note(id, made.kind)
-        return made.properties
+        namespace = await create_or_find(id, create, find, NamespaceAlreadyExistsError)
+        self._catalogs.note(id, namespace.kind)
+        return namespace.properties
 
     async def drop(self, id: NamespaceId) -> None:
         """Drops an empty database or catalog. It checks the content first, because Glue would also drop that.
@@ -94,53 +100,57 @@ class Namespaces:
         """
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
-            raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it holds the {content})")
+            raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it contains the {content})")
         if kind == "database":
-            remove = self._change("delete_database", await self.naming(id), id, "drop_namespace")
+            remove = self._change("delete_database", await self.id_arguments(id), id, "drop_namespace")
         else:
-            remove = self._change("delete_catalog", await self._catalogs.naming(id), id, "drop_namespace")
+            remove = self._change("delete_catalog", await self._catalogs.id_arguments(id), id, "drop_namespace")
         self._catalogs.note(id, None)
-        await removed(remove, partial(self._catalogs.find, id, "drop_namespace"))
+        await remove_or_check(remove, partial(self._catalogs.find, id, "drop_namespace"))
 
-    async def naming(self, database: NamespaceId) -> dict[str, Any]:
+    async def id_arguments(self, database: NamespaceId) -> dict[str, Any]:
         """Returns the arguments that identify a database."""
-        return {**await self._catalogs.holding(database), "Name": database.name.lower()}
+        return {**await self._catalogs.parent_arguments(database), "Name": database.name.lower()}
 
     async def _new_database(self, id: NamespaceId, properties: Mapping[str, str]) -> Change:
         if id.parent:
             await self._must_be_catalog(id.parent)
         body = {"Name": id.name.lower(), "Parameters": properties}
-        arguments = {**await self._catalogs.holding(id), "DatabaseInput": body}
+        arguments = {**await self._catalogs.parent_arguments(id), "DatabaseInput": body}
         return self._change("create_database", arguments, id, "create_namespace")
 
     def _new_catalog(self, id: NamespaceId, properties: Mapping[str, str]) -> Change:
         if id.parent:
             raise UnsupportedOperationError(
-                f"Not supported: create_namespace of {id} (Glue makes no catalog inside another; "
-                "make a database there, or the catalog by what owns it)"
+                f"Not supported: create_namespace of {id} (Glue cannot create a catalog inside another; "
+                "create a database there, or the catalog in the system that owns it)"
             )
-        self._catalogs.check_served(id)
+        self._catalogs.check_supported(id)
         wire.check_catalog_name(id)
         arguments = {"Name": id.name.lower(), "CatalogInput": {"Parameters": properties}}
         return self._change("create_catalog", arguments, id, "create_namespace", optional=True)
 
     async def _must_be_catalog(self, id: NamespaceId) -> None:
-        self._catalogs.check_served(id)
+        self._catalogs.check_supported(id)
         if (await self._catalogs.find(id, "describe_namespace")).kind == "database":
             raise UnsupportedOperationError(
-                f"Not supported: create_namespace in {id} (it is a database, which holds tables alone)"
+                f"Not supported: create_namespace in {id} (it is a database, which can contain only tables)"
             )
 
     async def _content(self, id: NamespaceId, kind: Kind) -> str | None:
         """Returns the kind and name of one object in a namespace, for messages; None if the namespace is empty."""
         if kind == "database":
             # Any table counts, whatever its format.
-            within = {**await self._catalogs.holding(id), "DatabaseName": id.name.lower(), "AttributesToGet": ["NAME"]}
-            found = await self._first("get_tables", within, id, wire.names)
-            return None if found is None else f"table {found}"
-        found = await self._first("get_databases", await self._catalogs.naming(id), id, wire.databases)
-        if found is not None:
-            return f"database {found}"
+            within = {
+                **await self._catalogs.parent_arguments(id),
+                "DatabaseName": id.name.lower(),
+                "AttributesToGet": ["NAME"],
+            }
+            name = await self._first("get_tables", within, id, wire.names)
+            return None if name is None else f"table {name}"
+        name = await self._first("get_databases", await self._catalogs.id_arguments(id), id, wire.databases)
+        if name is not None:
+            return f"database {name}"
         children = await self._catalogs.children(id)
         return f"catalog {children[0]}" if children else None
 
@@ -148,7 +158,7 @@ class Namespaces:
         self, action: str, arguments: Mapping[str, Any], id: NamespaceId, decode: Callable[[Any], Page[str]]
     ) -> str | None:
         one = {**arguments, "MaxResults": 1}
-        fetch = self._aws.paged(action, one, subject=id, operation="drop_namespace", decode=decode)
+        fetch = self._aws.page_fetcher(action, one, subject=id, operation="drop_namespace", decode=decode)
         async with aclosing(walk(fetch)) as pages:
             async for _, page in pages:
                 if page.items:
@@ -156,8 +166,8 @@ class Namespaces:
         return None
 
     async def _databases(self, catalog: NamespaceId) -> list[str]:
-        arguments = {**await self._catalogs.naming(catalog), "MaxResults": wire.PAGE}
-        fetch = self._aws.paged(
+        arguments = {**await self._catalogs.id_arguments(catalog), "MaxResults": wire.PAGE}
+        fetch = self._aws.page_fetcher(
             "get_databases", arguments, subject=catalog, operation="list_namespaces", decode=wire.databases
         )
         async with aclosing(walk(fetch)) as pages:
@@ -172,7 +182,7 @@ class Namespaces:
             arguments,
             subject=id,
             operation=operation,
-            decode=done,
+            decode=check_empty,
             safe=False,
             optional=optional,
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lance_ns_async.backends.glue.wire import Listed, expressions
+from lance_ns_async.backends.glue.wire import ListedTable, expressions
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -16,10 +16,10 @@ from lance_ns_async.model import NamespaceId, Page, Table, TableId
 _SIDE_BY_SIDE = 8
 """Maximum number of concurrent pattern requests for one batch."""
 
-_STRANGERS = 100
+_MAX_EXTRA = 100
 """Maximum number of tables in a response that do not match its pattern; more mean that the server ignores patterns."""
 
-Fetch = Callable[[Mapping[str, Any], NamespaceId, str | None], Awaitable[Page[Listed]]]
+Fetch = Callable[[Mapping[str, Any], NamespaceId, str | None], Awaitable[Page[ListedTable]]]
 """Function that returns the page of a database's tables at a token; the mapping contains the request arguments."""
 
 
@@ -33,54 +33,54 @@ class Patterns:
             give_up: Called when this server turns out not to support patterns.
         """
         self._fetch = fetch
-        self._told = give_up
+        self._on_unsupported = give_up
         self._useless = False
-        self._overlooked: set[TableId] = set()
+        self._missed_ids: set[TableId] = set()
 
     async def describe(
         self, within: Mapping[str, Any], parent: NamespaceId, names: Sequence[str]
     ) -> Mapping[str, Table]:
         """Returns the Lance tables that were found, keyed by the requested names."""
-        wanted = dict.fromkeys(name.lower() for name in names)
-        seen: set[str] = set()
-        found: dict[str, Table] = {}
+        lower_names = dict.fromkeys(name.lower() for name in names)
+        matches: set[str] = set()
+        tables: dict[str, Table] = {}
 
         async def look(part: tuple[str, Sequence[str]]) -> None:
-            expression, asked = part
-            strangers = 0
+            expression, part_names = part
+            extra = 0
             if self._useless:
                 return
             fetch = partial(self._fetch, {**within, "Expression": expression}, parent)
             async with aclosing(walk(fetch)) as pages:
                 async for _, page in pages:
-                    listed = {entry.name.lower(): entry.table for entry in page.items}
-                    strangers += len(listed.keys() - set(asked))
-                    seen.update(listed.keys() & wanted.keys())
-                    found.update({name: table for name, table in listed.items() if table and name in wanted})
-                    if strangers > _STRANGERS:
+                    entries = {entry.name.lower(): entry.table for entry in page.items}
+                    extra += len(entries.keys() - set(part_names))
+                    matches.update(entries.keys() & lower_names.keys())
+                    tables.update({name: table for name, table in entries.items() if table and name in lower_names})
+                    if extra > _MAX_EXTRA:
                         self._give_up()
                         return
 
-        await each(look, expressions(wanted), max_in_flight=_SIDE_BY_SIDE)
-        if not seen and not self._useless:
-            self._overlooked.update(map(parent.table, names))
-        told = ((name, found.get(name.lower())) for name in names)
-        return {name: replace(table, id=parent.table(name)) for name, table in told if table is not None}
+        await each(look, expressions(lower_names), max_in_flight=_SIDE_BY_SIDE)
+        if not matches and not self._useless:
+            self._missed_ids.update(map(parent.table, names))
+        results = ((name, tables.get(name.lower())) for name in names)
+        return {name: replace(table, id=parent.table(name)) for name, table in results if table is not None}
 
-    def asked_singly(self, id: TableId) -> Callable[[], None]:
+    def watch(self, id: TableId) -> Callable[[], None]:
         """Returns the function to call if a describe of this single name finds the table.
 
         If patterns found none of their names and one of those tables exists, the server does not support patterns.
         """
-        if id not in self._overlooked:
+        if id not in self._missed_ids:
             return _nothing
-        self._overlooked.discard(id)
+        self._missed_ids.discard(id)
         return self._give_up
 
     def _give_up(self) -> None:
         self._useless = True
-        self._overlooked.clear()
-        self._told()
+        self._missed_ids.clear()
+        self._on_unsupported()
 
 
 def _nothing() -> None:

@@ -71,7 +71,7 @@ _INPUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedTable:
     """A table in a listing: its stored name, and its description if it is a Lance table."""
 
     name: str
@@ -96,12 +96,15 @@ def account(id: str) -> str:
 
 def databases(answer: Any) -> Page[str]:
     """Returns a page of the names of databases."""
-    return Page([text(found["Name"]) for found in answer["DatabaseList"]], _token(answer))
+    return Page([text(description["Name"]) for description in answer["DatabaseList"]], _token(answer))
 
 
 def catalogs(answer: Any) -> Page[tuple[str, str]]:
     """Returns a page of names and ids of catalogs."""
-    return Page([(text(found["Name"]), text(found["CatalogId"])) for found in answer["CatalogList"]], _token(answer))
+    return Page(
+        [(text(description["Name"]), text(description["CatalogId"])) for description in answer["CatalogList"]],
+        _token(answer),
+    )
 
 
 def is_child(id: str, parent: str | None) -> bool:
@@ -110,9 +113,9 @@ def is_child(id: str, parent: str | None) -> bool:
     return len(own) == len(above) + 1 and [level.lower() for level in own[:-1]] == [level.lower() for level in above]
 
 
-def parameters(found: Mapping[str, Any]) -> dict[str, str]:
+def parameters(description: Mapping[str, Any]) -> dict[str, str]:
     """Returns the stored parameters of a database, a catalog or a table."""
-    return {key: text(value) for key, value in (found.get("Parameters") or {}).items() if value is not None}
+    return {key: text(value) for key, value in (description.get("Parameters") or {}).items() if value is not None}
 
 
 def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
@@ -122,32 +125,32 @@ def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
         AnotherAnswerError: The response describes another table.
         NotALanceTableError: The table is not a Lance table.
     """
-    found = answer["Table"]
+    description = answer["Table"]
     # DatabaseName is not checked: for a resource link, it is the name of the target database.
-    check_answer(id.name, found.get("Name"))
-    if (why := _why_not_lance(found)) is not None:
+    check_answer(id.name, description.get("Name"))
+    if (why := _why_not_lance(description)) is not None:
         raise not_lance(id, why)
-    return _table(id, options, found)
+    return _table(id, options, description)
 
 
-def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) -> Page[Listed]:
+def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) -> Page[ListedTable]:
     """Returns a page of the tables in `parent`, of all formats."""
-    named = [(text(found["Name"]), found) for found in answer["TableList"]]
-    listed = [
-        Listed(name, None if _why_not_lance(found) else _table(parent.table(name), options, found))
-        for name, found in named
+    descriptions = [(text(description["Name"]), description) for description in answer["TableList"]]
+    page = [
+        ListedTable(name, None if _why_not_lance(description) else _table(parent.table(name), options, description))
+        for name, description in descriptions
     ]
-    return Page(listed, _token(answer))
+    return Page(page, _token(answer))
 
 
-def lance_tables(page: Page[Listed]) -> Page[Table]:
+def lance_tables(page: Page[ListedTable]) -> Page[Table]:
     """Returns the same page with only the Lance tables."""
     return Page([entry.table for entry in page.items if entry.table is not None], page.token)
 
 
 def names(answer: Any) -> Page[str]:
     """Returns a page of the names of tables."""
-    return Page([text(found["Name"]) for found in answer["TableList"]], _token(answer))
+    return Page([text(description["Name"]) for description in answer["TableList"]], _token(answer))
 
 
 def location_uri(id: NamespaceId, answer: Any) -> str:
@@ -156,33 +159,33 @@ def location_uri(id: NamespaceId, answer: Any) -> str:
     return text(answer["Database"].get("LocationUri") or "")
 
 
-def is_made_of(found: Table, wanted: Table) -> bool:
+def is_made_of(table: Table, declaration: Table) -> bool:
     """Returns whether a table matches a declaration; parameters that Glue added are ignored."""
-    kept, asked = found.properties or {}, wanted.properties or {}
-    same = found.location == wanted.location and asked.items() <= kept.items()
-    return same and found.registration == wanted.registration
+    properties, requested_properties = table.properties or {}, declaration.properties or {}
+    same = table.location == declaration.location and requested_properties.items() <= properties.items()
+    return same and table.registration == declaration.registration
 
 
-def expressions(wanted: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
+def expressions(names: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields patterns that together match the names, each with the names that it matches.
 
     Names that servers could interpret differently in a pattern are omitted.
 
     Args:
-        wanted: The names, in lower case.
+        names: The names, in lower case.
     """
-    length, taken = 0, list[str]()
-    for name in wanted:
-        escaped = re.escape(name)
-        if not _PLAIN.fullmatch(name) or len(escaped) > EXPRESSION:
+    length, part = 0, list[str]()
+    for name in names:
+        pattern = re.escape(name)
+        if not _PLAIN.fullmatch(name) or len(pattern) > EXPRESSION:
             continue
-        if taken and length + len(escaped) + 1 > EXPRESSION:
-            yield "|".join(map(re.escape, taken)), taken
-            length, taken = 0, []
-        length += len(escaped) + bool(taken)
-        taken.append(name)
-    if taken:
-        yield "|".join(map(re.escape, taken)), taken
+        if part and length + len(pattern) + 1 > EXPRESSION:
+            yield "|".join(map(re.escape, part)), part
+            length, part = 0, []
+        length += len(pattern) + bool(part)
+        part.append(name)
+    if part:
+        yield "|".join(map(re.escape, part)), part
 
 
 def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -190,13 +193,13 @@ def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> di
     return {
         "Name": id.name.lower(),
         "TableType": "EXTERNAL_TABLE",
-        "Parameters": registrations.marked({"managed_by": "storage", **properties, "table_type": "lance"}),
+        "Parameters": registrations.add_identity({"managed_by": "storage", **properties, "table_type": "lance"}),
         "StorageDescriptor": {"Location": location},
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTable:
     """A Lance table with all its fields in Glue, which a replacement has to send again."""
 
     table: Table
@@ -206,26 +209,26 @@ class Stored:
     """The TableInput that describes the table without any change."""
 
 
-def stored(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Stored:
+def stored_table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> StoredTable:
     """Returns the Lance table in a GetTable response, with all its fields; see `table` for the errors."""
-    kept = {key: value for key, value in answer["Table"].items() if key in _INPUT and value is not None}
+    fields = {key: value for key, value in answer["Table"].items() if key in _INPUT and value is not None}
     version = answer["Table"].get("VersionId")
-    return Stored(table(id, options, answer), None if version is None else text(version), kept)
+    return StoredTable(table(id, options, answer), None if version is None else text(version), fields)
 
 
-def replaced_input(kept: Stored, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
+def replaced_input(current: StoredTable, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
     """Returns the TableInput that changes a table's location and properties.
 
     All other fields, Glue's own parameters and the registration's identity are unchanged.
     """
-    before = kept.input.get("Parameters") or {}
+    before = current.input.get("Parameters") or {}
     own = {key: value for key, value in before.items() if key.lower() in _NOTES or key == registrations.KEY}
     parameters = {**own, "managed_by": "storage", **properties, "table_type": "lance"}
     return {
-        **kept.input,
+        **current.input,
         "TableType": "EXTERNAL_TABLE",
         "Parameters": parameters,
-        "StorageDescriptor": {**(kept.input.get("StorageDescriptor") or {}), "Location": location},
+        "StorageDescriptor": {**(current.input.get("StorageDescriptor") or {}), "Location": location},
     }
 
 
@@ -233,7 +236,7 @@ def check_name(id: Id) -> None:
     """Raises InvalidInputError for a name that Glue would reject."""
     if len(id[-1]) > _LONGEST_NAME or not _TEXT.fullmatch(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} id {list(id)!r}: Glue takes names of at most {_LONGEST_NAME} characters, none of them a "
+            f"{id.kind} id {list(id)!r}: Glue allows names of at most {_LONGEST_NAME} characters, none of them a "
             "control character; choose another"
         )
 
@@ -252,7 +255,7 @@ def check_properties(id: Id, properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if not 0 < len(key) <= _LONGEST_NAME or not _TEXT.fullmatch(key) or len(value) > _LONGEST_VALUE:
             raise InvalidInputError(
-                f"{id.kind} {id}: property {key[:40]!r}: Glue takes keys of 1 to {_LONGEST_NAME} characters, none of "
+                f"{id.kind} {id}: property {key[:40]!r}: Glue allows keys of 1 to {_LONGEST_NAME} characters, none of "
                 f"them a control character, and values of at most {_LONGEST_VALUE}"
             )
 
@@ -262,7 +265,7 @@ def location_inside(id: TableId, place: str) -> str:
     try:
         locations.check_location(f"table {id}", place)
     except InvalidInputError as e:
-        raise InvalidInputError(f"{e}; it comes of its database's LocationUri, so give one for the table") from e
+        raise InvalidInputError(f"{e}; it comes from its database's LocationUri; give the table another") from e
     return place
 
 
@@ -270,36 +273,36 @@ def check_location(id: TableId, location: str) -> None:
     """Raises InvalidInputError for a location that Glue would reject."""
     if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
         raise InvalidInputError(
-            f"table {id}: Glue takes locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
+            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
             f"character, which {location[:40]!r} is not"
         )
 
 
-def _table(id: TableId, options: Mapping[str, str] | None, found: Mapping[str, Any]) -> Table:
-    noted = parameters(found)
-    kept = registrations.unmarked(noted)
-    own = {key: value for key, value in kept.items() if key.lower() not in _BOOKKEEPING}
+def _table(id: TableId, options: Mapping[str, str] | None, description: Mapping[str, Any]) -> Table:
+    stored_parameters = parameters(description)
+    properties = registrations.remove_identity(stored_parameters)
+    own = {key: value for key, value in properties.items() if key.lower() not in _BOOKKEEPING}
     return Table(
         id,
-        text(found["StorageDescriptor"]["Location"]),
-        kept,
+        text(description["StorageDescriptor"]["Location"]),
+        properties,
         # The configured options take precedence over the table's parameters.
         {**own, **(options or {})} or None,
-        registration=registrations.identity(noted, found.get("CreateTime")),
+        registration=registrations.identity(stored_parameters, description.get("CreateTime")),
     )
 
 
-def _why_not_lance(found: Mapping[str, Any]) -> str | None:
-    if (target := found.get("TargetTable")) is not None:
+def _why_not_lance(description: Mapping[str, Any]) -> str | None:
+    if (target := description.get("TargetTable")) is not None:
         of = "$".join(filter(None, (target.get("DatabaseName"), target.get("Name"))))
-        return f"it is a resource link; ask for what it points to, {of}"
-    kind = parameters(found).get("table_type")
+        return f"it is a resource link; use its target, {of}"
+    kind = parameters(description).get("table_type")
     if (kind or "").lower() != "lance":
         return f"its table_type is {kind!r}"
     # Some clients omit the TableType of Lance tables.
-    if (form := found.get("TableType") or "EXTERNAL_TABLE").upper() != "EXTERNAL_TABLE":
+    if (form := description.get("TableType") or "EXTERNAL_TABLE").upper() != "EXTERNAL_TABLE":
         return f"its TableType is {form!r}"
-    return None if (found.get("StorageDescriptor") or {}).get("Location") else "it has no Location"
+    return None if (description.get("StorageDescriptor") or {}).get("Location") else "it has no Location"
 
 
 def _token(answer: Any) -> str | None:

@@ -28,7 +28,6 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.hive3.answers import catalog_properties, database_properties, explain, is_made_of
 from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
@@ -39,10 +38,11 @@ from lance_ns_async.backends.hive3.checks import (
     new_database,
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
-from lance_ns_async.backends.hive3.locations import is_at, is_complete, sent
+from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
+from lance_ns_async.backends.hive3.responses import catalog_properties, database_properties, explain, is_made_of
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
-from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
@@ -141,35 +141,35 @@ class HiveBackend(Backend):
         operation = "create_namespace"
         if len(id) == 1:
             catalog = new_catalog(id, properties, default_location(self._root, TableId([id.name.lower()])))
-            wanted = catalog_properties(catalog)
+            expected = catalog_properties(catalog)
             make = partial(self._hive.create_catalog, id, catalog, operation)
-            known = True
+            has_exact_result = True
         else:
             database = new_database(id, properties)
-            wanted = database_properties(database)
+            expected = database_properties(database)
             make = partial(self._hive.create_database, id, database, operation)
-            known = database.location is None or is_complete(database.location)
+            has_exact_result = database.location is None or is_complete(database.location)
 
         async def create() -> Mapping[str, str]:
             await make()
-            return wanted if known else await self.describe_namespace(id)
+            return expected if has_exact_result else await self.describe_namespace(id)
 
         missing = False
 
         async def find() -> Mapping[str, str] | None:
             nonlocal missing
             try:
-                found = await self.describe_namespace(id)
+                current = await self.describe_namespace(id)
             except NamespaceNotFoundError:
                 missing = True
                 raise
-            return found if is_made_of(found, wanted) else None
+            return current if is_made_of(current, expected) else None
 
         try:
-            return await settled(id, create, find, NamespaceAlreadyExistsError)
+            return await create_or_find(id, create, find, NamespaceAlreadyExistsError)
         except ServiceUnavailableError as e:
             if missing:
-                e.add_note("it is not there; some servers hang up on a place in a file system that they do not know")
+                e.add_note("it does not exist; some servers hang up on a location in an unknown file system")
             raise
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
@@ -202,46 +202,48 @@ class HiveBackend(Backend):
         operation = "declare_table"
         place = await self._new_location(id) if location is None else location
         self.check_declaration(id, place, properties)
-        place = sent(place)
-        kept = {**properties, "table_type": "lance", "managed_by": "storage"}
-        sending = registrations.marked(kept)
-        wanted = Table(id, place, kept, self._storage_options, registration=registrations.identity(sending))
+        place = to_hive(place)
+        parameters = {**properties, "table_type": "lance", "managed_by": "storage"}
+        parameters_with_identity = registrations.add_identity(parameters)
+        table = Table(
+            id, place, parameters, self._storage_options, registration=registrations.identity(parameters_with_identity)
+        )
 
         async def declare() -> Table:
-            await self._hive.create_table(id, place, sending, operation)
-            return wanted if is_complete(place) else await self._table(id, operation)
+            await self._hive.create_table(id, place, parameters_with_identity, operation)
+            return table if is_complete(place) else await self._table(id, operation)
 
         async def find() -> Table | None:
-            found = await self._table(id, operation)
-            same = is_at(found.location, place) and found.properties == kept
-            return found if same and found.registration == wanted.registration else None
+            current = await self._table(id, operation)
+            same = is_at(current.location, place) and current.properties == parameters
+            return current if same and current.registration == table.registration else None
 
-        return await settled(id, declare, find)
+        return await create_or_find(id, declare, find)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         """Costs two calls: alter_table replaces everything, so what is to stay has to be read first."""
         operation = "replace_table"
-        place = sent(location)
-        kept = {"managed_by": "storage", **properties, "table_type": "lance"}
-        wanted = Table(old.id, place, kept, self._storage_options, registration=old.registration)
+        place = to_hive(location)
+        parameters = {"managed_by": "storage", **properties, "table_type": "lance"}
+        table = Table(old.id, place, parameters, self._storage_options, registration=old.registration)
 
         async def alter() -> Table:
-            await self._hive.replace_table(old, place, kept, operation)
-            return wanted if is_complete(place) else await self._table(old.id, operation)
+            await self._hive.replace_table(old, place, parameters, operation)
+            return table if is_complete(place) else await self._table(old.id, operation)
 
         async def find() -> Table | None:
-            found = await self._table(old.id, operation)
-            same = is_at(found.location, place) and found.properties == kept
-            return found if same and found.registration == old.registration else None
+            current = await self._table(old.id, operation)
+            same = is_at(current.location, place) and current.properties == parameters
+            return current if same and current.registration == old.registration else None
 
-        return await settled(old.id, alter, find, ConcurrentModificationError)
+        return await create_or_find(old.id, alter, find, ConcurrentModificationError)
 
     async def layout_location(self, id: TableId) -> str:
         catalog, database, name = (level.lower() for level in id)
         below = (f"{database}.db", name)
-        return sent(default_location(self._root, TableId(below if catalog == "hive" else (catalog, *below))))
+        return to_hive(default_location(self._root, TableId(below if catalog == "hive" else (catalog, *below))))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         check_declaration(id, location, properties)
@@ -249,13 +251,13 @@ class HiveBackend(Backend):
     async def deregister_table(self, id: TableId) -> None:
         check_findable(id)
         operation = "deregister_table"
-        await removed(partial(self._hive.drop_table, id, operation), partial(self._table, id, operation))
+        await remove_or_check(partial(self._hive.drop_table, id, operation), partial(self._table, id, operation))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         check_new(to)
         source, destination = (tuple(name.lower() for name in names) for names in (id, to))
         if source == destination:
-            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: it is the same)")
+            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: both ids are equal)")
         if source[0] != destination[0]:
             raise UnsupportedOperationError(
                 f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "
@@ -278,19 +280,19 @@ class HiveBackend(Backend):
 
     async def _lance_tables(self, parent: NamespaceId, operation: str) -> Sequence[str]:
         if not self._filters:
-            return await self._sifted(parent, operation)
+            return await self._filter_by_descriptions(parent, operation)
         try:
             return await self._hive.lance_tables(parent, operation)
         except LanceNamespaceError as e:
             failure = failure_of(e)
             if failure is None or not _NO_FILTER.intersection(failure.codes):
                 raise
-        names = await self._sifted(parent, operation)
+        names = await self._filter_by_descriptions(parent, operation)
         # That the server answers otherwise shows that it is the filter that it cannot do.
         self._filters = False
         return names
 
-    async def _sifted(self, parent: NamespaceId, operation: str) -> Sequence[str]:
+    async def _filter_by_descriptions(self, parent: NamespaceId, operation: str) -> Sequence[str]:
         """The Lance tables among all tables, each of which has to be described."""
         names = await self._hive.all_tables(parent, operation)
         return await self._hive.lance_tables_among(parent, names, operation, at_once=self._at_once)

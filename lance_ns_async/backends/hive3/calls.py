@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from lance_ns_async.backends.hive3 import answers, wire
-from lance_ns_async.backends.hive3.wire import Catalog, Database
-from lance_ns_async.backends.values import nothing
+from lance_ns_async.backends.hive3 import responses, wire
+from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
+from lance_ns_async.backends.values import ignore
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport
 
 T = TypeVar("T")
 
-_SIFTED_AT_ONCE = 300
+_FILTER_BATCH = 300
 """Tables asked for by one call where the server cannot tell Lance tables from others; it splits more itself."""
 
 
@@ -28,17 +28,17 @@ class Metastore:
 
     async def catalogs(self, operation: str) -> Sequence[str]:
         """The names of all catalogs."""
-        return await self._read(wire.GET_CATALOGS, b"", NamespaceId(), operation, answers.catalogs)
+        return await self._read(wire.GET_CATALOGS, b"", NamespaceId(), operation, responses.catalogs)
 
-    async def catalog(self, id: NamespaceId, operation: str) -> Catalog:
+    async def catalog(self, id: NamespaceId, operation: str) -> HiveCatalog:
         """A catalog."""
-        return await self._read(wire.GET_CATALOG, wire.named_catalog(id.name), id, operation, answers.catalog)
+        return await self._read(wire.GET_CATALOG, wire.named_catalog(id.name), id, operation, responses.catalog)
 
-    async def create_catalog(self, id: NamespaceId, catalog: Catalog, operation: str) -> None:
+    async def create_catalog(self, id: NamespaceId, catalog: HiveCatalog, operation: str) -> None:
         """Makes a catalog, and a database `default` in it."""
         await self._write(wire.CREATE_CATALOG, wire.new_catalog(catalog), id, operation)
 
-    async def alter_catalog(self, id: NamespaceId, catalog: Catalog, operation: str) -> None:
+    async def alter_catalog(self, id: NamespaceId, catalog: HiveCatalog, operation: str) -> None:
         """Replaces what is kept about a catalog."""
         await self._write(wire.ALTER_CATALOG, wire.altered_catalog(catalog), id, operation)
 
@@ -48,13 +48,15 @@ class Metastore:
 
     async def databases(self, catalog: NamespaceId, operation: str) -> Sequence[str]:
         """The names of the databases in a catalog; none where there is no such catalog."""
-        return await self._read(wire.GET_DATABASES, wire.databases_in(catalog.name), catalog, operation, answers.names)
+        return await self._read(
+            wire.GET_DATABASES, wire.databases_in(catalog.name), catalog, operation, responses.names
+        )
 
-    async def database(self, id: NamespaceId, operation: str) -> Database:
+    async def database(self, id: NamespaceId, operation: str) -> HiveDatabase:
         """A database."""
-        return await self._read(wire.GET_DATABASE, wire.named_database(id), id, operation, answers.database)
+        return await self._read(wire.GET_DATABASE, wire.named_database(id), id, operation, responses.database)
 
-    async def create_database(self, id: NamespaceId, database: Database, operation: str) -> None:
+    async def create_database(self, id: NamespaceId, database: HiveDatabase, operation: str) -> None:
         """Makes a database."""
         await self._write(wire.CREATE_DATABASE, wire.new_database(id, database), id, operation)
 
@@ -64,16 +66,18 @@ class Metastore:
 
     async def lance_tables(self, database: NamespaceId, operation: str) -> Sequence[str]:
         """The names of the Lance tables in a database; none where there is no such database."""
-        return await self._read(wire.FILTER_TABLES, wire.lance_tables(database), database, operation, answers.names)
+        return await self._read(wire.FILTER_TABLES, wire.lance_tables(database), database, operation, responses.names)
 
     async def all_tables(self, database: NamespaceId, operation: str) -> Sequence[str]:
         """The names of all tables in a database; none where there is no such database."""
-        return await self._read(wire.GET_ALL_TABLES, wire.named_database(database), database, operation, answers.names)
+        return await self._read(
+            wire.GET_ALL_TABLES, wire.named_database(database), database, operation, responses.names
+        )
 
     async def functions(self, database: NamespaceId, operation: str) -> Sequence[str]:
         """The names of all functions in a database; none where there is no such database."""
         arguments = wire.all_functions(database)
-        return await self._read(wire.GET_FUNCTIONS, arguments, database, operation, answers.names)
+        return await self._read(wire.GET_FUNCTIONS, arguments, database, operation, responses.names)
 
     async def lance_tables_among(
         self, database: NamespaceId, names: Sequence[str], operation: str, *, at_once: int
@@ -82,25 +86,27 @@ class Metastore:
 
         Cost: a call for 300 tables.
         """
-        found: list[str] = []
+        tables: list[str] = []
 
-        async def sift(some: Sequence[str]) -> None:
-            arguments = wire.named_tables(database, some)
-            found.extend(await self._read(wire.SIFT_TABLES, arguments, database, operation, answers.lance_names))
+        async def filter_batch(batch: Sequence[str]) -> None:
+            arguments = wire.named_tables(database, batch)
+            tables.extend(
+                await self._read(wire.GET_TABLE_FORMATS, arguments, database, operation, responses.lance_names)
+            )
 
-        slices = (names[i : i + _SIFTED_AT_ONCE] for i in range(0, len(names), _SIFTED_AT_ONCE))
-        await each(sift, slices, max_in_flight=at_once)
-        return found
+        slices = (names[i : i + _FILTER_BATCH] for i in range(0, len(names), _FILTER_BATCH))
+        await each(filter_batch, slices, max_in_flight=at_once)
+        return tables
 
     async def tables(self, database: NamespaceId, names: Sequence[str], operation: str) -> dict[str, Table]:
         """The Lance tables of these names, without those that are none or are missing."""
         arguments = wire.named_tables(database, names)
-        decode = partial(answers.tables, database, names, self._storage_options)
+        decode = partial(responses.tables, database, names, self._storage_options)
         return await self._read(wire.GET_TABLES, arguments, database, operation, decode)
 
     async def table(self, id: TableId, operation: str) -> Table:
         """A Lance table; one that is missing is told apart from a missing database by another call."""
-        decode = partial(answers.table, id, self._storage_options)
+        decode = partial(responses.table, id, self._storage_options)
         return await self._read(wire.GET_TABLE, wire.named_table(id), id, operation, decode)
 
     async def create_table(self, id: TableId, location: str, parameters: Mapping[str, str], operation: str) -> None:
@@ -109,14 +115,14 @@ class Metastore:
 
     async def rename_table(self, id: TableId, to: TableId, operation: str) -> None:
         """Gives an external table another name, and maybe another database of its catalog. Costs two calls."""
-        decode = partial(answers.renamed, id, to)
+        decode = partial(responses.rename_field, id, to)
         table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(id), id, operation, decode)
         # The source was just seen: what can be there already, or lack its database, is the destination.
         await self._write(wire.ALTER_TABLE, wire.altered_table(id, table), to, operation)
 
     async def replace_table(self, old: Table, location: str, parameters: Mapping[str, str], operation: str) -> None:
         """Gives an external table another location and other parameters; its data stays. Costs two calls."""
-        decode = partial(answers.replaced, old, location, parameters)
+        decode = partial(responses.replacement_field, old, location, parameters)
         table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
         await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
 
@@ -134,4 +140,4 @@ class Metastore:
         return await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=decode)
 
     async def _write(self, method: Method, arguments: bytes, subject: Id, operation: str) -> None:
-        await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=nothing, safe=False)
+        await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=ignore, safe=False)

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.backends.hive3.answers import (
+from lance_ns_async.backends.hive3.locations import path, to_hive
+from lance_ns_async.backends.hive3.responses import (
     CATALOG_DESCRIPTION,
     CATALOG_LOCATION,
     DESCRIPTION,
-    HIDDEN,
+    INTERNAL_PARAMETERS,
     LOCATION,
     OWNER,
     OWNER_TYPE,
 )
-from lance_ns_async.backends.hive3.locations import path, sent
-from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Catalog, Database
+from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase
 from lance_ns_async.model import Id, NamespaceId, TableId
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _LONGEST_NAMES = (256, 128, 256)
 _ABSOLUTE = re.compile(r"/(?!/)|[A-Za-z][A-Za-z0-9+.-]*:/")
 _WITH_HOST = re.compile(r"file://[^/]")
-_DROPPED = frozenset({"", ".", ".."})
+_IGNORED_SEGMENTS = frozenset({"", ".", ".."})
 _LONGEST_LOCATION = 4000
 _LONGEST_KEY = 256
 _LONGEST_DATABASE_KEY = 180
@@ -37,11 +37,11 @@ def check_new(id: Id) -> None:
     for name, longest in zip(id, _LONGEST_NAMES, strict=False):
         if not _NAME.fullmatch(name):
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: the name {name!r} is refused here; use letters A to Z, digits and _"
+                f"{id.kind} id {list(id)!r}: the name {name!r} is invalid; use letters A to Z, digits and _"
             )
         if len(name) > longest:
             raise InvalidInputError(
-                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters, {longest} are the most"
+                f"{id.kind} id {list(id)!r}: the name {name!r} has {len(name)} characters; at most {longest}"
             )
 
 
@@ -50,10 +50,10 @@ def check_findable(id: Id) -> None:
     for level, name in enumerate(id):
         if findable(name, level):
             continue
-        told = f"no metastore can have the name {name!a}"
+        reason = f"no metastore can have the name {name!a}"
         if level == 2:
-            raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({told})")
-        raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({told})")
+            raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({reason})")
+        raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({reason})")
 
 
 def findable(name: str, level: int = 2) -> bool:
@@ -70,61 +70,61 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
     if location is not None:
         _check_location(what, location)
     _check_sizes(what, properties, _LONGEST_KEY, None)
-    if hidden := sorted(HIDDEN.intersection(properties)):
-        raise InvalidInputError(f"{what}: the metastore keeps {', '.join(hidden)} for itself; leave it out")
+    if internal := sorted(INTERNAL_PARAMETERS.intersection(properties)):
+        raise InvalidInputError(f"{what}: reserved for the metastore: {', '.join(internal)}; omit them")
     if (kind := properties.get("table_type", "lance")).lower() != "lance":
-        raise InvalidInputError(f"{what}: table_type={kind!r} is not served; Lance tables alone are")
+        raise InvalidInputError(f"{what}: table_type={kind!r} is not supported; only 'lance' is")
     if (managed_by := properties.get("managed_by", "storage")).lower() != "storage":
         raise InvalidInputError(
-            f"{what}: managed_by={managed_by!r} is not served; only 'storage' is, where Lance itself commits versions"
+            f"{what}: managed_by={managed_by!r} is not supported; only 'storage' is, where Lance commits versions"
         )
 
 
-def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> Catalog:
+def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> HiveCatalog:
     """The catalog to make, at the `default` location where the properties name none."""
     check_new(id)
     what = f"namespace {id}"
     if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
         raise InvalidInputError(
-            f"{what}: {', '.join(unknown)}: a catalog keeps {CATALOG_DESCRIPTION} and {CATALOG_LOCATION} alone; "
-            "databases keep any property"
+            f"{what}: {', '.join(unknown)}: a catalog can store only {CATALOG_DESCRIPTION} and {CATALOG_LOCATION}; "
+            "databases can store any property"
         )
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
     location = properties.get(CATALOG_LOCATION, default)
     _check_location(what, location)
-    return Catalog(id.name, sent(location), properties.get(CATALOG_DESCRIPTION))
+    return HiveCatalog(id.name, to_hive(location), properties.get(CATALOG_DESCRIPTION))
 
 
-def new_database(id: NamespaceId, properties: Mapping[str, str]) -> Database:
+def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase:
     """The database to make."""
     check_new(id)
     what = f"namespace {id}"
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
-    kept = dict(properties)
-    description, location = kept.pop(DESCRIPTION, None), kept.pop(LOCATION, None)
-    owner, told = kept.pop(OWNER, None), kept.pop(OWNER_TYPE, None)
+    parameters = dict(properties)
+    description, location = parameters.pop(DESCRIPTION, None), parameters.pop(LOCATION, None)
+    owner, owner_type = parameters.pop(OWNER, None), parameters.pop(OWNER_TYPE, None)
     if location is not None:
         _check_location(what, location)
-        location = sent(location)
+        location = to_hive(location)
     if owner is not None and len(owner) > _LONGEST_OWNER:
-        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters, {_LONGEST_OWNER} are the most")
+        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters; at most {_LONGEST_OWNER}")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
-    if told is not None and told.upper() not in owner_types:
-        raise InvalidInputError(f"{what}: {OWNER_TYPE}={told!r} is unknown; it is one of {', '.join(owner_types)}")
-    return Database(kept, description, location, owner, None if told is None else owner_types[told.upper()])
+    if owner_type is not None and owner_type.upper() not in owner_types:
+        raise InvalidInputError(f"{what}: {OWNER_TYPE}={owner_type!r} is unknown; use one of {', '.join(owner_types)}")
+    return HiveDatabase(
+        parameters, description, location, owner, None if owner_type is None else owner_types[owner_type.upper()]
+    )
 
 
 def _check_location(what: str, location: str) -> None:
     if not _ABSOLUTE.match(location):
-        raise InvalidInputError(f"{what}: its location {location!r} is relative; give a whole URI or path")
+        raise InvalidInputError(f"{what}: its location {location!r} is relative; give an absolute URI or path")
     if len(location) > _LONGEST_LOCATION:
+        raise InvalidInputError(f"{what}: its location has {len(location)} characters; at most {_LONGEST_LOCATION}")
+    if _WITH_HOST.match(location) or _IGNORED_SEGMENTS.intersection(path(to_hive(location)).split("/")[1:]):
         raise InvalidInputError(
-            f"{what}: its location has {len(location)} characters, {_LONGEST_LOCATION} are the most"
-        )
-    if _WITH_HOST.match(location) or _DROPPED.intersection(path(sent(location)).split("/")[1:]):
-        raise InvalidInputError(
-            f"{what}: its location {location!r} would be kept as another one; give it without '//', '.' and '..' in "
-            "its path, and without a host where it is a file"
+            f"{what}: its location {location!r} would be stored in another form; give it without '//', '.' and '..' in "
+            "its path, and without a host in a file URI"
         )
     _check_encodable(what, "its location", location)
 
@@ -133,11 +133,11 @@ def _check_sizes(what: str, properties: Mapping[str, str], longest_key: int, lon
     for key, value in properties.items():
         if len(key) > longest_key:
             raise InvalidInputError(
-                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters, {longest_key} are the most"
+                f"{what}: the property {key[:40]!r}... has a key of {len(key)} characters; at most {longest_key}"
             )
         if longest_value is not None and len(value) > longest_value:
             raise InvalidInputError(
-                f"{what}: the property {key!r} has {len(value)} characters, {longest_value} are the most"
+                f"{what}: the property {key!r} has {len(value)} characters; at most {longest_value}"
             )
         _check_encodable(what, f"the property {key!r}", key + value)
 

@@ -24,8 +24,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.hive3.calls import Metastore
-from lance_ns_async.backends.hive3.wire import Catalog, Database
-from lance_ns_async.backends.settling import removed
+from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
+from lance_ns_async.backends.lost_responses import remove_or_check
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.errors import failure_of, masked, shortened, spelled
@@ -33,7 +33,7 @@ from lance_ns_async.model import NamespaceId, TableId
 
 _DEFAULT = "default"
 _OPERATION = "drop_namespace"
-_SHOWN = 5
+_LIST_LIMIT = 5
 _LONGEST_NAME = 100
 
 
@@ -49,59 +49,59 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     Cost: seven calls, and with `cascade` one for each database and what `drop_database` costs for what is in them.
     """
     if id.name.lower() == "hive":
-        raise InvalidInputError(f"namespace {id}: a metastore cannot do without it; drop the databases in it")
-    kept = await hive.catalog(id, _OPERATION)
+        raise InvalidInputError(f"namespace {id}: a metastore requires this catalog; drop the databases in it")
+    catalog = await hive.catalog(id, _OPERATION)
     names = await hive.databases(id, _OPERATION)
     others = [id.child(name) for name in names if name != _DEFAULT]
     if others and not cascade:
         some = ", ".join(other.name for other in others[:3])
         raise NamespaceNotEmptyError(f"Namespace not empty: {id} ({_OPERATION}: it has {len(others)}, such as {some})")
-    gone = await _empty(hive, [id.child(name) for name in names], at_once=at_once) if cascade else []
-    with _telling(id, gone):
+    tables = await _empty(hive, [id.child(name) for name in names], at_once=at_once) if cascade else []
+    with _note_deregistrations(id, tables):
         await each(partial(_drop_empty, hive), others, max_in_flight=at_once)
-        await _drop_without_others(hive, id, kept, _DEFAULT in names)
+        await _drop_without_others(hive, id, catalog, _DEFAULT in names)
 
 
-async def _drop_without_others(hive: Metastore, id: NamespaceId, kept: Catalog, has_default: bool) -> None:
+async def _drop_without_others(hive: Metastore, id: NamespaceId, catalog: HiveCatalog, has_default: bool) -> None:
     default = await hive.database(id.child(_DEFAULT), _OPERATION) if has_default else None
-    before: Catalog | None = None
-    dropped = False
+    before: HiveCatalog | None = None
+    is_dropped = False
 
     async def undo(error: BaseException) -> None:
-        nonlocal dropped
-        dropped = await _put_back(hive, id, before, default, error)
+        nonlocal is_dropped
+        is_dropped = await _put_back(hive, id, before, default, error)
 
     try:
         async with rollback(undo):
             if default is not None:
                 await _drop_empty(hive, id.child(_DEFAULT))
-            before = kept
-            await _move_away(hive, id, kept)
+            before = catalog
+            await _move_away(hive, id, catalog)
             await hive.drop_catalog(id, _OPERATION)
     except LanceNamespaceError:
-        if not dropped:
+        if not is_dropped:
             raise
 
 
 @contextmanager
-def _telling(id: NamespaceId, gone: Sequence[TableId]) -> Iterator[None]:
+def _note_deregistrations(id: NamespaceId, tables: Sequence[TableId]) -> Iterator[None]:
     """Has errors tell of tables that were deregistered before."""
     try:
         yield
     except LanceNamespaceError as e:
-        if gone:
-            e.add_note(f"and {len(gone)} tables of {spelled(id)} are no longer registered; their data is untouched")
+        if tables:
+            e.add_note(f"and {len(tables)} tables of {spelled(id)} are no longer registered; their data is untouched")
         raise
 
 
-async def _move_away(hive: Metastore, id: NamespaceId, kept: Catalog) -> None:
+async def _move_away(hive: Metastore, id: NamespaceId, catalog: HiveCatalog) -> None:
     """Says that the catalog lies where nothing is: the server deletes its location with all that is in it."""
-    await hive.alter_catalog(id, replace(kept, location=_nowhere(kept.location)), _OPERATION)
+    await hive.alter_catalog(id, replace(catalog, location=_nowhere(catalog.location)), _OPERATION)
     # Where several servers are behind one address, some may have it otherwise in a cache.
-    if (await hive.catalog(id, _OPERATION)).location == kept.location:
+    if (await hive.catalog(id, _OPERATION)).location == catalog.location:
         raise ServiceUnavailableError(
-            f"Service unavailable: {id} ({_OPERATION}: the metastore still has it at {kept.location}, where it would "
-            "delete all that is there; try again later)"
+            f"Service unavailable: {id} ({_OPERATION}: the metastore still has it at {catalog.location}, and would "
+            "delete everything there; try again later)"
         )
 
 
@@ -114,43 +114,43 @@ async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool, at_o
     Cost: one call, and one more where the answer was lost. With `cascade` two more, one for 300 tables, and one for
     each table.
     """
-    gone = await _empty(hive, [id], at_once=at_once) if cascade else []
-    with _telling(id, gone):
+    tables = await _empty(hive, [id], at_once=at_once) if cascade else []
+    with _note_deregistrations(id, tables):
         await _drop_empty(hive, id)
 
 
 async def _drop_empty(hive: Metastore, id: NamespaceId) -> None:
     """Drops a database. Never by the server's own cascade: that would also take what was made since."""
-    await removed(partial(hive.drop_database, id, _OPERATION), partial(hive.database, id, _OPERATION))
+    await remove_or_check(partial(hive.drop_database, id, _OPERATION), partial(hive.database, id, _OPERATION))
 
 
 async def _empty(hive: Metastore, ids: Sequence[NamespaceId], *, at_once: int) -> Sequence[TableId]:
     """Removes the registrations of all tables in databases that hold nothing but Lance tables; gives their ids."""
-    held: dict[NamespaceId, Sequence[TableId]] = {}
+    contents: dict[NamespaceId, Sequence[TableId]] = {}
 
     async def look(id: NamespaceId) -> None:
-        held[id] = await _only_tables(hive, id, at_once=at_once)
+        contents[id] = await _only_tables(hive, id, at_once=at_once)
 
     await each(look, ids, max_in_flight=at_once)
-    tables = [table for id in ids for table in held[id]]
-    gone: list[TableId] = []
+    tables = [table for id in ids for table in contents[id]]
+    removals: list[TableId] = []
 
     async def remove(table: TableId) -> None:
         operation = "deregister_table"
         # Somebody else may have removed it meanwhile.
         with suppress(TableNotFoundError):
-            await removed(partial(hive.drop_table, table, operation), partial(hive.table, table, operation))
-        gone.append(table)
+            await remove_or_check(partial(hive.drop_table, table, operation), partial(hive.table, table, operation))
+        removals.append(table)
 
     try:
         await each(remove, tables, max_in_flight=at_once)
     except LanceNamespaceError as e:
         e.add_note(
-            f"and {len(gone)} of the {len(tables)} tables of {', '.join(map(spelled, ids[:_SHOWN]))} are no longer "
-            "registered; their data is untouched, and the databases are there"
+            f"and {len(removals)} of the {len(tables)} tables of {', '.join(map(spelled, ids[:_LIST_LIMIT]))} are "
+            "no longer registered; their data is untouched, and the databases are there"
         )
         raise
-    return gone
+    return removals
 
 
 async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Sequence[TableId]:
@@ -160,10 +160,10 @@ async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Seq
     others = [f"the table {shortened(name, _LONGEST_NAME)}" for name in sorted(names) if name not in lance]
     others += [f"the function {shortened(name, _LONGEST_NAME)}" for name in sorted(await _functions(hive, id))]
     if others:
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        more = f" and {len(others) - _LIST_LIMIT} more" if len(others) > _LIST_LIMIT else ""
         raise InvalidInputError(
-            f"namespace {spelled(id)}: a cascade drops Lance tables alone, and it also holds "
-            f"{', '.join(others[:_SHOWN])}{more}; remove them with Hive's own tools first"
+            f"namespace {spelled(id)}: a cascade drops only Lance tables, and it also contains "
+            f"{', '.join(others[:_LIST_LIMIT])}{more}; remove them with Hive's own tools first"
         )
     return [id.table(name) for name in names]
 
@@ -179,7 +179,7 @@ async def _functions(hive: Metastore, id: NamespaceId) -> Sequence[str]:
 
 
 async def _put_back(
-    hive: Metastore, id: NamespaceId, before: Catalog | None, default: Database | None, error: BaseException
+    hive: Metastore, id: NamespaceId, before: HiveCatalog | None, default: HiveDatabase | None, error: BaseException
 ) -> bool:
     """Makes the catalog what it was `before`, if it was changed; whether it was dropped all the same."""
     try:
@@ -192,8 +192,8 @@ async def _put_back(
     except NamespaceNotFoundError:
         return before is not None
     except LanceNamespaceError as e:
-        shown = default and replace(default, parameters=masked(default.parameters))
-        error.add_note(f"and the catalog could not be made what it was ({e}): {before}, its database default {shown}")
+        database = default and replace(default, parameters=masked(default.parameters))
+        error.add_note(f"and the catalog could not be restored ({e}): {before}, its database default {database}")
     return False
 
 

@@ -8,14 +8,14 @@ _SLASHES = re.compile(r"^file:/(?!/)")
 _BEGINNING = re.compile(r"(?:[^/:]+:)?(?://[^/]*)?")
 
 
-def shown(kept: str) -> str:
+def from_hive(location: str) -> str:
     """A location as others write it: metastores give `file:/x` for `file:///x`."""
-    return _SLASHES.sub("file:///", kept)
+    return _SLASHES.sub("file:///", location)
 
 
-def sent(location: str) -> str:
+def to_hive(location: str) -> str:
     """A location as the server will give it back: metastores keep neither a slash at the end nor `file:/x`."""
-    return shown(location.rstrip("/") or "/")
+    return from_hive(location.rstrip("/") or "/")
 
 
 def is_complete(place: str) -> bool:

@@ -21,7 +21,7 @@ _PORT = 9083
 
 
 def _addresses(uri: str) -> Sequence[Address]:
-    found = []
+    addresses = []
     for part in uri.split(","):
         try:
             parts = urlsplit(part.strip())
@@ -30,8 +30,8 @@ def _addresses(uri: str) -> Sequence[Address]:
             host = None
         if not host or not port or parts != ("thrift", parts.netloc, "", "", "") or "@" in parts.netloc:
             raise ValueError("not a list of thrift://host:port, joined by commas")
-        found.append(Address(host, port))
-    return found
+        addresses.append(Address(host, port))
+    return addresses
 
 
 def _uri(uri: str) -> str:
@@ -39,10 +39,10 @@ def _uri(uri: str) -> str:
     return uri
 
 
-def _ugi(told: str) -> str:
-    if not told.partition(":")[0].strip():
+def _ugi(value: str) -> str:
+    if not value.partition(":")[0].strip():
         raise ValueError("not a user; write user or user:group1,group2")
-    return told
+    return value
 
 
 class HiveSettings(LocationSettings):
@@ -84,13 +84,13 @@ class HiveSettings(LocationSettings):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if (self.auth == "plain") != (self.user is not None) or (self.user is None) != (self.password is None):
-            raise ValueError("auth, user and password: plain takes both of the others, and nothing else does")
+            raise ValueError("auth, user and password: auth=plain requires the other two, and only it allows them")
         if self.auth != "none" and self.ugi is not None:
-            raise ValueError("ugi: leave it out, auth tells who the calls come from")
+            raise ValueError("ugi: omit it, because auth identifies the user")
         if self.auth != "none" and self.framed:
-            raise ValueError("framed: leave it out, with auth all messages are in frames")
+            raise ValueError("framed: omit it, because with auth all messages are framed")
         if not self.use_ssl and (self.ca_bundle or self.client_cert or self.client_key):
-            raise ValueError("ca_bundle, client_cert, client_key: they need use_ssl=true")
+            raise ValueError("ca_bundle, client_cert, client_key: they require use_ssl=true")
         if self.client_key is not None and self.client_cert is None:
             raise ValueError("client_key: give client_cert with it")
         return self
@@ -113,8 +113,8 @@ class HiveSettings(LocationSettings):
         try:
             tls = tls_context(self.ca_bundle, self.client_cert, self.client_key) if self.use_ssl else None
         except OSError as e:
-            given = ", ".join(filter(None, (self.ca_bundle, self.client_cert, self.client_key)))
-            raise InvalidInputError(f"{self.backend} properties: cannot load {given}: {e}") from e
+            files = ", ".join(filter(None, (self.ca_bundle, self.client_cert, self.client_key)))
+            raise InvalidInputError(f"{self.backend} properties: cannot load {files}: {e}") from e
         return Route(
             _addresses(self.uri),
             connect_timeout=self.connect_timeout,

@@ -19,7 +19,7 @@ _OBJECT, _OPERATION, _META = "InvalidObjectException", "InvalidOperationExceptio
 _CATALOG: Shape = {1: None, 2: None, 3: None}
 _DATABASE: Shape = {2: None, 3: None, 4: None, 6: None, 7: None}
 _TABLE: Shape = {1: None, 4: None, 7: {2: None}, 9: None, 25: None}
-_SIFTED: Shape = {1: None, 9: None}
+_FORMAT_FIELDS: Shape = {1: None, 9: None}
 
 SET_UGI = Method("set_ugi", (_META,))
 GET_CATALOGS = Method("get_catalogs", (_META,), gives={1: None})
@@ -37,7 +37,7 @@ FILTER_TABLES = Method("get_table_names_by_filter", (_META, _OPERATION, _UNKNOWN
 GET_TABLE = Method("get_table_req", (_META, _MISSING), gives={1: _TABLE})
 GET_WHOLE_TABLE = Method("get_table_req", (_META, _MISSING), whole=True)
 GET_TABLES = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _TABLE})
-SIFT_TABLES = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _SIFTED})
+GET_TABLE_FORMATS = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _FORMAT_FIELDS})
 CREATE_TABLE = Method("create_table", (_EXISTS, _OBJECT, _META, _MISSING), void=True)
 ALTER_TABLE = Method("alter_table", (_OPERATION, _META), void=True)
 DROP_TABLE = Method("drop_table", (_MISSING, _META), void=True)
@@ -50,7 +50,7 @@ _ALL = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class HiveCatalog:
     """A catalog as a metastore keeps it."""
 
     name: str
@@ -58,12 +58,12 @@ class Catalog:
     description: str | None = None
 
     def field(self, id: int) -> bytes:
-        described = () if self.description is None else (text(2, self.description),)
-        return nested(id, text(1, self.name.lower()), *described, text(3, self.location))
+        description = () if self.description is None else (text(2, self.description),)
+        return nested(id, text(1, self.name.lower()), *description, text(3, self.location))
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class HiveDatabase:
     """A database as a metastore keeps it."""
 
     parameters: Mapping[str, str]
@@ -100,12 +100,12 @@ def named_catalog(name: str) -> bytes:
     return nested(1, text(1, name.lower()))
 
 
-def new_catalog(catalog: Catalog) -> bytes:
+def new_catalog(catalog: HiveCatalog) -> bytes:
     """The arguments of create_catalog."""
     return nested(1, catalog.field(1))
 
 
-def altered_catalog(catalog: Catalog) -> bytes:
+def altered_catalog(catalog: HiveCatalog) -> bytes:
     """The arguments of alter_catalog."""
     return nested(1, text(1, catalog.name.lower()), catalog.field(2))
 
@@ -120,7 +120,7 @@ def named_database(id: NamespaceId) -> bytes:
     return text(1, reference(id))
 
 
-def new_database(id: NamespaceId, database: Database) -> bytes:
+def new_database(id: NamespaceId, database: HiveDatabase) -> bytes:
     """The arguments of create_database."""
     catalog, name = id
     return database.field(1, catalog, name)

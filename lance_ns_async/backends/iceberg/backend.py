@@ -34,15 +34,15 @@ from lance_ns_async.backends.iceberg.wire import (
     identifier,
     is_registered_as,
     namespace_names,
-    properties_kept,
+    namespace_properties,
     replacement,
     routes,
     table,
     table_names,
     table_of_uuid,
 )
-from lance_ns_async.backends.settling import settled
-from lance_ns_async.backends.values import done, nothing
+from lance_ns_async.backends.lost_responses import create_or_find
+from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
@@ -142,7 +142,7 @@ class IcebergBackend(Backend):
             operation="list_namespaces",
             decode=namespace_names,
         )
-        return await self._checked(page, parent, "list_namespaces")
+        return await self._check_listing(page, parent, "list_namespaces")
 
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
         routes = self._routes or await self._config()
@@ -151,7 +151,7 @@ class IcebergBackend(Backend):
             routes.namespaces(id),
             subject=id,
             operation="describe_namespace",
-            decode=partial(properties_kept, id),
+            decode=partial(namespace_properties, id),
         )
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -166,12 +166,14 @@ class IcebergBackend(Backend):
             body={"namespace": list(id), "properties": dict(properties)},
             subject=id,
             operation="create_namespace",
-            decode=partial(properties_kept, id),
+            decode=partial(namespace_properties, id),
         )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         routes = self._routes or await self._config()
-        await self._http.request("DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=done)
+        await self._http.request(
+            "DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=check_empty
+        )
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -183,7 +185,7 @@ class IcebergBackend(Backend):
             operation="list_tables",
             decode=partial(table_names, parent),
         )
-        return await self._checked(page, parent, "list_tables")
+        return await self._check_listing(page, parent, "list_tables")
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         return await self._load(id, "describe_table", partial(table, id, self._storage_options))
@@ -193,10 +195,10 @@ class IcebergBackend(Backend):
     ) -> Table:
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
-        wanted = (await self._new_location(id) if location is None else location).rstrip("/")
+        place = (await self._new_location(id) if location is None else location).rstrip("/")
         uuid = str(uuid4())
-        body = declaration(id, uuid, wanted, self._declared_properties(id, properties))
-        declared = await settled(
+        body = declaration(id, uuid, place, self._stored_properties(id, properties))
+        result = await create_or_find(
             id,
             partial(
                 self._http.request,
@@ -209,18 +211,18 @@ class IcebergBackend(Backend):
             ),
             partial(self._load, id, "declare_table", partial(table_of_uuid, id, self._storage_options, uuid)),
         )
-        if declared.location.rstrip("/") != wanted:
+        if result.location.rstrip("/") != place:
             await self.deregister_table(id)
             raise InvalidInputError(
-                f"table {id}: the catalog would keep it at {declared.location}, not at {wanted}; "
+                f"table {id}: the catalog would register it at {result.location}, not at {place}; "
                 "give a location that it accepts"
             )
-        return declared
+        return result
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         if (managed_by := properties.get("managed_by", "storage").lower()) not in _MANAGERS:
             raise InvalidInputError(
-                f"table {id}: managed_by={managed_by!r}: it is 'storage', where Lance itself commits versions, or "
+                f"table {id}: managed_by={managed_by!r}: it must be 'storage', where Lance itself commits versions, or "
                 "'impl', where the catalog does"
             )
 
@@ -233,7 +235,7 @@ class IcebergBackend(Backend):
             query="purgeRequested=false",
             subject=id,
             operation="deregister_table",
-            decode=done,
+            decode=check_empty,
         )
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
@@ -247,7 +249,7 @@ class IcebergBackend(Backend):
             # destination.
             subject=to,
             operation="rename_table",
-            decode=nothing,
+            decode=ignore,
         )
 
     async def replace_table(
@@ -255,24 +257,24 @@ class IcebergBackend(Backend):
     ) -> Table:
         self.check_declaration(old.id, location, properties)
         routes = self._routes or await self._config()
-        wanted = location.rstrip("/")
-        kept = self._declared_properties(old.id, properties)
-        body = replacement(old, wanted, kept)
+        place = location.rstrip("/")
+        parameters = self._stored_properties(old.id, properties)
+        body = replacement(old, place, parameters)
         if body is None:
             return old
-        if wanted != old.location and not routes.changes_locations:
+        if place != old.location and not routes.changes_locations:
             raise UnsupportedOperationError(
-                f"Not supported: {old.id} (this catalog gives a registered table no other location than "
-                f"{old.location}; deregister it and register it at {wanted})"
+                f"Not supported: {old.id} (this catalog cannot change the location of a registered table, "
+                f"{old.location}; deregister it and register it at {place})"
             )
 
         async def find() -> Table:
-            found = await self.describe_table(old.id)
-            if found.registration == old.registration and is_registered_as(found, wanted, kept):
-                return found
-            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (it is registered otherwise)")
+            current = await self.describe_table(old.id)
+            if current.registration == old.registration and is_registered_as(current, place, parameters):
+                return current
+            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (another client has changed it)")
 
-        return await settled(
+        return await create_or_find(
             old.id,
             partial(
                 self._http.request,
@@ -287,22 +289,24 @@ class IcebergBackend(Backend):
         )
 
     async def protect_table(self, table: Table) -> bool:
-        kept = table.properties or {}
-        if PROTECTION.keys() <= kept.keys():
+        properties = table.properties or {}
+        if PROTECTION.keys() <= properties.keys():
             return False
-        await self.replace_table(table, table.location, {**kept, **PROTECTION})
+        await self.replace_table(table, table.location, {**properties, **PROTECTION})
         return True
 
     async def layout_location(self, id: TableId) -> str:
         return default_location(self._settings.root, id)
 
     async def table_versions(self, id: TableId, *, all: bool) -> Versions:
-        found = await self._held(id, all, operation="list_table_versions")
-        return Versions(found.table, found.versions)
+        state = await self._load_state(id, all, operation="list_table_versions")
+        return Versions(state.table, state.versions)
 
-    async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
+    async def commit_versions(
+        self, new_versions: Mapping[TableId, Version], prepare: Prepare
+    ) -> Mapping[TableId, Versions]:
         routes = self._routes or await self._config()
-        together = len(wanted) > 1
+        together = len(new_versions) > 1
         if together and not routes.commits_together:
             raise UnsupportedOperationError(
                 "Not supported: this catalog does not commit several tables at once; commit them one by one"
@@ -310,7 +314,7 @@ class IcebergBackend(Backend):
         operation = "batch_create_table_versions" if together else "create_table_version"
 
         async def send(changes: Sequence[Any]) -> None:
-            id = next(iter(wanted))
+            id = next(iter(new_versions))
             path = f"{routes.prefix}/transactions/commit" if together else routes.table(id)
             await self._http.request(
                 "POST",
@@ -318,12 +322,12 @@ class IcebergBackend(Backend):
                 body={"table-changes": changes} if together else changes[0],
                 subject=NamespaceId() if together else id,
                 operation=operation,
-                decode=nothing,
+                decode=ignore,
             )
 
         return await versions.commit(
-            wanted,
-            load=partial(self._held, operation=operation),
+            new_versions,
+            load=partial(self._load_state, operation=operation),
             send=send,
             prepare=prepare,
             policy=self._policy,
@@ -332,12 +336,12 @@ class IcebergBackend(Backend):
 
     async def forget_versions(self, id: TableId, numbers: Sequence[int]) -> None:
         operation = "batch_delete_table_versions"
-        found = await self._held(id, True, operation=operation)
-        if body := versions.forgetting(found, numbers):
+        state = await self._load_state(id, True, operation=operation)
+        if body := versions.snapshot_removal(state, numbers):
             routes = self._routes or await self._config()
             # This call may be repeated, because removing a snapshot again is harmless.
             await self._http.request(
-                "POST", routes.table(id), body=body, subject=id, operation=operation, decode=nothing, safe=True
+                "POST", routes.table(id), body=body, subject=id, operation=operation, decode=ignore, safe=True
             )
 
     async def aclose(self) -> None:
@@ -358,8 +362,8 @@ class IcebergBackend(Backend):
         )
         return self._routes
 
-    async def _held(self, id: TableId, all: bool, *, operation: str) -> versions.Held:
-        return await self._load(id, operation, partial(versions.held, id, self._storage_options), all)
+    async def _load_state(self, id: TableId, all: bool, *, operation: str) -> versions.TableState:
+        return await self._load(id, operation, partial(versions.table_state, id, self._storage_options), all)
 
     async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False) -> T:
         """Loads a table with all its snapshots, or only with those that branches and tags refer to."""
@@ -369,7 +373,7 @@ class IcebergBackend(Backend):
             "GET", routes.table(id), query=query, subject=id, operation=operation, decode=decode
         )
 
-    async def _checked(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
+    async def _check_listing(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
         # Some servers return an empty listing for a missing namespace.
         if parent and not page.items:
             await self._must_exist(parent, operation)
@@ -377,11 +381,11 @@ class IcebergBackend(Backend):
 
     async def _must_exist(self, id: NamespaceId, operation: str) -> None:
         routes = self._routes or await self._config()
-        await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=nothing)
+        await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=ignore)
 
-    def _declared_properties(self, id: TableId, given: Mapping[str, str]) -> dict[str, str]:
-        managed_by = given.get("managed_by", self._settings.managed_by).lower()
-        kept = {**self._protection, **given, "table_type": "lance", "managed_by": managed_by}
+    def _stored_properties(self, id: TableId, properties: Mapping[str, str]) -> dict[str, str]:
+        managed_by = properties.get("managed_by", self._settings.managed_by).lower()
+        result = {**self._protection, **properties, "table_type": "lance", "managed_by": managed_by}
         if self._settings.metadata_path is not None:
-            kept["write.metadata.path"] = default_location(self._settings.metadata_path, id)
-        return kept
+            result["write.metadata.path"] = default_location(self._settings.metadata_path, id)
+        return result

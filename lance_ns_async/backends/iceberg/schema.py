@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 _SIMPLE: Mapping[pa.DataType, str] = {
     arrow: iceberg
-    for iceberg, known in (
+    for iceberg, arrow_types in (
         ("boolean", [pa.bool_()]),
         ("int", [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()]),
         ("long", [pa.int64(), pa.uint32()]),
@@ -34,7 +34,7 @@ _SIMPLE: Mapping[pa.DataType, str] = {
         ("time", [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]),
         ("uuid", [pa.uuid()]),
     )
-    for arrow in known
+    for arrow in arrow_types
 }
 
 _DOCS = (b"doc", b"comment")
@@ -49,7 +49,7 @@ def iceberg_schema(schema: pa.Schema, schema_id: int) -> tuple[Json, int]:
     Ids start at 1. The ids of a struct's fields come before those of nested fields, as in tables created by Iceberg.
     """
     ids = count(1)
-    struct = _numbered(_struct(schema, "", set()), ids)
+    struct = _assign_ids(_struct(schema, "", set()), ids)
     return {**struct, "schema-id": schema_id}, next(ids) - 1
 
 
@@ -63,11 +63,11 @@ def _fields(fields: Iterable[pa.Field], prefix: str, names: set[str]) -> list[Js
     return [
         {"name": field.name, "required": not field.nullable, "type": type, **_doc(field)}
         for field in fields
-        if (type := _named(prefix + field.name, field.type, names)) is not None
+        if (type := _typed_field(prefix + field.name, field.type, names)) is not None
     ]
 
 
-def _named(name: str, arrow: pa.DataType, names: set[str]) -> Any:
+def _typed_field(name: str, arrow: pa.DataType, names: set[str]) -> Any:
     """Returns the type of the field with a dotted name; None if the name, or a nested one it needs, is in use."""
     if name in names or (type := _type(arrow, f"{name}.", names)) is None:
         return None
@@ -79,7 +79,7 @@ def _type(arrow: pa.DataType, prefix: str, names: set[str]) -> Any:
     # Extension types defined in Python are not hashable.
     if not isinstance(arrow, pa.ExtensionType) and (simple := _SIMPLE.get(arrow)) is not None:
         return simple
-    for fits, convert in _COMPOSED:
+    for fits, convert in _CONVERSIONS:
         if fits(arrow):
             return convert(arrow, prefix, names)
     return "binary"
@@ -94,15 +94,15 @@ def _decimal(arrow: Any, prefix: str, names: set[str]) -> str:
 
 
 def _list(arrow: Any, prefix: str, names: set[str]) -> Json | None:
-    element = _named(f"{prefix}element", arrow.value_type, names)
+    element = _typed_field(f"{prefix}element", arrow.value_type, names)
     if element is None:
         return None
     return {"type": "list", "element": element, "element-required": not arrow.value_field.nullable}
 
 
 def _map(arrow: Any, prefix: str, names: set[str]) -> Json | None:
-    key = _named(f"{prefix}key", arrow.key_type, names)
-    value = _named(f"{prefix}value", arrow.item_type, names)
+    key = _typed_field(f"{prefix}key", arrow.key_type, names)
+    value = _typed_field(f"{prefix}value", arrow.item_type, names)
     if key is None or value is None:
         return None
     return {"type": "map", "key": key, "value": value, "value-required": not arrow.item_field.nullable}
@@ -112,7 +112,7 @@ def _struct(arrow: Any, prefix: str, names: set[str]) -> Json:
     return {"type": "struct", "fields": _fields(arrow, prefix, names)}
 
 
-_COMPOSED: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any, str, set[str]], Any]]] = (
+_CONVERSIONS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any, str, set[str]], Any]]] = (
     (lambda t: isinstance(t, pa.BaseExtensionType), lambda t, *within: _type(t.storage_type, *within)),
     (pa.types.is_dictionary, lambda t, *within: _type(t.value_type, *within)),
     (pa.types.is_run_end_encoded, lambda t, *within: _type(t.value_type, *within)),
@@ -136,15 +136,15 @@ def _doc(field: pa.Field) -> Json:
     return {} if doc is None else {"doc": doc.decode("utf-8", "replace")}
 
 
-def _numbered(type: Any, ids: Iterator[int]) -> Any:
+def _assign_ids(type: Any, ids: Iterator[int]) -> Any:
     """Returns the type with an id for each of its fields, elements, keys and values."""
     match type:
         case {"type": "struct", "fields": fields}:
-            numbered = [{"id": next(ids), **field} for field in fields]
-            return {**type, "fields": [{**field, "type": _numbered(field["type"], ids)} for field in numbered]}
+            fields_with_ids = [{"id": next(ids), **field} for field in fields]
+            return {**type, "fields": [{**field, "type": _assign_ids(field["type"], ids)} for field in fields_with_ids]}
         case {"type": "list", "element": element}:
-            return {**type, "element-id": next(ids), "element": _numbered(element, ids)}
+            return {**type, "element-id": next(ids), "element": _assign_ids(element, ids)}
         case {"type": "map", "key": key, "value": value}:
             parts = {"key-id": next(ids), "value-id": next(ids)}
-            return {**type, **parts, "key": _numbered(key, ids), "value": _numbered(value, ids)}
+            return {**type, **parts, "key": _assign_ids(key, ids), "value": _assign_ids(value, ids)}
     return type

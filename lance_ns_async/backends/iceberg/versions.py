@@ -41,7 +41,7 @@ _METADATA = "lance.metadata."
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TableState:
     """The loaded state of a table that its next commit needs."""
 
     table: Table
@@ -68,13 +68,13 @@ class Held:
         return next((version for version in self.versions if version.number == number), None)
 
 
-def held(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Held:
+def table_state(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> TableState:
     """Returns the table and its versions in a load response."""
-    found, metadata = table(id, storage_options, body), body["metadata"]
-    current = found.version
+    loaded_table, metadata = table(id, storage_options, body), body["metadata"]
+    current = loaded_table.version
     versions = [] if current is None else [version(it) for it in metadata["snapshots"] if it["snapshot-id"] <= current]
-    return Held(
-        found,
+    return TableState(
+        loaded_table,
         uuid=metadata["table-uuid"],
         format=metadata["format-version"],
         last_sequence=metadata.get("last-sequence-number", 0),
@@ -100,26 +100,26 @@ def version(snapshot: Any) -> Version:
     )
 
 
-def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[str, str]) -> Json:
-    """Returns the commit that makes a version the current one if `held.current` is still the current version.
+def change(state: TableState, version: Version, schema: pa.Schema, properties: Mapping[str, str]) -> Json:
+    """Returns the commit that makes a version the current one if `state.current` is still the current version.
 
     Args:
         schema: The schema of the version.
         properties: Properties to add to the table if it does not have them.
     """
-    updates, schema_id = _shown(held, schema)
-    kept = held.table.properties or {}
-    if lacking := {key: value for key, value in properties.items() if key not in kept}:
+    updates, schema_id = _schema_updates(state, schema)
+    present = state.table.properties or {}
+    if lacking := {key: value for key, value in properties.items() if key not in present}:
         updates.append({"action": "set-properties", "updates": lacking})
     requirements: list[Json] = [
-        {"type": "assert-table-uuid", "uuid": held.uuid},
-        {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": held.current},
+        {"type": "assert-table-uuid", "uuid": state.uuid},
+        {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": state.current},
     ]
-    if held.current is None:
+    if state.current is None:
         # Some servers do not enforce that there is no snapshot yet. The schema id detects a first commit, too, because
         # that changes the schema.
-        requirements.append({"type": "assert-current-schema-id", "current-schema-id": held.schema_id})
-    summary = {"operation": "append", **{_METADATA + key: told for key, told in version.metadata.items()}}
+        requirements.append({"type": "assert-current-schema-id", "current-schema-id": state.schema_id})
+    summary = {"operation": "append", **{_METADATA + key: item for key, item in version.metadata.items()}}
     summary[_STAGING] = version.staging or ""
     if version.size is not None:
         summary[_SIZE] = str(version.size)
@@ -127,17 +127,17 @@ def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[
         "snapshot-id": version.number,
         "timestamp-ms": version.timestamp_millis,
         "schema-id": schema_id,
-        "manifest-list": f"{held.table.location}/_versions/{(version.manifest or '').rpartition('/')[2]}",
+        "manifest-list": f"{state.table.location}/_versions/{(version.manifest or '').rpartition('/')[2]}",
         "summary": summary,
     }
-    if held.current is not None:
-        snapshot["parent-snapshot-id"] = held.current
-    if held.format > 1:
-        snapshot["sequence-number"] = held.last_sequence + 1
-    if held.next_row is not None:
-        snapshot |= {"first-row-id": held.next_row, "added-rows": 0}
+    if state.current is not None:
+        snapshot["parent-snapshot-id"] = state.current
+    if state.format > 1:
+        snapshot["sequence-number"] = state.last_sequence + 1
+    if state.next_row is not None:
+        snapshot |= {"first-row-id": state.next_row, "added-rows": 0}
     return {
-        "identifier": identifier(held.table.id),
+        "identifier": identifier(state.table.id),
         "requirements": requirements,
         "updates": [
             *updates,
@@ -147,32 +147,32 @@ def change(held: Held, version: Version, schema: pa.Schema, properties: Mapping[
     }
 
 
-def forgetting(held: Held, numbers: Sequence[int]) -> Json | None:
+def snapshot_removal(state: TableState, numbers: Sequence[int]) -> Json | None:
     """Returns the commit that removes the snapshots of versions, except the current one; None if there are none."""
-    ids = [version.number for version in held.versions[1:] if version.number in numbers]
+    ids = [version.number for version in state.versions[1:] if version.number in numbers]
     if not ids:
         return None
     return {
-        "identifier": identifier(held.table.id),
-        "requirements": [{"type": "assert-table-uuid", "uuid": held.uuid}],
+        "identifier": identifier(state.table.id),
+        "requirements": [{"type": "assert-table-uuid", "uuid": state.uuid}],
         "updates": [{"action": "remove-snapshots", "snapshot-ids": ids}],
     }
 
 
-def _shown(held: Held, schema: pa.Schema) -> tuple[list[Json], int]:
+def _schema_updates(state: TableState, schema: pa.Schema) -> tuple[list[Json], int]:
     """Returns the updates that make a schema the table's current Iceberg schema, and its id; no updates if it is."""
-    new = max(held.schemas) + 1
-    wanted, last_column = iceberg_schema(schema, new)
-    if held.schemas[held.schema_id] == wanted["fields"]:
-        return [], held.schema_id
-    for id, fields in held.schemas.items():
-        if fields == wanted["fields"]:
+    new = max(state.schemas) + 1
+    new_schema, last_column = iceberg_schema(schema, new)
+    if state.schemas[state.schema_id] == new_schema["fields"]:
+        return [], state.schema_id
+    for id, fields in state.schemas.items():
+        if fields == new_schema["fields"]:
             return [{"action": "set-current-schema", "schema-id": id}], id
-    add = {"action": "add-schema", "schema": wanted, "last-column-id": max(held.last_column, last_column)}
+    add = {"action": "add-schema", "schema": new_schema, "last-column-id": max(state.last_column, last_column)}
     return [add, {"action": "set-current-schema", "schema-id": -1}], new
 
 
-Load = Callable[[TableId, bool], Awaitable[Held]]
+Load = Callable[[TableId, bool], Awaitable[TableState]]
 """Function that loads a table with all snapshots (True), or only those that branches and tags refer to (False)."""
 
 Send = Callable[[Sequence[Json]], Awaitable[None]]
@@ -180,7 +180,7 @@ Send = Callable[[Sequence[Json]], Awaitable[None]]
 
 
 async def commit(
-    wanted: Mapping[TableId, Version],
+    versions: Mapping[TableId, Version],
     *,
     load: Load,
     send: Send,
@@ -194,7 +194,7 @@ async def commit(
     of repetitions and the pauses.
 
     Args:
-        wanted: The versions to commit, by table.
+        versions: The versions to commit, by table.
         properties: Properties to add to the tables that do not have them.
 
     Returns:
@@ -206,57 +206,62 @@ async def commit(
     """
     schemas: dict[TableId, pa.Schema] = {}
     doubt: LanceNamespaceError | None = None
-    asked = 0.0
-    tables = await _loaded(wanted, load)
+    server_pause = 0.0
+    tables = await _load_all(versions, load)
     for attempt in range(policy.max_retries + 2):
-        made = await _made(wanted, tables, load, doubt)
+        committed_versions = await _find_committed(versions, tables, load, doubt)
         # All clients use the same order, which reduces conflicts.
-        missing = sorted(id for id in wanted if id not in made)
+        missing = sorted(id for id in versions if id not in committed_versions)
         if not missing:
-            return made
+            return committed_versions
         if attempt:
-            pause, left = policy.pause(attempt) + asked, remaining()
+            pause, left = policy.pause(attempt) + server_pause, remaining()
             if attempt > policy.max_retries or (left is not None and pause >= left):
                 break
             await asyncio.sleep(pause)
         for id in missing:
             if id not in schemas:
-                schemas[id] = await prepare(tables[id].table, wanted[id])
-        stamped = {id: replace(wanted[id], timestamp_millis=_now(tables[id])) for id in missing}
+                schemas[id] = await prepare(tables[id].table, versions[id])
+        timed_versions = {id: replace(versions[id], timestamp_millis=_now(tables[id])) for id in missing}
         try:
-            await send([change(tables[id], stamped[id], schemas[id], properties) for id in missing])
-            if len(wanted) == 1:
-                return {id: Versions(tables[id].table, [stamped[id]]) for id in wanted}
+            await send([change(tables[id], timed_versions[id], schemas[id], properties) for id in missing])
+            if len(versions) == 1:
+                return {id: Versions(tables[id].table, [timed_versions[id]]) for id in versions}
             # In a race, some servers report success for a commit of several tables and then discard it.
-            last: LanceNamespaceError = InternalError("Internal error: the server says it committed, and did not")
+            last: LanceNamespaceError = InternalError(
+                "Internal error: the server reported a commit that did not happen"
+            )
         except ConcurrentModificationError as e:
-            last = InternalError(f"Internal error: the server refuses a commit that nothing came before: {e}")
-            asked = _asked_pause(e)
+            last = InternalError(f"Internal error: the server rejected a commit without a conflicting version: {e}")
+            server_pause = _server_pause(e)
         except (InternalError, ServiceUnavailableError, ThrottlingError) as e:
             if (failure := failure_of(e)) is not None and failure.delivered is False:
                 raise doubt or e from failure
             last = doubt = doubt or e
-            asked = _asked_pause(e)
+            server_pause = _server_pause(e)
         try:
-            tables = await _loaded(wanted, load)
+            tables = await _load_all(versions, load)
         except LanceNamespaceError as e:
             raise doubt or e from last
     # An earlier attempt with an unknown outcome may still take effect, so its error has precedence over later ones.
     raise doubt or last
 
 
-async def _loaded(wanted: Mapping[TableId, Version], load: Load) -> Mapping[TableId, Held]:
-    tables: dict[TableId, Held] = {}
+async def _load_all(versions: Mapping[TableId, Version], load: Load) -> Mapping[TableId, TableState]:
+    tables: dict[TableId, TableState] = {}
 
     async def one(id: TableId) -> None:
         tables[id] = await load(id, False)
 
-    await each(one, wanted, max_in_flight=len(wanted))
+    await each(one, versions, max_in_flight=len(versions))
     return tables
 
 
-async def _made(
-    wanted: Mapping[TableId, Version], tables: Mapping[TableId, Held], load: Load, doubt: LanceNamespaceError | None
+async def _find_committed(
+    versions: Mapping[TableId, Version],
+    tables: Mapping[TableId, TableState],
+    load: Load,
+    doubt: LanceNamespaceError | None,
 ) -> dict[TableId, Versions]:
     """Returns the requested versions that are committed.
 
@@ -268,40 +273,40 @@ async def _made(
         ServiceUnavailableError: It is unknown who has committed a version.
         InternalError: The server has committed only a part of the tables.
     """
-    made: dict[TableId, Versions] = {}
-    taken: dict[TableId, str] = {}
-    for id, version in wanted.items():
-        known = tables[id]
-        if known.current is None or known.current < version.number:
+    committed_versions: dict[TableId, Versions] = {}
+    conflicts: dict[TableId, str] = {}
+    for id, version in versions.items():
+        state = tables[id]
+        if state.current is None or state.current < version.number:
             continue
-        if known.version(version.number) is None:
-            known = await load(id, True)
-        found = known.version(version.number)
-        if found is None and doubt is not None:
+        if state.version(version.number) is None:
+            state = await load(id, True)
+        committed_version = state.version(version.number)
+        if committed_version is None and doubt is not None:
             raise ServiceUnavailableError(
-                f"Service unavailable: {id} (version {version.number} is made, but the catalog tells of its latest "
-                f"version {known.current} alone; whether by this commit is unknown: {doubt})"
+                f"Service unavailable: {id} (version {version.number} exists, but the catalog lists only its latest "
+                f"version {state.current}; whether by this commit is unknown: {doubt})"
             )
-        if found is not None and found.staging == version.staging:
-            made[id] = Versions(known.table, [found])
+        if committed_version is not None and committed_version.staging == version.staging:
+            committed_versions[id] = Versions(state.table, [committed_version])
         else:
-            taken[id] = f"{id} (version {version.number} is taken; the latest is {known.current})"
-    if taken and made:
+            conflicts[id] = f"{id} (version {version.number} is taken; the latest is {state.current})"
+    if conflicts and committed_versions:
         raise InternalError(
-            f"Internal error: {', '.join(taken.values())}, though the same commit took effect for "
-            f"{', '.join(map(str, made))}: this server does not commit tables together"
+            f"Internal error: {', '.join(conflicts.values())}, though the same commit took effect for "
+            f"{', '.join(map(str, committed_versions))}: this server does not commit tables together"
         )
-    if taken:
-        raise ConcurrentModificationError(f"Concurrent modification: {', '.join(taken.values())}") from doubt
-    return made
+    if conflicts:
+        raise ConcurrentModificationError(f"Concurrent modification: {', '.join(conflicts.values())}") from doubt
+    return committed_versions
 
 
-def _asked_pause(error: LanceNamespaceError) -> float:
+def _server_pause(error: LanceNamespaceError) -> float:
     """Returns the pause that the server requested, in seconds; 0 if none."""
     failure = failure_of(error)
     return 0.0 if failure is None else failure.retry_after or 0.0
 
 
-def _now(held: Held) -> int:
+def _now(state: TableState) -> int:
     # Snapshot times of a table must not decrease, even if the clocks of its writers differ.
-    return max(int(time.time() * 1000), held.last_updated)
+    return max(int(time.time() * 1000), state.last_updated)

@@ -46,7 +46,7 @@ class Routes:
             if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
                 raise InvalidInputError(
                     f"{id.kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
-                    f"because {separator!r} separates levels and '.' and '..' are rewritten on the way"
+                    f"because {separator!r} separates levels and proxies rewrite '.' and '..'"
                 )
         return self.separator.join(quote(level, safe="") for level in id)
 
@@ -66,12 +66,12 @@ class Routes:
         """
         if id.name in (".", ".."):
             raise InvalidInputError(
-                f"table id {list(id)!r}: the name {id.name!r} would be rewritten on the way; choose another"
+                f"table id {list(id)!r}: the name {id.name!r} would be rewritten by proxies; choose another"
             )
         if self.names_hold_references and _REFERENCE.search(id.name):
             raise InvalidInputError(
-                f"table id {list(id)!r}: this catalog takes what follows '@' or '#' in a name for a branch or a time, "
-                "and drops backticks around it, and so would reach another table; choose another name"
+                f"table id {list(id)!r}: this catalog reads text after '@' or '#' in a name as a branch or a time, "
+                "and removes backticks around it, so it would find another table; choose another name"
             )
         return f"{self.tables(id.parent)}/{quote(id.name, safe='')}"
 
@@ -100,13 +100,13 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
 def routes(body: Any) -> Routes:
     """Returns the paths and options in a configuration; `overrides` take precedence over `defaults`."""
     config = {**(body.get("defaults") or {}), **(body.get("overrides") or {})}
-    prefix = _encoded(config.get("prefix") or "")
+    prefix = _check_encoded(config.get("prefix") or "")
     page_size = config.get("rest-page-size")
     endpoints = body.get("endpoints")
     is_nessie = config.get("nessie.is-nessie-catalog") == "true"
     return Routes(
         prefix=f"/{prefix}" if prefix else "",
-        separator=_encoded(config.get("namespace-separator") or "%1F"),
+        separator=_check_encoded(config.get("namespace-separator") or "%1F"),
         page_size=int(page_size) if page_size else None,
         # Without a list of endpoints, the API defines that this one is supported.
         commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
@@ -129,12 +129,12 @@ def table_names(levels: Sequence[str], body: Any) -> Page[str]:
     Raises:
         AnotherAnswerError: The response lists tables of another namespace.
     """
-    for found in body["identifiers"]:
-        check_levels(levels, found.get("namespace"))
-    return Page([text(found["name"]) for found in body["identifiers"]], _token(body))
+    for identifier in body["identifiers"]:
+        check_levels(levels, identifier.get("namespace"))
+    return Page([text(identifier["name"]) for identifier in body["identifiers"]], _token(body))
 
 
-def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
+def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """Returns the properties of a namespace; raises AnotherAnswerError if the response describes another one."""
     check_levels(id, body.get("namespace"))
     return texts(body.get("properties"))
@@ -143,25 +143,25 @@ def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
 def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
     """Returns the Lance table in a load response; raises NotALanceTableError if it has another format."""
     metadata = body["metadata"]
-    kept = texts(metadata.get("properties"))
-    if (kind := kept.get("table_type", "iceberg")).lower() != "lance":
+    properties = texts(metadata.get("properties"))
+    if (kind := properties.get("table_type", "iceberg")).lower() != "lance":
         raise not_lance(id, f"its table_type is {kind!r}")
-    managed = kept.get("managed_by", "storage").lower() == "impl"
+    is_managed = properties.get("managed_by", "storage").lower() == "impl"
     return Table(
         id,
         text(metadata["location"]),
-        kept,
+        properties,
         storage_options,
-        managed_versioning=managed,
-        version=current_snapshot(metadata) if managed else None,
+        managed_versioning=is_managed,
+        version=current_snapshot(metadata) if is_managed else None,
         registration=text(metadata["table-uuid"]),
     )
 
 
 def current_snapshot(metadata: Any) -> int | None:
     """Returns the id of a table's current snapshot; None if it has none, which is -1 or no value in the metadata."""
-    found = metadata.get("current-snapshot-id")
-    return None if found is None or found == -1 else int(found)
+    snapshot = metadata.get("current-snapshot-id")
+    return None if snapshot is None or snapshot == -1 else int(snapshot)
 
 
 def table_of_uuid(id: TableId, storage_options: Mapping[str, str] | None, uuid: str, body: Any) -> Table | None:
@@ -199,17 +199,17 @@ def replacement(old: Table, location: str, properties: Mapping[str, str]) -> dic
     The server rejects the commit if the name belongs to another registration. Snapshots refer to the data at the old
     location. If the location or `managed_by` changes, the commit therefore removes the reference to the current one.
     """
-    kept = old.properties or {}
-    changed = {key: value for key, value in properties.items() if kept.get(key) != value}
-    removed = sorted(kept.keys() - properties.keys())
+    current = old.properties or {}
+    changes = {key: value for key, value in properties.items() if current.get(key) != value}
+    removals = sorted(current.keys() - properties.keys())
     updates: list[dict[str, Any]] = []
     if location != old.location:
         updates.append({"action": "set-location", "location": location})
-    if changed:
-        updates.append({"action": "set-properties", "updates": changed})
-    if removed:
-        updates.append({"action": "remove-properties", "removals": removed})
-    if old.version is not None and (location != old.location or "managed_by" in changed):
+    if changes:
+        updates.append({"action": "set-properties", "updates": changes})
+    if removals:
+        updates.append({"action": "remove-properties", "removals": removals})
+    if old.version is not None and (location != old.location or "managed_by" in changes):
         updates.append({"action": "remove-snapshot-ref", "ref-name": "main"})
     if not updates:
         return None
@@ -222,18 +222,18 @@ def replacement(old: Table, location: str, properties: Mapping[str, str]) -> dic
 
 def is_registered_as(table: Table, location: str, properties: Mapping[str, str]) -> bool:
     """Returns whether a table has this location and these properties; properties added by the catalog are ignored."""
-    kept = table.properties or {}
-    return table.location == location and all(kept.get(key) == value for key, value in properties.items())
+    current = table.properties or {}
+    return table.location == location and all(current.get(key) == value for key, value in properties.items())
 
 
 def identifier(id: TableId) -> dict[str, Any]:
     return {"namespace": list(id.parent), "name": id.name}
 
 
-def _encoded(part: Any) -> str:
+def _check_encoded(part: Any) -> str:
     """Returns a part of a path that the server has percent-encoded; raises ValueError if it needs encoding."""
     if not (text(part).isascii() and part.isprintable() and " " not in part):
-        raise ValueError(f"{part[:40]!r} where a percent-encoded text is wanted")
+        raise ValueError(f"{part[:40]!r} instead of percent-encoded text")
     return text(part)
 
 

@@ -29,11 +29,11 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import journal
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
-from lance_ns_async.backends.journal import Journalled
+from lance_ns_async.backends.journal import JournalBackend
+from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.polaris import wire
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
-from lance_ns_async.backends.settling import settled
-from lance_ns_async.backends.values import done
+from lance_ns_async.backends.values import check_empty
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
@@ -79,7 +79,7 @@ TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
 
 
-class PolarisBackend(Journalled):
+class PolarisBackend(JournalBackend):
     """Apache Polaris. Ids begin with a catalog, and the namespaces below it nest.
 
     Cost: one call to describe an existing table.
@@ -112,9 +112,9 @@ class PolarisBackend(Journalled):
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:
         """Returns a backend for the server at `settings.endpoint`."""
         realm = {"polaris-realm": settings.realm} if settings.realm else {}
-        opened = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
+        open_transport = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
         if settings.credential is None:
-            return cls(opened(), settings)
+            return cls(open_transport(), settings)
         id, secret = settings.client()
         # A gateway in front of the server may require its headers on this call, too.
         own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
@@ -129,7 +129,7 @@ class PolarisBackend(Journalled):
             errors=TOKEN_ERRORS,
             lifetime=inf,
         )
-        return cls(opened(tokens=tokens), settings)
+        return cls(open_transport(tokens=tokens), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         if not parent:
@@ -147,7 +147,7 @@ class PolarisBackend(Journalled):
         return await self._properties(id, "describe_namespace")
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        _below_a_catalog(id, "made")
+        _below_a_catalog(id, "created")
         # A namespace that could not be addressed afterwards is not created.
         wire.namespace(id)
         return await self._http.request(
@@ -161,17 +161,19 @@ class PolarisBackend(Journalled):
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         _below_a_catalog(id, "dropped")
-        await self._http.request("DELETE", wire.namespace(id), subject=id, operation="drop_namespace", decode=done)
+        await self._http.request(
+            "DELETE", wire.namespace(id), subject=id, operation="drop_namespace", decode=check_empty
+        )
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         page = await self._whole(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
-        page = Page(journal.shown(page.items))
+        page = Page(journal.visible_names(page.items))
         if self.capabilities.lists_only_lance:
             return page
         # Old servers accept names of tables that cannot be loaded afterwards, so their format is unknown.
         return Page([name for name in page.items if wire.is_addressable(name)])
 
-    async def _described(self, id: TableId, *, vend: bool) -> Table:
+    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
         return await self._http.request(
             "GET",
             wire.table(id),
@@ -182,15 +184,15 @@ class PolarisBackend(Journalled):
             decode=partial(wire.lance_table, id, self._options, vend),
         )
 
-    async def _declared(
+    async def _declare_registration(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
-        if (wanted := location) is None:
-            wanted = await self._new_location(id)
-            wire.check_location(id, wanted)
-        body = wire.declaration(id.name, wanted, properties)
+        if (place := location) is None:
+            place = await self._new_location(id)
+            wire.check_location(id, place)
+        body = wire.declaration(id.name, place, properties)
         request = partial(self._http.request, subject=id, operation="declare_table")
-        declared: Table = await settled(
+        table: Table = await create_or_find(
             id,
             partial(
                 request,
@@ -201,46 +203,46 @@ class PolarisBackend(Journalled):
             ),
             partial(request, "GET", wire.table(id), decode=partial(wire.declared_table, id, self._options, body)),
         )
-        if declared.location != wanted:
+        if table.location != place:
             error = InternalError(
-                f"table {id}: the catalog would keep it at {declared.location}, not at {wanted}; "
+                f"table {id}: the catalog would register it at {table.location}, not at {place}; "
                 "give a location that it accepts"
             )
             await self._undo(id, error)
             raise error
-        return declared
+        return table
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         # A table that could not be addressed afterwards is not created.
         wire.table(id)
         if location is not None:
             wire.check_location(id, location)
-        if reserved := [key for key in properties if key.startswith("polaris.")]:
+        if reserved_keys := [key for key in properties if key.startswith("polaris.")]:
             raise InvalidInputError(
-                f"table {id}: property {reserved[0]!r}: the server keeps names that begin with polaris. to itself"
+                f"table {id}: property {reserved_keys[0]!r}: names that begin with polaris. are reserved for the server"
             )
 
-    async def _deregistered(self, id: TableId) -> None:
-        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=done)
+    async def _remove_registration(self, id: TableId) -> None:
+        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=check_empty)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id} (Polaris has no such call for generic tables; deregister it, and "
-            f"register {to} at the location that this answers)"
+            f"Not supported: rename_table of {id} (Polaris cannot rename generic tables; deregister it, and "
+            f"register {to} at the returned location)"
         )
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
     async def _catalogs(self) -> Page[str]:
-        configured = self._settings.catalogs
-        if configured is None:
+        catalogs = self._settings.catalogs
+        if catalogs is None:
             raise InvalidInputError(
-                "namespace id []: Polaris lists its catalogs to administrators alone; list below a catalog, or set "
+                "namespace id []: Polaris lists its catalogs only to administrators; list below a catalog, or set "
                 "catalogs to their names, or to * to ask the server"
             )
-        if configured != EVERY:
-            return Page(configured)
+        if catalogs != EVERY:
+            return Page(catalogs)
         names = await self._http.request(
             "GET", wire.CATALOGS, subject=NamespaceId(), operation="list_catalogs", decode=wire.catalog_names
         )
@@ -269,11 +271,11 @@ class PolarisBackend(Journalled):
         """Returns a complete listing. No page size is requested, because some servers then return a single page."""
 
         async def fetch(token: str | None) -> Page[str]:
-            asked = [query] if query else []
+            parameters = [query] if query else []
             if token is not None:
-                asked.append(f"pageToken={quote(token, safe='')}")
+                parameters.append(f"pageToken={quote(token, safe='')}")
             return await self._http.request(
-                "GET", path, query="&".join(asked), subject=parent, operation=operation, decode=decode
+                "GET", path, query="&".join(parameters), subject=parent, operation=operation, decode=decode
             )
 
         names: dict[str, None] = {}
@@ -285,9 +287,9 @@ class PolarisBackend(Journalled):
     async def _undo(self, id: TableId, error: InternalError) -> None:
         """Removes the registration that was just made; if that fails, adds a note to the error."""
         try:
-            await self._deregistered(id)
+            await self._remove_registration(id)
         except LanceNamespaceError as e:
-            error.add_note(f"and it is still registered there, for that could not be undone ({e})")
+            error.add_note(f"and it is still registered there, because that could not be undone ({e})")
 
     async def layout_location(self, id: TableId) -> str:
         if self._settings.root is not None:
@@ -295,9 +297,9 @@ class PolarisBackend(Journalled):
         return wire.location_inside(id, await self._properties(id.parent, "declare_table"))
 
 
-def _below_a_catalog(id: NamespaceId, done: str) -> None:
+def _below_a_catalog(id: NamespaceId, action: str) -> None:
     if len(id) == 1:
         raise InvalidInputError(
-            f"namespace id {list(id)!r}: a catalog is {done} by an administrator, with its storage, in Polaris's "
+            f"namespace id {list(id)!r}: a catalog is {action} by an administrator, with its storage, in Polaris's "
             "management API; give a namespace inside one"
         )

@@ -14,12 +14,12 @@ EVERY = ("*",)
 """The value of `catalogs` that requests the list of catalogs from the server."""
 
 
-def _listed(value: object) -> tuple[str, ...]:
+def _parse_catalogs(value: object) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name for part in str(value).split(",") if (name := part.strip())))
     if not names:
         raise ValueError("it names no catalog; write e.g. 'sales,web', or '*' to ask the server for them")
     if "*" in names and names != EVERY:
-        raise ValueError("'*' asks the server for all catalogs; give it alone")
+        raise ValueError("'*' asks the server for all catalogs; use it without other names")
     return names
 
 
@@ -35,7 +35,7 @@ class PolarisSettings(LocationSettings, OAuth2Settings):
     """Sent as `Polaris-Realm` on every call; None if the server has a single or a default realm."""
     root: Root | None = None
     """Base of default table locations, `{root}/{catalog}/{levels}/{table}`; None means the namespace's location."""
-    catalogs: Annotated[tuple[str, ...], BeforeValidator(_listed)] | None = None
+    catalogs: Annotated[tuple[str, ...], BeforeValidator(_parse_catalogs)] | None = None
     """Catalogs that the root lists, separated by commas; `*` requests them from the management API, if permitted."""
     list_style: Literal["qualified", "relative"] = "qualified"
     """Whether `list_namespaces` returns `catalog.level.name`, as in the spec for Polaris, or only `name`."""
@@ -47,7 +47,7 @@ class PolarisSettings(LocationSettings, OAuth2Settings):
     @model_validator(mode="after")
     def _whole_credential(self) -> Self:
         if self.credential is not None and not all(self.client()):
-            raise ValueError("credential: Polaris wants client_id:client_secret, with a colon between them")
+            raise ValueError("credential: it must be client_id:client_secret, with a colon between them")
         return self
 
     @field_validator("endpoint")

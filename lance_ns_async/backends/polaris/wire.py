@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends import registrations, vended
+from lance_ns_async.backends import registrations, vended_credentials
 from lance_ns_async.backends.iceberg import wire
 from lance_ns_async.backends.values import check_levels, text
 from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
@@ -58,7 +58,7 @@ def levels(id: NamespaceId) -> str:
     for level in id:
         if _SEPARATOR in level:
             raise InvalidInputError(
-                f"namespace id {list(id)!r}: Polaris cannot address {level!r}, for {_SEPARATOR!r} separates levels"
+                f"namespace id {list(id)!r}: Polaris cannot address {level!r}, because {_SEPARATOR!r} separates levels"
             )
     return "%1F".join(_segment(id, level) for level in id[1:])
 
@@ -90,7 +90,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
 
 def catalog_names(body: Any) -> Sequence[str]:
     """Returns the names in a list of catalogs."""
-    return [text(found["name"]) for found in body["catalogs"]]
+    return [text(catalog["name"]) for catalog in body["catalogs"]]
 
 
 def children(parent: NamespaceId, body: Any) -> Page[str]:
@@ -110,7 +110,7 @@ def children(parent: NamespaceId, body: Any) -> Page[str]:
 def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """Returns the properties of a namespace."""
     check_levels(id[1:], body.get("namespace"))
-    return _kept(body)
+    return _properties(body)
 
 
 def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
@@ -122,28 +122,32 @@ def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) 
         NotALanceTableError: The table has another format, or no location.
         AnotherAnswerError: The response describes another table.
     """
-    found = body["table"]
-    if (name := text(found.get("name", id.name))) != id.name:
+    description = body["table"]
+    if (name := text(description.get("name", id.name))) != id.name:
         # A proxy that rewrites paths may have requested another table.
         raise AnotherAnswerError(f"an answer about the table {name!r}")
-    if (format := found.get("format") or "").lower() != "lance":
+    if (format := description.get("format") or "").lower() != "lance":
         raise not_lance(id, f"its format is {format!r}")
-    if not (location := found.get("base-location")):
+    if not (location := description.get("base-location")):
         raise not_lance(id, "it has no base-location")
-    kept = _kept(found)
-    properties = registrations.unmarked(kept)
-    merged = {**options, **properties}
-    merged.pop(_TYPE_KEY, None)
+    stored_properties = _properties(description)
+    properties = registrations.remove_identity(stored_properties)
+    storage_options = {**options, **properties}
+    storage_options.pop(_TYPE_KEY, None)
     if vend:
         entries = body.get("storage-access-configs") or ()
-        merged = vended.over(merged, vended.storage_options(vended.nearest(entries, location), location))
-    return Table(id, text(location), properties, merged or None, registration=registrations.identity(kept))
+        storage_options = vended_credentials.merge_options(
+            storage_options, vended_credentials.storage_options(vended_credentials.nearest(entries, location), location)
+        )
+    return Table(
+        id, text(location), properties, storage_options or None, registration=registrations.identity(stored_properties)
+    )
 
 
-def declared_table(id: TableId, options: Mapping[str, str], declared: Mapping[str, Any], body: Any) -> Table | None:
+def declared_table(id: TableId, options: Mapping[str, str], declaration: Mapping[str, Any], body: Any) -> Table | None:
     """Returns the table in a response; None if it differs from the declaration."""
-    found = body["table"]
-    same = all(found.get(key) == declared.get(key) for key in ("format", "base-location", "doc", "properties"))
+    description = body["table"]
+    same = all(description.get(key) == declaration.get(key) for key in ("format", "base-location", "doc", "properties"))
     return lance_table(id, options, False, body) if same else None
 
 
@@ -153,7 +157,7 @@ def declaration(name: str, location: str, properties: Mapping[str, str]) -> dict
         "name": name,
         "format": "lance",
         "base-location": location,
-        "properties": registrations.marked({**properties, _TYPE_KEY: "lance"}),
+        "properties": registrations.add_identity({**properties, _TYPE_KEY: "lance"}),
     }
     return body | ({"doc": properties["doc"]} if "doc" in properties else {})
 
@@ -168,10 +172,10 @@ def check_location(id: TableId, location: str) -> None:
     Polaris parses every local location in a namespace as a URI. If a table's location is not a valid URI, no namespace
     and no Iceberg table can be created in the table's namespace.
     """
-    if _LOCAL.match(location) and (found := _NO_URI.search(location)):
+    if _LOCAL.match(location) and (match := _NO_URI.search(location)):
         raise InvalidInputError(
-            f"table {id}: its location {location!r} has {found[0]!r}, with which Polaris would refuse whatever else is "
-            "made in the namespace; give it as a file URI and percent-encoded, a blank as %20"
+            f"table {id}: its location {location!r} contains {match[0]!r}, and Polaris would then reject everything "
+            "else in the namespace; give a percent-encoded file URI, with a space as %20"
         )
 
 
@@ -186,15 +190,15 @@ def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
     for level in id.parent[1:]:
         if any(character in level for character in _AMBIGUOUS):
             raise InvalidInputError(
-                f"table {id}: its namespace's location {base} may be another's too, for as a URI it does not tell "
-                f"{level!r} from other levels; give a location for the table, or set root"
+                f"table {id}: its namespace's location {base} may also be that of another namespace, because a URI "
+                f"cannot tell {level!r} from other levels; give a location for the table, or set root"
             )
     place = f"{base.rstrip('/')}/{segment(id.name)}"
     try:
         locations.check_location(f"table {id}", place)
     except InvalidInputError as e:
         raise InvalidInputError(
-            f"{e}; it comes of its namespace's location, so give one for the table, or set root"
+            f"{e}; it is derived from its namespace's location; give a location for the table, or set root"
         ) from e
     return place
 
@@ -202,12 +206,12 @@ def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
 def _segment(id: NamespaceId | TableId, name: str) -> str:
     if not is_addressable(name):
         raise InvalidInputError(
-            f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which is rewritten on the way"
+            f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which proxies or the server rewrite"
         )
     return quote(name, safe="")
 
 
-def _kept(found: Mapping[str, Any]) -> dict[str, str]:
+def _properties(description: Mapping[str, Any]) -> dict[str, str]:
     # The server stores null values, which the result type cannot represent.
-    properties: Mapping[str, Any] = found.get("properties") or {}
+    properties: Mapping[str, Any] = description.get("properties") or {}
     return {key: text(value) for key, value in properties.items() if value is not None}

@@ -32,16 +32,17 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import journal
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.journal import Journalled
-from lance_ns_async.backends.settling import removed, settled
-from lance_ns_async.backends.unity import cascading, wire
+from lance_ns_async.backends.journal import JournalBackend
+from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
-from lance_ns_async.backends.unity.creates import Creates
-from lance_ns_async.backends.unity.credentials import Credentials
-from lance_ns_async.backends.unity.locations import checked_location
+from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
+from lance_ns_async.backends.unity.create_queue import CreateQueue
+from lance_ns_async.backends.unity.credentials import CredentialVendor
+from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.backends.values import done, nothing
-from lance_ns_async.backends.vended import over
+from lance_ns_async.backends.values import check_empty, ignore
+from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
@@ -70,7 +71,7 @@ UNITY_ERRORS: ErrorTable = {
     "PERMISSION_DENIED": PermissionDeniedError,
     "RESOURCE_EXHAUSTED": ThrottlingError,
     "REQUEST_LIMIT_EXCEEDED": ThrottlingError,
-    wire.TWICE: InternalError,
+    wire.DUPLICATE: InternalError,
     ("DELTA_ONLY", "declare_table"): UnsupportedOperationError,
     # There is no 404: without an error code, it means a wrong path and not a missing table.
     400: InvalidInputError,
@@ -87,7 +88,7 @@ UNITY_ERRORS: ErrorTable = {
 }
 
 
-class UnityBackend(Journalled):
+class UnityBackend(JournalBackend):
     """One catalog of a Unity Catalog server.
 
     Cost: one call to describe an existing table, and one or two more with credentials.
@@ -107,8 +108,8 @@ class UnityBackend(Journalled):
         self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
         self._at_once = settings.max_in_flight
-        self._creates = Creates(settings.endpoint, settings.api_path)
-        self._credentials = Credentials(http, settings.credentials_operation)
+        self._creates = CreateQueue(settings.endpoint, settings.api_path)
+        self._credentials = CredentialVendor(http, settings.credentials_operation)
         self.capabilities = replace(
             self.capabilities,
             vends=settings.credentials_operation != "none",
@@ -143,7 +144,7 @@ class UnityBackend(Journalled):
             wire.schema_path(id),
             subject=id,
             operation="describe_namespace",
-            decode=partial(wire.properties_kept, id),
+            decode=partial(wire.namespace_properties, id),
         )
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -158,14 +159,14 @@ class UnityBackend(Journalled):
             "/schemas",
             wire.schema_path(id),
             operation="create_namespace",
-            taken=NamespaceAlreadyExistsError,
-            decode=partial(wire.properties_kept, id),
+            conflict=NamespaceAlreadyExistsError,
+            decode=partial(wire.namespace_properties, id),
         )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         self._check(id, "drop_namespace", "SCHEMA_NOT_FOUND")
         self._must_be_schema(id)
-        left = await self._emptied(id) if cascade else []
+        left = await self._remove_registrations(id) if cascade else []
         try:
             # The `force` option is not used: it would also delete objects that were not listed or are newer.
             await self._delete(wire.schema_path(id), id, "drop_namespace")
@@ -183,49 +184,47 @@ class UnityBackend(Journalled):
         page = await self._page(parent, token, "scan_tables", decode)
         return replace(page, items=[table for table in page.items if not table.id.name.startswith(journal.PREFIX)])
 
-    async def _described(self, id: TableId, *, vend: bool) -> Table:
+    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
         self._check(id, "describe_table", "TABLE_NOT_FOUND")
-        found = await self._http.request(
+        table = await self._http.request(
             "GET",
             wire.table_path(id),
             subject=id,
             operation="describe_table",
-            decode=partial(wire.found, id, self._storage_options),
+            decode=partial(wire.unity_table, id, self._storage_options),
         )
-        if not (vend and found.uuid):
-            return found.table
-        vended = await self._credentials.given(id, found.uuid)
-        return replace(found.table, storage_options=over(self._storage_options or {}, vended) or None)
+        if not (vend and table.uuid):
+            return table.table
+        credentials = await self._credentials.vend(id, table.uuid)
+        return replace(table.table, storage_options=merge_options(self._storage_options or {}, credentials) or None)
 
-    async def _declared(
+    async def _declare_registration(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
-        kept = [] if schema is None else columns(id, schema)
-        declared = await self._create(
+        column_list = [] if schema is None else columns(id, schema)
+        table = await self._create(
             id,
-            wire.table_body(id, await self._location(id, location), properties, kept),
+            wire.table_body(id, await self._location(id, location), properties, column_list),
             "/tables",
             wire.table_path(id),
             operation="declare_table",
-            taken=TableAlreadyExistsError,
-            decode=partial(wire.found, id, self._storage_options),
+            conflict=TableAlreadyExistsError,
+            decode=partial(wire.unity_table, id, self._storage_options),
         )
-        return declared.table
+        return table.table
 
     async def layout_location(self, id: TableId) -> str:
-        return checked_location(id, default_location(self._root, id))
+        return normalize_location(id, default_location(self._root, id))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         self._check(id.parent, "declare_table", "SCHEMA_NOT_FOUND")
         wire.check_name(id)
         wire.check_properties(id, properties)
         if (kind := properties.get("table_type", "lance")).lower() != "lance":
-            raise InvalidInputError(
-                f"table {id}: property table_type={kind!r}: it is what marks Lance tables; leave it out"
-            )
-        checked_location(id, default_location(self._root, id) if location is None else location)
+            raise InvalidInputError(f"table {id}: property table_type={kind!r}: it marks Lance tables; omit it")
+        normalize_location(id, default_location(self._root, id) if location is None else location)
 
-    async def _deregistered(self, id: TableId) -> None:
+    async def _remove_registration(self, id: TableId) -> None:
         self._check(id, "deregister_table", "TABLE_NOT_FOUND")
         await self._delete(wire.table_path(id), id, "deregister_table")
 
@@ -257,7 +256,7 @@ class UnityBackend(Journalled):
         own_path: str,
         *,
         operation: str,
-        taken: type[LanceNamespaceError],
+        conflict: type[LanceNamespaceError],
         decode: Callable[[Any], T],
     ) -> T:
         """Creates an object and returns its decoded description.
@@ -268,35 +267,37 @@ class UnityBackend(Journalled):
             body: The body of the POST request.
             path: The path of the POST request.
             own_path: The path of the created object.
-            taken: The error if the name exists.
+            conflict: The error if the name exists.
 
         Cost: two calls; the second finds out whether another process created the same name at the same time.
         """
         began = time() * 1000
 
-        looked_at = False
+        was_read = False
 
-        def ours(found: Any) -> tuple[T, str] | None:
-            nonlocal looked_at
-            looked_at = True
-            return created(found) if wire.made_by(body, began, found) else None
+        def decode_if_ours(description: Any) -> tuple[T, str] | None:
+            nonlocal was_read
+            was_read = True
+            return decode_with_id(description) if wire.made_by(body, began, description) else None
 
-        def created(found: Any) -> tuple[T, str]:
-            return decode(found), wire.own_id(found)
+        def decode_with_id(description: Any) -> tuple[T, str]:
+            return decode(description), wire.own_id(description)
 
         async def post() -> tuple[T, str]:
-            return await self._http.request("POST", path, body=body, subject=id, operation=operation, decode=created)
+            return await self._http.request(
+                "POST", path, body=body, subject=id, operation=operation, decode=decode_with_id
+            )
 
         async def find() -> tuple[T, str] | None:
-            return await self._http.request("GET", own_path, subject=id, operation=operation, decode=ours)
+            return await self._http.request("GET", own_path, subject=id, operation=operation, decode=decode_if_ours)
 
-        made, uuid = await self._creates.in_turn(id, lambda: settled(id, post, find, taken), taken)
-        if not looked_at:
-            await self._must_be_alone(id, uuid, own_path, operation, taken)
-        return made
+        result, uuid = await self._creates.in_turn(id, lambda: create_or_find(id, post, find, conflict), conflict)
+        if not was_read:
+            await self._must_be_alone(id, uuid, own_path, operation, conflict)
+        return result
 
     async def _must_be_alone(
-        self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, taken: type[LanceNamespaceError]
+        self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, conflict: type[LanceNamespaceError]
     ) -> None:
         """Checks that no other process created the same name at the same time, because the server then has it twice.
 
@@ -304,54 +305,54 @@ class UnityBackend(Journalled):
 
         Raises:
             InternalError: The server has the table twice.
-            LanceNamespaceError: `taken`, if the server returns the schema of the other process.
+            LanceNamespaceError: `conflict`, if the server returns the schema of the other process.
         """
         try:
-            served = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
+            current_id = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
         except LanceNamespaceError as e:
-            if (failure := failure_of(e)) is not None and wire.TWICE in failure.codes:
+            if (failure := failure_of(e)) is not None and wire.DUPLICATE in failure.codes:
                 raise
             # The object was created. A later removal, or a busy server, is no reason to report a failure.
-            log.debug("%s was created, and could not be looked at afterwards: %s", spelled(id), e)
+            log.debug("%s was created, but could not be read afterwards: %s", spelled(id), e)
             return
-        if id.kind == "namespace" and served != uuid:
-            raise taken(
-                f"{PHRASES[taken]}: {id} ({operation}: another process created it at the same time, and the server "
-                "keeps both; use it as it is, and drop it twice to be rid of both)"
+        if id.kind == "namespace" and current_id != uuid:
+            raise conflict(
+                f"{PHRASES[conflict]}: {id} ({operation}: another process created it at the same time, and the server "
+                "has both; use it as it is, or drop it twice to remove both)"
             )
 
     async def _delete(self, path: str, id: NamespaceId | TableId, operation: str) -> None:
         request = partial(self._http.request, path=path, subject=id, operation=operation)
-        await removed(partial(request, "DELETE", decode=done), partial(request, "GET", decode=nothing))
+        await remove_or_check(partial(request, "DELETE", decode=check_empty), partial(request, "GET", decode=ignore))
 
-    async def _emptied(self, id: NamespaceId) -> Sequence[TableId]:
+    async def _remove_registrations(self, id: NamespaceId) -> Sequence[TableId]:
         """Removes the registrations of all tables in a schema; returns the ids of the tables.
 
         Raises:
             InvalidInputError: The schema contains objects other than Lance tables.
         """
-        found = await cascading.contents(self._http, id)
-        cascading.check(id, found.others)
-        gone: list[TableId] = []
+        contents = await list_contents(self._http, id)
+        check_only_tables(id, contents.others)
+        removals: list[TableId] = []
 
         async def remove(table: TableId) -> None:
             # Another client may have removed it meanwhile.
             with suppress(TableNotFoundError):
                 await self._delete(wire.table_path(table), table, "deregister_table")
-            gone.append(table)
+            removals.append(table)
 
         try:
-            await each(remove, dict.fromkeys(found.tables), max_in_flight=self._at_once)
+            await each(remove, dict.fromkeys(contents.tables), max_in_flight=self._at_once)
         except LanceNamespaceError as e:
             e.add_note(
-                f"and {len(gone)} of the {len(found.tables)} tables of {spelled(id)} are no longer registered; "
+                f"and {len(removals)} of the {len(contents.tables)} tables of {spelled(id)} are no longer registered; "
                 "their data is untouched, and the schema is there"
             )
             raise
-        return gone
+        return removals
 
     async def _location(self, id: TableId, location: str | None) -> str:
-        return await self._new_location(id) if location is None else checked_location(id, location)
+        return await self._new_location(id) if location is None else normalize_location(id, location)
 
     def _check(self, id: NamespaceId | TableId, operation: str, missing: str) -> None:
         """Raises the error that the server would return for an id that cannot exist.
@@ -362,22 +363,22 @@ class UnityBackend(Journalled):
         Cost: no call.
         """
         if id[:1] != self._catalog:
-            raise _failed(missing, id, operation, self._serves())
+            raise _error(missing, id, operation, self._serves())
         for level in (id.parent, id):
             if level and not wire.possible(level[-1]):
                 code = missing if level == id else "SCHEMA_NOT_FOUND"
-                raise _failed(code, id, operation, f"Unity Catalog can have no {level[-1]!r}")
+                raise _error(code, id, operation, f"Unity Catalog does not allow the name {level[-1]!r}")
 
     def _must_be_schema(self, id: NamespaceId) -> None:
         if id == self._catalog:
             raise InvalidInputError(
-                f"namespace {id}: it is the catalog itself, which is made and dropped with Unity's own tools; "
+                f"namespace {id}: it is the catalog itself, which is created and dropped with Unity's own tools; "
                 "give a schema in it"
             )
 
     def _serves(self) -> str:
-        return f"only the catalog {self._catalog} is served here; for another connect with that `catalog`"
+        return f"this namespace has only the catalog {self._catalog}; for another connect with that `catalog`"
 
 
-def _failed(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:
+def _error(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:
     return error_for(Failure(code, message=why, delivered=False), id, operation, UNITY_ERRORS)

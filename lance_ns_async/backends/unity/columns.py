@@ -65,8 +65,8 @@ _SIMPLE: Sequence[tuple[UnityType, Sequence[pa.DataType]]] = (
     (UnityType("TIMESTAMP", "timestamp", "timestamp"), [pa.timestamp("us", "UTC")]),
     (UnityType("TIMESTAMP_NTZ", "timestamp_ntz", "timestamp_ntz"), [pa.timestamp("us")]),
 )
-_FROM_ARROW = {arrow: unity for unity, known in _SIMPLE for arrow in known}
-_TO_ARROW = {unity.json: known[0] for unity, known in _SIMPLE}
+_FROM_ARROW = {arrow: unity for unity, arrow_types in _SIMPLE for arrow in arrow_types}
+_TO_ARROW = {unity.json: arrow_types[0] for unity, arrow_types in _SIMPLE}
 _BY_NAME = {unity.name: unity for unity, _ in _SIMPLE}
 
 _STRING, _BINARY = _BY_NAME["STRING"], _BY_NAME["BINARY"]
@@ -81,12 +81,12 @@ def columns(id: TableId, schema: pa.Schema) -> list[dict[str, Any]]:
     Raises:
         InvalidInputError: Unity Catalog cannot store a column.
     """
-    found = [_column(id, i, field) for i, field in enumerate(schema)]
-    if found and schema.metadata:
-        told = json.loads(found[0]["type_json"])
-        told["metadata"][SCHEMA] = _packed(pa.schema([], metadata=schema.metadata))
-        found[0]["type_json"] = _text(told)
-    return found
+    result = [_column(id, i, field) for i, field in enumerate(schema)]
+    if result and schema.metadata:
+        first_field = json.loads(result[0]["type_json"])
+        first_field["metadata"][SCHEMA] = _encode_schema(pa.schema([], metadata=schema.metadata))
+        result[0]["type_json"] = _text(first_field)
+    return result
 
 
 def schema(columns: Sequence[Any] | None) -> pa.Schema | None:
@@ -96,9 +96,9 @@ def schema(columns: Sequence[Any] | None) -> pa.Schema | None:
     try:
         if [column["name"] for column in columns] == _NO_COLUMNS:
             return None
-        told = [_struct_field(column) for column in sorted(columns, key=lambda column: column.get("position") or 0)]
-        packed = (told[0].get("metadata") or {}).get(SCHEMA)
-        return pa.schema([_field(one) for one in told], metadata=packed and _unpacked(packed).metadata)
+        fields = [_struct_field(column) for column in sorted(columns, key=lambda column: column.get("position") or 0)]
+        metadata = (fields[0].get("metadata") or {}).get(SCHEMA)
+        return pa.schema([_field(one) for one in fields], metadata=metadata and _decode_schema(metadata).metadata)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException):
         # Other clients may store types of their own, and the table's location does not depend on them.
         return None
@@ -109,50 +109,50 @@ def unity_type(arrow: pa.DataType) -> UnityType:
     # Extension types that are defined in Python are not hashable.
     if not isinstance(arrow, pa.ExtensionType) and (simple := _FROM_ARROW.get(arrow)) is not None:
         return simple
-    for fits, convert in _COMPOSED:
+    for fits, convert in _CONVERSIONS:
         if fits(arrow):
             return convert(arrow)
     raise ValueError(f"Unity Catalog has no type for {arrow}")
 
 
-def arrow_type(told: Json) -> pa.DataType:
+def arrow_type(spark_type: Json) -> pa.DataType:
     """Returns the Arrow type of a type in Spark's JSON; raises ValueError if there is none."""
-    match told:
-        case str() if told in _TO_ARROW:
-            return _TO_ARROW[told]
-        case str() if found := _DECIMAL.fullmatch(told):
-            return pa.decimal128(int(found[1]), int(found[2]))
-        case str() if _CHARACTERS.fullmatch(told):
+    match spark_type:
+        case str() if spark_type in _TO_ARROW:
+            return _TO_ARROW[spark_type]
+        case str() if decimal := _DECIMAL.fullmatch(spark_type):
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        case str() if _CHARACTERS.fullmatch(spark_type):
             return pa.string()
         case {"type": "array", "elementType": element}:
-            return pa.list_(pa.field("item", arrow_type(element), nullable=_nullable(told, "containsNull")))
+            return pa.list_(pa.field("item", arrow_type(element), nullable=_nullable(spark_type, "containsNull")))
         case {"type": "map", "keyType": key, "valueType": value}:
-            item = pa.field("value", arrow_type(value), nullable=_nullable(told, "valueContainsNull"))
+            item = pa.field("value", arrow_type(value), nullable=_nullable(spark_type, "valueContainsNull"))
             return pa.map_(arrow_type(key), item)
         case {"type": "struct", "fields": [*fields]}:
             return pa.struct([pa.field(f["name"], arrow_type(f["type"]), _nullable(f)) for f in fields])
-    raise ValueError(f"Arrow has no type for {told!r}")
+    raise ValueError(f"Arrow has no type for {spark_type!r}")
 
 
 def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
     if len(field.name) > _LONGEST_NAME:
         raise InvalidInputError(
             f"table {id}: the name of column {field.name[:40]!r}... has {len(field.name)} characters; "
-            f"Unity Catalog takes {_LONGEST_NAME}"
+            f"Unity Catalog allows at most {_LONGEST_NAME}"
         )
     try:
         unity = unity_type(field.type)
         plain = pa.field(field.name, arrow_type(unity.json), nullable=field.nullable)
     except ValueError as e:
         raise InvalidInputError(f"table {id}: column {field.name!r}: {e}; declare it without a schema") from e
-    told = {"name": field.name, "type": unity.json, "nullable": field.nullable, "metadata": {}}
+    spark_field = {"name": field.name, "type": unity.json, "nullable": field.nullable, "metadata": {}}
     # The serialized forms are compared, because Arrow's own comparison ignores names and metadata in nested types.
-    if (exact := _packed(pa.schema([field]))) != _packed(pa.schema([plain])):
-        told["metadata"] = {EXACT: exact}
+    if (exact := _encode_schema(pa.schema([field]))) != _encode_schema(pa.schema([plain])):
+        spark_field["metadata"] = {EXACT: exact}
     column = {
         "name": field.name,
         "type_text": unity.text,
-        "type_json": _text(told),
+        "type_json": _text(spark_field),
         "type_name": unity.name,
         "position": position,
         "nullable": field.nullable,
@@ -164,16 +164,16 @@ def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
 
 def _struct_field(column: Any) -> Json:
     """Returns the field of a column; older and other writers omit it, and then the column's other members define it."""
-    told = json.loads(column["type_json"]) if column.get("type_json") else _named_type(column)
-    if isinstance(told, dict) and "name" in told and "type" in told:
-        return told
+    spark_field = json.loads(column["type_json"]) if column.get("type_json") else _named_type(column)
+    if isinstance(spark_field, dict) and "name" in spark_field and "type" in spark_field:
+        return spark_field
     # This is a type without a field; other Lance clients write it as `{"type": "long"}`.
-    bare = told["type"] if isinstance(told, dict) and told.keys() == {"type"} else told
+    bare = spark_field["type"] if isinstance(spark_field, dict) and spark_field.keys() == {"type"} else spark_field
     return {"name": column["name"], "type": bare, "nullable": _nullable(column)}
 
 
-def _nullable(told: Json, key: str = "nullable") -> bool:
-    return told.get(key) is not False
+def _nullable(spark_field: Json, key: str = "nullable") -> bool:
+    return spark_field.get(key) is not False
 
 
 def _named_type(column: Any) -> Json:
@@ -182,14 +182,18 @@ def _named_type(column: Any) -> Json:
     return _BY_NAME[name].json
 
 
-def _field(told: Json) -> pa.Field:
-    plain = pa.field(told["name"], arrow_type(told["type"]), nullable=_nullable(told))
-    packed = (told.get("metadata") or {}).get(EXACT)
-    if packed is None:
+def _field(spark_field: Json) -> pa.Field:
+    plain = pa.field(spark_field["name"], arrow_type(spark_field["type"]), nullable=_nullable(spark_field))
+    encoded = (spark_field.get("metadata") or {}).get(EXACT)
+    if encoded is None:
         return plain
-    exact: pa.Field = _unpacked(packed).field(0)
+    exact: pa.Field = _decode_schema(encoded).field(0)
     # Another writer may have changed the column later and kept the metadata.
-    fresh = (exact.name, exact.nullable, unity_type(exact.type).json) == (plain.name, plain.nullable, told["type"])
+    fresh = (exact.name, exact.nullable, unity_type(exact.type).json) == (
+        plain.name,
+        plain.nullable,
+        spark_field["type"],
+    )
     return exact if fresh else plain
 
 
@@ -200,8 +204,8 @@ def _decimal(arrow: Any) -> UnityType:
 
 
 def _digits(precision: int, scale: int) -> UnityType:
-    spelled = f"decimal({precision},{scale})"
-    return UnityType("DECIMAL", spelled, spelled)
+    decimal = f"decimal({precision},{scale})"
+    return UnityType("DECIMAL", decimal, decimal)
 
 
 def _timestamp(arrow: Any) -> UnityType:
@@ -210,29 +214,29 @@ def _timestamp(arrow: Any) -> UnityType:
 
 def _array(arrow: Any) -> UnityType:
     element, nullable = unity_type(arrow.value_type), arrow.value_field.nullable
-    told = {"type": "array", "elementType": element.json, "containsNull": nullable}
-    return UnityType("ARRAY", f"array<{element.text}>", told)
+    spark_type = {"type": "array", "elementType": element.json, "containsNull": nullable}
+    return UnityType("ARRAY", f"array<{element.text}>", spark_type)
 
 
 def _map(arrow: Any) -> UnityType:
     key, item = unity_type(arrow.key_type), unity_type(arrow.item_type)
     nullable = arrow.item_field.nullable
-    told = {"type": "map", "keyType": key.json, "valueType": item.json, "valueContainsNull": nullable}
-    return UnityType("MAP", f"map<{key.text},{item.text}>", told)
+    spark_type = {"type": "map", "keyType": key.json, "valueType": item.json, "valueContainsNull": nullable}
+    return UnityType("MAP", f"map<{key.text},{item.text}>", spark_type)
 
 
 def _struct(arrow: Any) -> UnityType:
     types = [unity_type(field.type) for field in arrow]
-    told = [
+    fields = [
         {"name": field.name, "type": unity.json, "nullable": field.nullable, "metadata": {}}
         for field, unity in zip(arrow, types, strict=True)
     ]
     text = ",".join(f"{field.name}:{unity.text}" for field, unity in zip(arrow, types, strict=True))
-    return UnityType("STRUCT", f"struct<{text}>", {"type": "struct", "fields": told})
+    return UnityType("STRUCT", f"struct<{text}>", {"type": "struct", "fields": fields})
 
 
 # Extension, dictionary and run-end encoded types are stored as the type that they wrap.
-_COMPOSED: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], UnityType]]] = (
+_CONVERSIONS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], UnityType]]] = (
     (lambda t: isinstance(t, pa.BaseExtensionType), lambda t: unity_type(t.storage_type)),
     (pa.types.is_dictionary, lambda t: unity_type(t.value_type)),
     (pa.types.is_run_end_encoded, lambda t: unity_type(t.value_type)),
@@ -250,13 +254,13 @@ _COMPOSED: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], UnityTy
 )
 
 
-def _packed(schema: pa.Schema) -> str:
+def _encode_schema(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize()).decode()
 
 
-def _unpacked(packed: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed, validate=True)))
+def _decode_schema(encoded: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded, validate=True)))
 
 
-def _text(told: Json) -> str:
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+def _text(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -19,14 +19,14 @@ _NOT_SET_UP = ("FAILED_PRECONDITION", 404, 405)
 """Codes of a server that is not configured to vend credentials, or that has no such call."""
 
 
-class Credentials:
+class CredentialVendor:
     """Requests a table's temporary credentials; caches nothing, because permissions can change at any time."""
 
     def __init__(self, http: HttpTransport, operation: Operation) -> None:
         self._http = http
         self._operation = operation
 
-    async def given(self, id: TableId, uuid: str) -> Mapping[str, str]:
+    async def vend(self, id: TableId, uuid: str) -> Mapping[str, str]:
         """Returns the credentials as Lance's storage options; empty if the server vends none.
 
         Raises:
@@ -37,13 +37,13 @@ class Credentials:
         if self._operation == "none":
             return {}
         if self._operation != "auto":
-            return await self._asked(id, uuid, self._operation)
+            return await self._request(id, uuid, self._operation)
         try:
-            return await self._asked(id, uuid, "read_write")
+            return await self._request(id, uuid, "read_write")
         except PermissionDeniedError:
-            return await self._asked(id, uuid, "read")
+            return await self._request(id, uuid, "read")
 
-    async def _asked(self, id: TableId, uuid: str, operation: str) -> Mapping[str, str]:
+    async def _request(self, id: TableId, uuid: str, operation: str) -> Mapping[str, str]:
         try:
             return await self._http.request(
                 "POST",

@@ -17,34 +17,34 @@ _LONGEST = 2048
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def checked_location(id: TableId, given: str) -> str:
+def normalize_location(id: TableId, raw: str) -> str:
     """Returns the location in the form that the server accepts, which is always a URI.
 
     Args:
-        given: A URI, or an absolute local path.
+        raw: A URI, or an absolute local path.
 
     Raises:
         InvalidInputError: The server would not accept the location.
     """
-    if not given:
-        raise _refused(id, given, "is empty; leave it out for the default place")
-    scheme = _SCHEME.match(given)
-    if not scheme and not isabs(given):
-        raise _refused(id, given, "is relative; give an absolute path or a URI")
-    location = given if scheme else Path(given).as_uri()
-    if given.startswith("s3a://"):
-        location = f"s3://{given.removeprefix('s3a://')}"
+    if not raw:
+        raise _location_error(id, raw, "is empty; omit it for the default location")
+    scheme = _SCHEME.match(raw)
+    if not scheme and not isabs(raw):
+        raise _location_error(id, raw, "is relative; give an absolute path or a URI")
+    location = raw if scheme else Path(raw).as_uri()
+    if raw.startswith("s3a://"):
+        location = f"s3://{raw.removeprefix('s3a://')}"
     elif scheme and scheme[1] not in SCHEMES:
-        raise _refused(id, given, f"has the scheme {scheme[1]!r}; Unity Catalog takes {', '.join(SCHEMES)} alone")
-    if re.match(r"file:[^/]", given):
-        raise _refused(id, given, "is relative to nobody knows what; give an absolute one")
+        raise _location_error(id, raw, f"has the scheme {scheme[1]!r}; use one of {', '.join(SCHEMES)}")
+    if re.match(r"file:[^/]", raw):
+        raise _location_error(id, raw, "is a relative file URI; give an absolute one, file:///path")
     if any(c.isspace() or not c.isprintable() for c in location):
-        raise _refused(id, given, "has a space or a control character; write it percent-encoded, a space as %20")
+        raise _location_error(id, raw, "has a space or a control character; write it percent-encoded, a space as %20")
     if len(location) > _LONGEST:
-        raise _refused(id, f"{given[:40]}...", f"has {len(location)} characters; Unity Catalog takes {_LONGEST}")
+        raise _location_error(id, f"{raw[:40]}...", f"has {len(location)} characters; at most {_LONGEST} are allowed")
     _, bucket, path = _parts(location)
     if not path or (not bucket and not location.startswith("file:")):
-        raise _refused(id, given, "names no bucket, or nothing in it; give it a path, e.g. s3://bucket/tables/t.lance")
+        raise _location_error(id, raw, "has no bucket, or no path in it; give both, e.g. s3://bucket/tables/t.lance")
     return location
 
 
@@ -67,5 +67,5 @@ def _parts(location: str) -> tuple[str, str, str]:
     return scheme, bucket, "/".join(names)
 
 
-def _refused(id: TableId, location: str, why: str) -> InvalidInputError:
+def _location_error(id: TableId, location: str, why: str) -> InvalidInputError:
     return InvalidInputError(f"table {id}: its location {location!r} {why}")

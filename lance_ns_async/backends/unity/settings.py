@@ -15,15 +15,15 @@ from lance_ns_async.storage.locations import checked_root
 
 
 def _no_millis(value: object) -> object:
-    told = str(value).strip()
-    if re.fullmatch(r"[0-9]{4,}(\.[0-9]*)?", told):
-        raise ValueError(f"{told} would be seconds here; write '{told}ms' for milliseconds, else '{told}s'")
+    number = str(value).strip()
+    if re.fullmatch(r"[0-9]{4,}(\.[0-9]*)?", number):
+        raise ValueError(f"{number} would be seconds here; write '{number}ms' for milliseconds, else '{number}s'")
     return value
 
 
 def _catalog_name(value: str) -> str:
     if not possible(value):
-        raise ValueError("not a catalog's name; it has 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -")
+        raise ValueError("not a valid catalog name; use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -")
     return value
 
 
@@ -34,7 +34,7 @@ def _api_path(value: str) -> str:
     return f"/{path}" if path else ""
 
 
-def _folded(value: object) -> object:
+def _fold_case(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
 
 
@@ -53,7 +53,7 @@ class UnitySettings(LocationSettings, HttpSettings):
     """The path of the API, appended to the endpoint unless the endpoint already ends with it."""
     connect_timeout: PlainSeconds = Field(default=10.0, gt=0)
     read_timeout: PlainSeconds = Field(default=60.0, gt=0)
-    credentials_operation: Annotated[Operation, BeforeValidator(_folded)] = "auto"
+    credentials_operation: Annotated[Operation, BeforeValidator(_fold_case)] = "auto"
     """Permission of the requested credentials: `auto`, `read`, `read_write`, or `none` to request no credentials."""
     vend_credentials: bool = False
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""

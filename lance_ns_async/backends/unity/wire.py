@@ -27,19 +27,19 @@ _NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
 _LONGEST_PROPERTY = 255
 _WITH_DATA = ("MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW")
 _MISSING = re.compile(r"(Catalog|Schema|Table) not found")
-TWICE = "NOT_UNIQUE"
+DUPLICATE = "NOT_UNIQUE"
 """Code of this package for a name that the server has twice; the server's own code is only a general failure."""
 
-_HELD_TWICE = (
-    "the server holds that name twice, as two calls of different processes created it at once, and answers nothing "
-    "about it any more; use another name, or have one of its two rows deleted in the server's database, from "
+_DUPLICATE_ADVICE = (
+    "the server has that name twice, because two processes created it at the same time, and can no longer "
+    "describe it; use another name, or have one of its two rows deleted in the server's database, from "
     "uc_columns first and then from uc_tables"
 )
 _DELTA = re.compile(r"\bdelta\b", re.IGNORECASE)
 _ONLY = re.compile(r"\b(only|supported|format)\b", re.IGNORECASE)
-_DELTA_ONLY = "this service registers Delta tables only, so Lance tables are to be declared in another catalog"
+_DELTA_ONLY = "this service registers Delta tables only, declare Lance tables in another catalog"
 _REFUSALS = ("INVALID_ARGUMENT", "INVALID_PARAMETER_VALUE", "BAD_REQUEST", "UNSUPPORTED_TABLE_FORMAT", "UNIMPLEMENTED")
-_VENDED: Mapping[str, Mapping[str, str]] = {
+_CREDENTIAL_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "aws_temp_credentials": {
         "access_key_id": "aws_access_key_id",
         "secret_access_key": "aws_secret_access_key",
@@ -52,7 +52,7 @@ _VENDED: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class UnityTable:
     """A table and its id in Unity Catalog, which is empty if the response has none."""
 
     table: Table
@@ -68,8 +68,8 @@ def check_name(id: Id) -> None:
     """Raises InvalidInputError if the server does not accept the last level of `id` as a name."""
     if not possible(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} {id}: Unity Catalog takes no name such as {id[-1]!r}; "
-            "give one of 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
+            f"{id.kind} {id}: Unity Catalog does not allow the name {id[-1]!r}; "
+            "use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
         )
 
 
@@ -78,7 +78,7 @@ def check_properties(id: Id, properties: Mapping[str, object]) -> None:
     for key, value in properties.items():
         if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
             raise InvalidInputError(
-                f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog keeps texts of up to "
+                f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog stores strings of up to "
                 f"{_LONGEST_PROPERTY} characters, names and values alike"
             )
 
@@ -129,37 +129,37 @@ def table_body(
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error; if the message is more precise than the code, a precise code is first."""
     code, message = text(body["error_code"]), text(body.get("message") or "")
-    told = f"{code}: {message}"
+    text_with_code = f"{code}: {message}"
     if "did not return a unique result" in message:
-        return (TWICE, code), f"{told} ({_HELD_TWICE})"
+        return (DUPLICATE, code), f"{text_with_code} ({_DUPLICATE_ADVICE})"
     if code in _REFUSALS and _DELTA.search(message) and _ONLY.search(message):
-        return ("DELTA_ONLY", code), f"{told} ({_DELTA_ONLY})"
+        return ("DELTA_ONLY", code), f"{text_with_code} ({_DELTA_ONLY})"
     if code == "NOT_FOUND" and (missing := _MISSING.match(message)) is not None:
-        return (f"{missing[1].upper()}_NOT_FOUND", code), told
+        return (f"{missing[1].upper()}_NOT_FOUND", code), text_with_code
     # The replaced suffix is Databricks' spelling.
-    return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), told
+    return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), text_with_code
 
 
 def schema_names(parent: NamespaceId, body: Any) -> Page[str]:
     """Returns the sorted names of the schemas in a page."""
     for one in _list(body, "schemas"):
         check_answer(parent.name, one.get("catalog_name"), "catalog")
-    return Page(_sorted(_list(body, "schemas")), _token(body))
+    return Page(_sort_names(_list(body, "schemas")), _token(body))
 
 
 def table_names(parent: NamespaceId, body: Any) -> Page[str]:
     """Returns the sorted names of the Lance tables in a page, which may be empty before the last page."""
-    return Page(_sorted([one for one in _listed(parent, body) if is_lance(one)]), _token(body))
+    return Page(_sort_names([one for one in _tables(parent, body) if is_lance(one)]), _token(body))
 
 
 def tables(parent: NamespaceId, storage_options: Mapping[str, str] | None, body: Any) -> Page[Table]:
     """Returns the Lance tables in a page, without columns."""
-    lance = {parent.table(text(one["name"])): one for one in _listed(parent, body) if is_lance(one)}
+    lance = {parent.table(text(one["name"])): one for one in _tables(parent, body) if is_lance(one)}
     return Page([_table(id, storage_options, one) for id, one in lance.items()], _token(body))
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SchemaObject:
     """An object in a schema: a table, a volume, a function or a model."""
 
     kind: str
@@ -169,11 +169,11 @@ class Held:
     """Whether the server deletes the data together with the object."""
 
 
-HELD_KINDS = ("tables", "volumes", "functions", "models")
+OBJECT_KINDS = ("tables", "volumes", "functions", "models")
 """The paths of the listings of a schema's objects."""
 
 
-def held_query(schema: NamespaceId, kind: str, token: str | None) -> str:
+def objects_query(schema: NamespaceId, kind: str, token: str | None) -> str:
     """Returns the query for a page of the objects of one kind in a schema."""
     if kind == "tables":
         return tables_query(schema, token)
@@ -181,21 +181,21 @@ def held_query(schema: NamespaceId, kind: str, token: str | None) -> str:
     return urlencode({"catalog_name": catalog, "schema_name": name, **_page(token)})
 
 
-def held(kind: str, body: Any) -> Page[Held]:
+def schema_objects(kind: str, body: Any) -> Page[SchemaObject]:
     """Returns the objects of one kind in a page."""
-    found = body.get("registered_models" if kind == "models" else kind) or []
-    return Page([_held(kind, one) for one in found], _token(body))
+    objects = body.get("registered_models" if kind == "models" else kind) or []
+    return Page([_schema_object(kind, one) for one in objects], _token(body))
 
 
-def _held(kind: str, one: Any) -> Held:
+def _schema_object(kind: str, one: Any) -> SchemaObject:
     name = text(one["name"])
     if kind == "tables":
         table_type = text(one.get("table_type") or "table of no type")
-        return Held(f"{table_type} table", name, is_lance=is_lance(one), has_data=table_type in _WITH_DATA)
+        return SchemaObject(f"{table_type} table", name, is_lance=is_lance(one), has_data=table_type in _WITH_DATA)
     if kind == "volumes":
         volume_type = text(one.get("volume_type") or "volume of no type")
-        return Held(f"{volume_type} volume", name, has_data=volume_type != "EXTERNAL")
-    return Held(kind.removesuffix("s"), name)
+        return SchemaObject(f"{volume_type} volume", name, has_data=volume_type != "EXTERNAL")
+    return SchemaObject(kind.removesuffix("s"), name)
 
 
 def own_id(body: Any) -> str:
@@ -203,13 +203,13 @@ def own_id(body: Any) -> str:
     return text(body.get("table_id") or body.get("schema_id") or "")
 
 
-def properties_kept(id: NamespaceId, body: Any) -> Mapping[str, str]:
+def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """Returns the properties of a catalog or of a schema."""
     check_answer(id.name, body.get("name"), "namespace")
     return texts(body.get("properties"))
 
 
-def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Found:
+def unity_table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> UnityTable:
     """Returns the Lance table in a response, with columns.
 
     Raises:
@@ -219,47 +219,47 @@ def found(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> 
     check_answer(id.name, text(body["name"]))
     _check_place(id.parent, body)
     if not is_lance(body):
-        kind, told = (
+        kind, property_type = (
             None if it is None else text(it)
             for it in (body.get("table_type"), (body.get("properties") or {}).get("table_type"))
         )
-        raise not_lance(id, f"it is {kind}, and its property table_type is {told!r}")
-    return Found(_table(id, storage_options, body), text(body.get("table_id") or ""))
+        raise not_lance(id, f"it is {kind}, and its property table_type is {property_type!r}")
+    return UnityTable(_table(id, storage_options, body), text(body.get("table_id") or ""))
 
 
 def is_lance(body: Any) -> bool:
     """Returns whether a table is a Lance table, regardless of its `data_source_format`."""
-    told = (body.get("properties") or {}).get("table_type")
-    return body.get("table_type") == "EXTERNAL" and isinstance(told, str) and told.lower() == "lance"
+    table_type = (body.get("properties") or {}).get("table_type")
+    return body.get("table_type") == "EXTERNAL" and isinstance(table_type, str) and table_type.lower() == "lance"
 
 
-def made_by(sent: Mapping[str, Any], began_millis: float, body: Any) -> bool:
+def made_by(request: Mapping[str, Any], began_millis: float, body: Any) -> bool:
     """Returns whether a call may have created this object: it is equal to the request, and not older than the call.
 
     An equal object that another client created at the same time cannot be distinguished, which does no harm.
 
     Args:
-        sent: The body of the call.
+        request: The body of the call.
         began_millis: Start of the call, in milliseconds since the Unix epoch.
         body: The description of the object.
     """
-    if body["created_at"] < began_millis - CLOCK_SKEW_MILLIS or texts(body.get("properties")) != sent["properties"]:
+    if body["created_at"] < began_millis - CLOCK_SKEW_MILLIS or texts(body.get("properties")) != request["properties"]:
         return False
     # The server may choose a location for a schema that was created without one.
-    return "storage_location" not in sent or (
-        stored_location(body.get("storage_location") or "") == stored_location(sent["storage_location"])
-        and schema(body.get("columns")) == schema(sent["columns"])
+    return "storage_location" not in request or (
+        stored_location(body.get("storage_location") or "") == stored_location(request["storage_location"])
+        and schema(body.get("columns")) == schema(request["columns"])
     )
 
 
 def credentials(body: Any) -> dict[str, str]:
     """Returns temporary credentials as storage options of Lance; empty if there are none, as for local tables."""
     options = {
-        option: text(given[key])
-        for kind, names in _VENDED.items()
-        if (given := body.get(kind))
+        option: text(values[key])
+        for kind, names in _CREDENTIAL_OPTIONS.items()
+        if (values := body.get(kind))
         for key, option in names.items()
-        if given.get(key)
+        if values.get(key)
     }
     if options and (until := body.get("expiration_time")):
         options[EXPIRY] = str(_millis(until))
@@ -267,9 +267,9 @@ def credentials(body: Any) -> dict[str, str]:
 
 
 def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
-    location, kept = text(body["storage_location"]), texts(body.get("properties"))
+    location, properties = text(body["storage_location"]), texts(body.get("properties"))
     uuid = text(body.get("table_id") or "") or None
-    return Table(id, location, kept, storage_options, schema=schema(body.get("columns")), registration=uuid)
+    return Table(id, location, properties, storage_options, schema=schema(body.get("columns")), registration=uuid)
 
 
 def _millis(value: Any) -> int:
@@ -277,14 +277,14 @@ def _millis(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         # The value is not quoted, because it comes from a response with credentials.
-        raise ValueError("expiration_time is no number") from None
+        raise ValueError("expiration_time is not a number") from None
 
 
-def _listed(parent: NamespaceId, body: Any) -> Sequence[Any]:
-    listed = _list(body, "tables")
-    for one in listed:
+def _tables(parent: NamespaceId, body: Any) -> Sequence[Any]:
+    tables = _list(body, "tables")
+    for one in tables:
         _check_place(parent, one)
-    return listed
+    return tables
 
 
 def _list(body: Any, key: str) -> Sequence[Any]:
@@ -304,9 +304,9 @@ def _token(body: Any) -> str | None:
     return text(body.get("next_page_token") or "") or None
 
 
-def _sorted(listed: Sequence[Any]) -> Sequence[str]:
+def _sort_names(objects: Sequence[Any]) -> Sequence[str]:
     # A name that two concurrent calls created is listed twice.
-    return sorted({text(one["name"]) for one in listed})
+    return sorted({text(one["name"]) for one in objects})
 
 
 def _full_name(id: Id) -> str:

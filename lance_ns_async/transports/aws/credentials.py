@@ -21,7 +21,7 @@ from lance_ns_async.calls.policy import Caller, deadline
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.aws.failures import failure
-from lance_ns_async.transports.aws.logs import unlogged
+from lance_ns_async.transports.aws.logs import call_unlogged
 
 _EARLY, _LATE = (900.0, 0.25), (600.0, 0.1)
 """Times before expiry, in seconds and as a fraction of the lifetime: for an early renewal, and for the end of use.
@@ -43,22 +43,22 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RoleSession:
     """Keys and their lifetime in seconds."""
 
     keys: Keys
     lifetime: float
 
 
-class Credentials(Protocol):
+class KeySource(Protocol):
     """Source of the keys for the next request."""
 
     async def current(self) -> Keys:
         """Returns keys that are expected to be valid."""
         ...
 
-    async def renewed(self, refused: Keys) -> Keys | None:
-        """Returns keys other than `refused`, which a service rejected; None if there are no others."""
+    async def replace(self, old: Keys) -> Keys | None:
+        """Returns keys other than `old`, which a service rejected; None if there are no others."""
         ...
 
 
@@ -72,7 +72,7 @@ class StaticCredentials:
         """Returns the keys."""
         return self._keys
 
-    async def renewed(self, refused: Keys) -> Keys | None:
+    async def replace(self, old: Keys) -> Keys | None:
         """Returns None, because there are no other keys."""
         return None
 
@@ -88,7 +88,7 @@ class ChainCredentials:
         self._caller = caller
         self._region = region
         self._renewal = SingleFlight(self._renew)
-        self._found: Any = None
+        self._credentials: Any = None
         self._keys: Keys | None = None
 
     async def current(self) -> Keys:
@@ -99,30 +99,30 @@ class ChainCredentials:
         """
         return self._living() or await self._renewal.outcome(self._living)
 
-    async def renewed(self, refused: Keys) -> Keys | None:
-        """Returns other keys, after a new search of the whole chain if needed; None if the chain still has `refused`.
+    async def replace(self, old: Keys) -> Keys | None:
+        """Returns other keys, after a new search of the whole chain if needed; None if the chain still has `old`.
 
         Raises:
             LanceNamespaceError: The chain has no keys.
         """
-        if self._keys == refused:
-            self._found = None
+        if self._keys == old:
+            self._credentials = None
         keys = await self.current()
-        return None if keys == refused else keys
+        return None if keys == old else keys
 
     def _living(self) -> Keys | None:
-        if self._found is None:
+        if self._credentials is None:
             return None
-        ending = isinstance(self._found, RefreshableCredentials) and self._found.refresh_needed()
+        ending = isinstance(self._credentials, RefreshableCredentials) and self._credentials.refresh_needed()
         return None if ending else self._keys
 
     async def _renew(self) -> Keys:
         async def send() -> Keys:
             # A cancelled call leaves its thread behind, so no other call may use the object that the thread uses.
-            before, self._found = self._found, None
+            before, self._credentials = self._credentials, None
             try:
-                self._found, keys = await anyio.to_thread.run_sync(
-                    lambda: asyncio.run(unlogged(self._search(before))), abandon_on_cancel=True
+                self._credentials, keys = await anyio.to_thread.run_sync(
+                    lambda: asyncio.run(call_unlogged(self._search(before))), abandon_on_cancel=True
                 )
             except (BotoCoreError, ClientError) as e:
                 raise failure(e) from e
@@ -135,16 +135,16 @@ class ChainCredentials:
         self._keys = await self._caller.call(send, subject=NamespaceId(), operation="load_credentials")
         return self._keys
 
-    async def _search(self, found: Any) -> tuple[Any, Keys]:
-        if found is None:
+    async def _search(self, credentials: Any) -> tuple[Any, Keys]:
+        if credentials is None:
             session = AioSession()
             if self._region is not None:
                 session.set_config_variable("region", self._region)
-            found = await session.get_credentials()
-        if found is None:
+            credentials = await session.get_credentials()
+        if credentials is None:
             raise NoCredentialsError
-        frozen = await found.get_frozen_credentials()
-        return found, Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        frozen = await credentials.get_frozen_credentials()
+        return credentials, Keys(frozen.access_key, frozen.secret_key, frozen.token)
 
 
 class AssumedCredentials:
@@ -154,7 +154,7 @@ class AssumedCredentials:
     until they are about to expire.
     """
 
-    def __init__(self, fetch: Callable[[], Awaitable[Session]]) -> None:
+    def __init__(self, fetch: Callable[[], Awaitable[RoleSession]]) -> None:
         self._fetch = fetch
         self._renewal = SingleFlight(self._renew)
         self._keys: Keys | None = None
@@ -180,13 +180,13 @@ class AssumedCredentials:
                 self._renewing = False
         return keys
 
-    async def renewed(self, refused: Keys) -> Keys | None:
-        """Returns the keys that replace `refused`; fetches them unless another caller has already done so.
+    async def replace(self, old: Keys) -> Keys | None:
+        """Returns the keys that replace `old`; fetches them unless another caller has already done so.
 
         Raises:
             LanceNamespaceError: The error of `fetch`.
         """
-        return await self._renewal.outcome(lambda: None if self._keys == refused else self._living())
+        return await self._renewal.outcome(lambda: None if self._keys == old else self._living())
 
     def _living(self) -> Keys | None:
         return self._keys if monotonic() < self._late else None
@@ -202,10 +202,10 @@ class AssumedCredentials:
         return self._keys
 
 
-def assumed_session(answer: Mapping[str, Any]) -> Session:
+def assumed_session(answer: Mapping[str, Any]) -> RoleSession:
     """Returns the session in a response of STS; its lifetime is computed with the server's clock, if known."""
-    found = answer["Credentials"]
+    credentials = answer["Credentials"]
     now = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     since = parsedate_to_datetime(now) if now else datetime.now(UTC)
-    keys = Keys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
-    return Session(keys, (found["Expiration"] - since).total_seconds())
+    keys = Keys(credentials["AccessKeyId"], credentials["SecretAccessKey"], credentials["SessionToken"])
+    return RoleSession(keys, (credentials["Expiration"] - since).total_seconds())

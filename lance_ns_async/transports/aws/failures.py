@@ -168,7 +168,7 @@ _PASSING = ("ConcurrentModificationException",)
 _LACKING = ("404", "500", "501")
 """Codes of servers that implement only a part of an API, for the rest of it; they do not use AWS's error format."""
 
-_SHOWN = 500
+_MESSAGE_LIMIT = 500
 """Maximum number of characters of a server's message in an error."""
 
 
@@ -181,27 +181,27 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str 
     """
     match error:
         case ClientError():
-            return _answered(error.response, optional, secrets)
+            return _response_failure(error.response, optional, secrets)
         case EndpointConnectionError() if not _was_refused(error):
-            return Failure("disconnected", message=_lost(error))
+            return Failure("disconnected", message=_disconnect_message(error))
         case SSLError() if isinstance(error.kwargs.get("error"), ssl.SSLCertVerificationError):
-            return Failure("untrusted", message=f"{_told(error)}; {UNTRUSTED}", delivered=False)
+            return Failure("untrusted", message=f"{_message(error)}; {UNTRUSTED}", delivered=False)
         case EndpointConnectionError() | ConnectTimeoutError() | ProxyConnectionError() | SSLError():
-            message = f"{_told(error)}; are endpoint and region right, and the server up?"
+            message = f"{_message(error)}; are endpoint and region right, and the server up?"
             return Failure("refused", message=message, delivered=False)
         case ReadTimeoutError():
-            return Failure("timeout", message=_told(error))
+            return Failure("timeout", message=_message(error))
         case HTTPClientError():
-            return Failure("disconnected", message=_lost(error))
+            return Failure("disconnected", message=_disconnect_message(error))
         case ResponseParserError():
-            message = "an answer that is not what AWS sends, so is the endpoint right?"
+            message = "an answer in a format that AWS does not use; is the endpoint right?"
             return Failure("unreadable", message=message)
     # All other exceptions are raised before anything is sent. Their base classes are the less specific codes.
     names = [cls.__name__ for cls in type(error).__mro__ if issubclass(cls, BotoCoreError)]
-    return Failure(*names, message=f"{names[0]}: {_told(error)}", delivered=False)
+    return Failure(*names, message=f"{names[0]}: {_message(error)}", delivered=False)
 
 
-def _answered(response: Mapping[str, Any], optional: bool, secrets: Collection[str | None]) -> Failure:
+def _response_failure(response: Mapping[str, Any], optional: bool, secrets: Collection[str | None]) -> Failure:
     error, about = response.get("Error", {}), response.get("ResponseMetadata", {})
     code = _first_line(unsaid(str(error.get("Code", "")), secrets))
     status = about.get("HTTPStatusCode", 0)
@@ -234,8 +234,8 @@ def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | Non
     if code == "FederationSourceException" and (cause := response.get("FederationSourceErrorCode")):
         yield f"{code}: {_first_line(unsaid(str(cause), secrets))}"
     if code == "GlueEncryptionException":
-        told = str(response["Error"].get("Message", "")).lower()
-        if "denied" in told or "not authorized" in told:
+        message = str(response["Error"].get("Message", "")).lower()
+        if "denied" in message or "not authorized" in message:
             yield f"{code}: denied"
 
 
@@ -245,12 +245,14 @@ def _was_refused(error: EndpointConnectionError) -> bool:
     return isinstance(cause, gaierror) or any(cls.__name__ == "ClientConnectorError" for cls in type(cause).__mro__)
 
 
-def _lost(error: HTTPClientError) -> str:
+def _disconnect_message(error: HTTPClientError) -> str:
     """Returns a message from the cause, because botocore's own may wrongly say that there was no connection."""
     cause = error.kwargs.get("error")
-    told = " ".join(str(cause).split())
+    reason = " ".join(str(cause).split())
     # aiohttp's message about incomplete headers is the repr of the headers received so far.
-    return f"the connection was lost: {told if told and not told.startswith('<') else type(cause).__name__}"[:_SHOWN]
+    return f"the connection was lost: {reason if reason and not reason.startswith('<') else type(cause).__name__}"[
+        :_MESSAGE_LIMIT
+    ]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -260,9 +262,9 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return _first_line(str(error))
 
 
 def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0][:_SHOWN]
+    return (text.strip().splitlines() or [""])[0][:_MESSAGE_LIMIT]

@@ -23,7 +23,7 @@ _TALKATIVE = (
 _ours: ContextVar[bool] = ContextVar("lance_ns_async_aws_call", default=False)
 
 
-async def unlogged(call: Awaitable[T]) -> T:
+async def call_unlogged(call: Awaitable[T]) -> T:
     """Returns the result of a call of botocore whose requests and responses are not logged, whatever the log level.
 
     Other users of botocore in the process log as before.

@@ -8,7 +8,7 @@ import orjson
 from aiobotocore.parsers import AioJSONParser, AioResponseParserFactory
 from botocore.parsers import ResponseParserError
 
-_TOLD = ("__type", "message", "Message")
+_ERROR_MEMBERS = ("__type", "message", "Message")
 
 
 class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships no types
@@ -24,18 +24,18 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
         if not isinstance(body, bytes):
             body = await body
         try:
-            parsed = orjson.loads(body) if body else {}
+            content = orjson.loads(body) if body else {}
         except ValueError as e:
             raise ResponseParserError(str(e)) from e
-        if not isinstance(parsed, dict):
-            raise ResponseParserError(f"a {type(parsed).__name__} where an object is wanted")
+        if not isinstance(content, dict):
+            raise ResponseParserError(f"a {type(content).__name__} instead of an object")
         headers = response["headers"]
-        parsed["ResponseMetadata"] = {
+        content["ResponseMetadata"] = {
             "HTTPStatusCode": 200,
             "HTTPHeaders": headers,
             "RequestId": headers.get("x-amzn-requestid"),
         }
-        return parsed
+        return content
 
     def _parse_body_as_json(self, body_contents: bytes) -> Any:
         """Returns the members of an error, or its text if it is not a JSON object.
@@ -43,12 +43,12 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
         botocore itself fails on error formats that no service of AWS uses.
         """
         try:
-            told = orjson.loads(body_contents) if body_contents else {}
+            members = orjson.loads(body_contents) if body_contents else {}
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            members = None
+        if not isinstance(members, dict):
             return {"message": body_contents.decode("utf-8", "replace")}
-        return {name: value for name, value in told.items() if name not in _TOLD or isinstance(value, str)}
+        return {name: value for name, value in members.items() if name not in _ERROR_MEMBERS or isinstance(value, str)}
 
 
 class PlainJsonParsers(AioResponseParserFactory):  # type: ignore[misc]  # the package ships no types

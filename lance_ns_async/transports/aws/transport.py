@@ -27,14 +27,14 @@ from lance_ns_async.model import Id, NamespaceId, Page
 from lance_ns_async.transports.aws.credentials import (
     AssumedCredentials,
     ChainCredentials,
-    Credentials,
     Keys,
-    Session,
+    KeySource,
+    RoleSession,
     StaticCredentials,
     assumed_session,
 )
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, SIGNATURES, failure
-from lance_ns_async.transports.aws.logs import unlogged
+from lance_ns_async.transports.aws.logs import call_unlogged
 from lance_ns_async.transports.aws.parser import PlainJsonParsers
 from lance_ns_async.transports.aws.settings import AwsSettings
 from lance_ns_async.transports.aws.wire import DirectSession
@@ -74,7 +74,7 @@ class AwsTransport:
     def __init__(
         self,
         service: Service,
-        credentials: Credentials,
+        credentials: KeySource,
         caller: Caller,
         *,
         beneath: AwsTransport | None = None,
@@ -132,7 +132,7 @@ class AwsTransport:
                 self._sign_with(keys)
                 answer = await self._answer(getattr(client, action), arguments, perhaps)
                 try:
-                    return _decoded(answer, decode)
+                    return _decode(answer, decode)
                 except AnotherAnswerError as e:
                     self._trust.withdraw()
                     raise Failure("mismatch", message=str(e)) from e
@@ -143,11 +143,11 @@ class AwsTransport:
             return await call(keys)
         except UnauthenticatedError:
             # A call with rejected keys had no effect, so even a write may be sent again with other keys.
-            if (others := await self._credentials.renewed(keys)) is None:
+            if (others := await self._credentials.replace(keys)) is None:
                 raise
         return await call(others)
 
-    def paged(
+    def page_fetcher(
         self,
         action: str,
         arguments: Mapping[str, Any],
@@ -160,9 +160,9 @@ class AwsTransport:
         """Returns a function that fetches the page of a listing at a token; see `call`."""
 
         async def fetch(token: str | None) -> Page[T]:
-            asked = {**arguments, "NextToken": token} if token else arguments
+            page_arguments = {**arguments, "NextToken": token} if token else arguments
             return await self.call(
-                action, asked, subject=subject, operation=operation, decode=decode, optional=optional
+                action, page_arguments, subject=subject, operation=operation, decode=decode, optional=optional
             )
 
         return fetch
@@ -186,15 +186,15 @@ class AwsTransport:
     async def _answer(self, method: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], optional: bool) -> Any:
         self._check_open()
         try:
-            return await unlogged(method(**arguments))
+            return await call_unlogged(method(**arguments))
         except ResponseTooLargeError as e:
             raise Failure("unreadable", message=str(e)) from e
         except (BotoCoreError, ClientError, ResponseParserError) as e:
             secrets = self._signing.secret_key, self._signing.token
-            found = failure(e, optional=optional, secrets=secrets)
-            told = str(e)
-            quoted = found.codes[0] in SIGNATURES or unsaid(told, secrets) != told
-            raise found from (None if quoted else e)
+            error = failure(e, optional=optional, secrets=secrets)
+            message = str(e)
+            has_secrets = error.codes[0] in SIGNATURES or unsaid(message, secrets) != message
+            raise error from (None if has_secrets else e)
         except (AttributeError, TypeError, RuntimeError) as e:
             # A client that is closed during a call raises these exceptions.
             self._check_open(e)
@@ -226,7 +226,7 @@ def open_aws(name: str, settings: AwsSettings, caller: Caller) -> AwsTransport:
     return AwsTransport(service, credentials, caller, beneath=sts)
 
 
-def _credentials(settings: AwsSettings, caller: Caller) -> tuple[Credentials, AwsTransport | None]:
+def _credentials(settings: AwsSettings, caller: Caller) -> tuple[KeySource, AwsTransport | None]:
     own = _own_credentials(settings, caller)
     if settings.assume_role_arn is None:
         return own, None
@@ -236,7 +236,7 @@ def _credentials(settings: AwsSettings, caller: Caller) -> tuple[Credentials, Aw
     sts = AwsTransport(_service("sts", settings, caller, region, settings.sts_endpoint), own, beside)
     arguments = _role(settings)
 
-    async def fetch() -> Session:
+    async def fetch() -> RoleSession:
         return await sts.call(
             "assume_role", arguments, subject=NamespaceId(), operation="assume_role", decode=assumed_session
         )
@@ -244,7 +244,7 @@ def _credentials(settings: AwsSettings, caller: Caller) -> tuple[Credentials, Aw
     return AssumedCredentials(fetch), sts
 
 
-def _own_credentials(settings: AwsSettings, caller: Caller) -> Credentials:
+def _own_credentials(settings: AwsSettings, caller: Caller) -> KeySource:
     if settings.access_key_id is None or settings.secret_access_key is None:
         return ChainCredentials(caller.beside(AWS_ERRORS), settings.region)
     token = settings.session_token.get_secret_value() if settings.session_token else None
@@ -298,10 +298,10 @@ async def _build(service: Service, signing: AioCredentials, trust: Trust) -> Any
         session.register_component("response_parser_factory", PlainJsonParsers())
         session.register_component("data_loader", _descriptions())
         region = service.region or session.get_config_variable("region") or os.environ.get("AWS_REGION")
-        made = session.create_client(
+        context = session.create_client(
             service.name, region_name=region, endpoint_url=service.endpoint, verify=service.ca_bundle, config=config
         )
-        return await made.__aenter__()
+        return await context.__aenter__()
     except NoRegionError as e:
         raise InvalidInputError(f"region of {service.name}: unknown; set the property region or AWS_REGION") from e
     except (BotoCoreError, ValueError) as e:
@@ -324,7 +324,7 @@ class _Provider:
         return self.credentials
 
 
-def _decoded(answer: Any, decode: Callable[[Any], T]) -> T:
+def _decode(answer: Any, decode: Callable[[Any], T]) -> T:
     try:
         return decode(answer)
     except (ValueError, LookupError, TypeError, AttributeError) as e:

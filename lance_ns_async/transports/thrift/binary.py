@@ -16,7 +16,7 @@ from lance_ns_async.transports.thrift.decoder import (
     I32,
     LIST,
     MAP,
-    SHOWN,
+    QUOTE_LIMIT,
     STRING,
     STRUCT,
     Decoder,
@@ -30,7 +30,7 @@ STOP = b"\0"
 MESSAGE: Shape = {1: None}
 """The shape of exceptions: field 1 is the message."""
 
-_MOST_SAID = 500
+_MESSAGE_LIMIT = 500
 """Maximum number of characters of a server's message in an error."""
 
 _VERSION = b"\x80\x01\x00"
@@ -43,12 +43,12 @@ class MismatchError(MalformedError):
 
 def call(method: str, sequence: int, arguments: bytes) -> bytes:
     """Returns an encoded call; `arguments` are its encoded fields."""
-    return b"".join((_VERSION, _CALL, _named(method, sequence), arguments, STOP))
+    return b"".join((_VERSION, _CALL, _header(method, sequence), arguments, STOP))
 
 
 def text(id: int, value: str) -> bytes:
     """Returns a string field."""
-    return struct.pack(">Bh", STRING, id) + _sized(value)
+    return struct.pack(">Bh", STRING, id) + _string(value)
 
 
 def flag(id: int, value: bool) -> bytes:
@@ -68,7 +68,7 @@ def number(id: int, value: int) -> bytes:
 
 def texts(id: int, values: Iterable[str]) -> bytes:
     """Returns a field with a list of strings."""
-    items = [_sized(value) for value in values]
+    items = [_string(value) for value in values]
     return struct.pack(">BhBI", LIST, id, STRING, len(items)) + b"".join(items)
 
 
@@ -79,7 +79,7 @@ def no_structs(id: int) -> bytes:
 
 def text_pairs(id: int, values: Mapping[str, str]) -> bytes:
     """Returns a field with a map from strings to strings."""
-    items = [_sized(key) + _sized(value) for key, value in values.items()]
+    items = [_string(key) + _string(value) for key, value in values.items()]
     return struct.pack(">BhBBI", MAP, id, STRING, STRING, len(items)) + b"".join(items)
 
 
@@ -98,23 +98,23 @@ class Reply:
             shape: The shape of the result: field 0 is the method's return value, the others are its exceptions.
             keep: Whether `body` keeps the encoded result.
         """
-        self._named = _named(method, sequence)
+        self._header = _header(method, sequence)
         self._shape = shape
         self._head = b""
         self._decoder: Decoder | None = None
-        self._kept: list[bytes] | None = [] if keep else None
+        self._body: list[bytes] | None = [] if keep else None
         self.refused = False
-        """Whether the reply is a TApplicationException; `found` then has its message in 1 and its type in 2."""
+        """Whether the reply is a TApplicationException; `fields` then has its message in 1 and its type in 2."""
 
     @property
-    def found(self) -> dict[int, Any]:
+    def fields(self) -> dict[int, Any]:
         """The fields of the result that have been read so far."""
-        return self._decoder.found if self._decoder else {}
+        return self._decoder.fields if self._decoder else {}
 
     @property
     def body(self) -> bytes:
         """The encoded result; empty without `keep`."""
-        return b"".join(self._kept or ())
+        return b"".join(self._body or ())
 
     def feed(self, chunk: bytes) -> bool:
         """Reads the next chunk; returns whether the reply ends with it.
@@ -125,41 +125,41 @@ class Reply:
         """
         if self._decoder is None:
             self._head += chunk
-            if (decoder := self._opened()) is None:
+            if (decoder := self._open_body()) is None:
                 return False
             self._decoder = decoder
-            chunk = self._head[4 + len(self._named) :]
-        if self._kept is not None:
-            self._kept.append(chunk)
+            chunk = self._head[4 + len(self._header) :]
+        if self._body is not None:
+            self._body.append(chunk)
         return self._decoder.feed(chunk)
 
-    def _opened(self) -> Decoder | None:
+    def _open_body(self) -> Decoder | None:
         """Returns a decoder for the body; None until the header is complete."""
-        head = self._head[: 4 + len(self._named)]
-        if head == _VERSION + _REPLY + self._named:
+        head = self._head[: 4 + len(self._header)]
+        if head == _VERSION + _REPLY + self._header:
             return Decoder(self._shape)
-        if head == _VERSION + _REFUSAL + self._named:
+        if head == _VERSION + _REFUSAL + self._header:
             self.refused = True
             return Decoder({1: None, 2: None})
         if not _VERSION.startswith(head[:3]) or head[3:4] not in (b"", _REPLY, _REFUSAL):
             raise MalformedError(
-                f"no reply in Thrift's strict binary protocol: {self._head[:SHOWN]!r}; "
-                "is it a Thrift server, and without TLS, frames and logins if none are configured?"
+                f"not a reply in Thrift's strict binary protocol: {self._head[:QUOTE_LIMIT]!r}; "
+                "is it a Thrift server, and do TLS, framed and auth match its configuration?"
             )
-        if not self._named.startswith(head[4:]):
-            raise MismatchError(f"the reply to another call: {self._head[4:SHOWN]!r}, not {self._named!r}")
+        if not self._header.startswith(head[4:]):
+            raise MismatchError(f"the reply to another call: {self._head[4:QUOTE_LIMIT]!r}, not {self._header!r}")
         return None
 
 
 def on_one_line(message: str) -> str:
     """Returns a server's message on one line and shortened, because some servers include their SQL."""
-    return shortened(" ".join(message.split()), _MOST_SAID)
+    return shortened(" ".join(message.split()), _MESSAGE_LIMIT)
 
 
-def _named(method: str, sequence: int) -> bytes:
-    return _sized(method) + struct.pack(">i", sequence)
+def _header(method: str, sequence: int) -> bytes:
+    return _string(method) + struct.pack(">i", sequence)
 
 
-def _sized(value: str) -> bytes:
+def _string(value: str) -> bytes:
     raw = value.encode()
     return struct.pack(">I", len(raw)) + raw

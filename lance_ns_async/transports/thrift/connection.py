@@ -55,10 +55,10 @@ class Connection(asyncio.Protocol):
         """Time of the last use, by the event loop's clock."""
         self._max_bytes = max_bytes
         self._transport: asyncio.Transport
-        self._lost: asyncio.Future[None]
+        self._end: asyncio.Future[None]
         self._incoming: Incoming
-        self._answered: asyncio.Future[None] | None = None
-        self._received = 0
+        self._response: asyncio.Future[None] | None = None
+        self._size = 0
 
     @property
     def usable(self) -> bool:
@@ -79,34 +79,34 @@ class Connection(asyncio.Protocol):
         """
         if not self.usable:
             raise DisconnectedError("the connection was closed before the call was sent")
-        answered = self._answered = asyncio.get_running_loop().create_future()
-        self._incoming = _Unframed(incoming, self._max_bytes) if self.framed else incoming
-        self._received = 0
+        response = self._response = asyncio.get_running_loop().create_future()
+        self._incoming = _FrameReader(incoming, self._max_bytes) if self.framed else incoming
+        self._size = 0
         self._transport.write(struct.pack(">I", len(request)) + request if self.framed else request)
         try:
-            await answered
+            await response
         except BaseException:  # the reply to a cancelled call must never be read as the reply to the next call
             self.abort()
             raise
         finally:
-            self._answered = None
+            self._response = None
 
     def abort(self) -> None:
         """Closes the connection at once; may be called twice."""
         self._transport.abort()
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Waits until the connection is closed."""
-        await asyncio.wait([self._lost])
+        await asyncio.wait([self._end])
 
     def when_closed(self, tell: Callable[[Connection], None]) -> None:
         """Calls `tell` with this connection when it is closed."""
-        self._lost.add_done_callback(lambda _: tell(self))
+        self._end.add_done_callback(lambda _: tell(self))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._unread = unread(transport)
-        self._lost = asyncio.get_running_loop().create_future()
+        self._end = asyncio.get_running_loop().create_future()
         wire: socket.socket | None = transport.get_extra_info("socket")
         if wire is not None:
             # Firewalls and balancers drop connections that are silent for long.
@@ -114,27 +114,27 @@ class Connection(asyncio.Protocol):
                 wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
-        answered = self._answered
-        if answered is None or answered.done():
+        response = self._response
+        if response is None or response.done():
             # Unsolicited data could be read as the response to the next call.
             self.abort()
             return
-        self._received += len(data)
+        self._size += len(data)
         try:
-            if self._received > self._max_bytes:
+            if self._size > self._max_bytes:
                 raise MalformedError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
             if self._incoming.feed(data):
-                answered.set_result(None)
+                response.set_result(None)
         except MalformedError as e:
-            answered.set_exception(e)
+            response.set_exception(e)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost.set_result(None)
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(DisconnectedError(f"the connection was lost: {exc or 'the server closed it'}"))
+        self._end.set_result(None)
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(DisconnectedError(f"the connection was lost: {exc or 'the server closed it'}"))
 
 
-class _Unframed:
+class _FrameReader:
     """Removes the lengths that precede the frames of a response."""
 
     def __init__(self, incoming: Incoming, max_bytes: int) -> None:
@@ -195,7 +195,7 @@ class Connector:
         """
         addresses = self._route.addresses
         problems = []
-        untrusted = 0
+        untrusted_count = 0
         # The order is fixed here, so that each address is tried once even if other tasks call `pass_over` meanwhile.
         for address in (*addresses[self._first :], *addresses[: self._first]):
             try:
@@ -205,10 +205,10 @@ class Connector:
                 problems.append(f"{address}: no connection within {self._route.connect_timeout:g} s")
             except (OSError, UnicodeError, MalformedError) as e:
                 problems.append(f"{address}: {str(e) or type(e).__name__}")
-                untrusted += isinstance(e, ssl.SSLCertVerificationError)
+                untrusted_count += isinstance(e, ssl.SSLCertVerificationError)
             self.pass_over(address)
         message = f"cannot connect to {'; '.join(problems)}"
-        if untrusted == len(addresses):
+        if untrusted_count == len(addresses):
             raise Failure("untrusted", message=f"{message}; {UNTRUSTED}", delivered=False)
         raise Failure("refused", message=f"{message}; is the uri right and the server up?", delivered=False)
 

@@ -32,7 +32,7 @@ _DEEPEST = 64
 _TEXTS = (STRING,)
 _TEXT_PAIRS = (STRING, STRING)
 _STRUCTS = (STRUCT,)
-SHOWN = 40
+QUOTE_LIMIT = 40
 """Maximum number of bytes of malformed data in a message."""
 
 
@@ -47,14 +47,14 @@ class Decoder:
     """
 
     def __init__(self, shape: Shape) -> None:
-        self.found: dict[int, Any] = {}
+        self.fields: dict[int, Any] = {}
         """The fields read so far, by number; nested structs are dicts of the same form."""
         # The struct that is being read, or the container with the types of its items and the number of items left.
-        self._frame: tuple[Shape, Any, tuple[int, ...] | None, int] = (shape, self.found, None, 0)
+        self._frame: tuple[Shape, Any, tuple[int, ...] | None, int] = (shape, self.fields, None, 0)
         self._stack: list[tuple[Shape, Any, tuple[int, ...] | None, int]] = []
         self._rest: list[bytes] = []
         self._length = 0
-        self._needed = 0
+        self._minimum = 0
         self._ahead = 0
 
     def feed(self, chunk: bytes) -> bool:
@@ -65,20 +65,20 @@ class Decoder:
         """
         if self._ahead:
             # The chunk begins inside a string that is skipped.
-            skipped = min(self._ahead, len(chunk))
-            self._ahead -= skipped
+            skip = min(self._ahead, len(chunk))
+            self._ahead -= skip
             if self._ahead:
                 return False
-            chunk = chunk[skipped:]
+            chunk = chunk[skip:]
         self._length += len(chunk)
         self._rest.append(chunk)
-        if self._length < self._needed:
+        if self._length < self._minimum:
             return False
         data = b"".join(self._rest) if len(self._rest) > 1 else chunk
         try:
-            at, self._needed, whole = self._read(data)
+            at, self._minimum, whole = self._read(data)
         except UnicodeDecodeError as e:
-            raise MalformedError(f"a text that is no UTF-8: {e.object[:SHOWN]!r}") from e
+            raise MalformedError(f"a string that is not UTF-8: {e.object[:QUOTE_LIMIT]!r}") from e
         self._length = max(len(data) - at, 0)
         self._ahead = max(at - len(data), 0)
         self._rest = [data[at:]] if self._length else []
@@ -133,14 +133,14 @@ class Decoder:
                             start, inner = at + 8, (first,)
                         else:
                             raise _unknown(kind)
-                        found: Any = None
+                        container: Any = None
                         if id in shape:
-                            found = out[id] = [] if kind == LIST or kind == SET else {}
+                            container = out[id] = [] if kind == LIST or kind == SET else {}
                         at = start
                         if inner and not count:
                             continue
                         stack.append((shape, out, None, 0))
-                        shape, out = shape.get(id) or {}, found
+                        shape, out = shape.get(id) or {}, container
                         kinds, left = inner, count
                         break
                     else:
@@ -201,7 +201,7 @@ class Decoder:
                         at = end
                         left -= 2
                 else:
-                    raise MalformedError(f"items of types {kinds} where texts or structs are wanted")
+                    raise MalformedError(f"items of types {kinds} instead of strings or structs")
         except (IndexError, struct.error):
             self._frame = shape, out, kinds, left
             return at, end - at, False
@@ -213,14 +213,14 @@ def _unknown(kind: int) -> MalformedError:
 
 def fields_of(body: bytes) -> dict[int, bytes]:
     """Returns each field of a complete struct, by number, in its encoded form with type and number."""
-    found = {}
+    fields = {}
     at = 0
     while kind := body[at]:
         (id,) = _id(body, at + 1)
         end = _end(body, at + 3, kind)
-        found[id] = body[at:end]
+        fields[id] = body[at:end]
         at = end
-    return found
+    return fields
 
 
 def struct_in(field: bytes) -> bytes:
@@ -231,7 +231,7 @@ def struct_in(field: bytes) -> bytes:
     """
     if field[0] != STRUCT:
         # The bytes of another type, read as sizes, could request any amount of memory.
-        raise MalformedError(f"a value of type {field[0]} where a struct is wanted")
+        raise MalformedError(f"a value of type {field[0]} instead of a struct")
     return field[3:]
 
 

@@ -40,25 +40,25 @@ class Pool:
             InvalidInputError: The pool is closed.
         """
         async with self._slots:
-            if (kept := self._kept()) is not None:
+            if (idle := self._take_idle()) is not None:
                 try:
-                    return await self._lent(kept, work)
+                    return await self._run_on(idle, work)
                 except DisconnectedError:
                     if not safe:
                         raise
-            return await self._lent(await self._opened(), work)
+            return await self._run_on(await self._open_connection(), work)
 
     async def aclose(self) -> None:
         """Closes the pool and all its connections; may be called twice."""
         self._closed = True
         self._idle.clear()
-        ended = list(self._open)
-        for connection in ended:
+        connections = list(self._open)
+        for connection in connections:
             connection.abort()
-        for connection in ended:
-            await connection.closed()
+        for connection in connections:
+            await connection.wait_closed()
 
-    async def _lent(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run_on(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             result = await work(connection)
         except BaseException as e:  # after a cancellation, too: an incomplete exchange must not reach another call
@@ -74,7 +74,7 @@ class Pool:
             self._idle.append(connection)
         return result
 
-    async def _opened(self) -> Connection:
+    async def _open_connection(self) -> Connection:
         self._check_open()
         connection = await self._connector.open()
         self._open.add(connection)
@@ -84,7 +84,7 @@ class Pool:
         self._check_open()
         return connection
 
-    def _kept(self) -> Connection | None:
+    def _take_idle(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
@@ -99,4 +99,4 @@ class Pool:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidInputError("the namespace was closed while it was asked; connect anew")
+            raise InvalidInputError("the namespace was closed during the call; connect anew")

@@ -86,11 +86,11 @@ class Kerberos:
             return token or b""
         layers = self._context.unwrap(challenge).message
         if not layers or not layers[0] & _NO_LAYER:
-            message = "the server wants calls to be signed or encrypted by SASL, which is not supported; use TLS"
+            message = "the server requires calls to be signed or encrypted by SASL, which is not supported; use TLS"
             raise Failure("unauthenticated", message=message, delivered=False)
         self.complete = True
-        wrapped: bytes = self._context.wrap(struct.pack(">I", _NO_LAYER << 24), False).message
-        return wrapped
+        response: bytes = self._context.wrap(struct.pack(">I", _NO_LAYER << 24), False).message
+        return response
 
 
 async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
@@ -103,19 +103,19 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
     """
     request = _message(_START, mechanism.name.encode()) + _message(_OK, await mechanism.respond(b""))
     while True:
-        answer = _Answer()
+        answer = _Message()
         await connection.exchange(request, answer)
         if answer.status == _COMPLETE and mechanism.complete:
             break
         if answer.status != _OK:
-            said = on_one_line(unsaid(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
-            told = said or f"the server ends the login, status {answer.status}"
-            raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {told}", delivered=False)
+            reply = on_one_line(unsaid(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
+            message = reply or f"the server ends the login, status {answer.status}"
+            raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {message}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))
     connection.framed = True
 
 
-class _Answer:
+class _Message:
     """A message of the server: its status and its payload."""
 
     def __init__(self) -> None:
@@ -132,12 +132,12 @@ class _Answer:
     def feed(self, chunk: bytes) -> bool:
         self._data += chunk
         if not _OK <= self.status <= _COMPLETE:
-            raise MalformedError(f"no SASL message: {self._data[:40]!r}; is the server one without SASL?")
+            raise MalformedError(f"not a SASL message: {self._data[:40]!r}; does the server use SASL?")
         if len(self._data) < 5:
             return False
         length = int.from_bytes(self._data[1:5], "big")
         if length > _LONGEST or len(self._data) > 5 + length:
-            raise MalformedError(f"no SASL message: {self._data[:40]!r}")
+            raise MalformedError(f"not a SASL message: {self._data[:40]!r}")
         return len(self._data) == 5 + length
 
 
@@ -150,4 +150,4 @@ def _gssapi() -> Any:
         return import_module("gssapi")
     except ImportError as e:
         # The import also fails if the package is installed but the system's Kerberos library is not.
-        raise InvalidInputError(f"auth kerberos needs: pip install 'lance-ns-async[kerberos]' ({e})") from e
+        raise InvalidInputError(f"auth kerberos requires: pip install 'lance-ns-async[kerberos]' ({e})") from e

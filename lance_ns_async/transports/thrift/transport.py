@@ -60,12 +60,12 @@ class Method:
         result[0] = self.gives
         object.__setattr__(self, "result", result)
 
-    def thrown(self, result: Mapping[int, Any]) -> tuple[str, str] | None:
+    def find_exception(self, result: Mapping[int, Any]) -> tuple[str, str] | None:
         """Returns name and message of the exception in a result; None if there is none."""
-        for id, found in result.items():
+        for id, value in result.items():
             if id != 0:
                 name = self.exceptions[id - 1] if id <= len(self.exceptions) else f"exception {id}"
-                return name, found.get(1, "")
+                return name, value.get(1, "")
         return None
 
 
@@ -104,7 +104,7 @@ class ThriftTransport:
         """
 
         async def exchange(connection: Connection) -> Reply:
-            return await exchanged(connection, method, next(self._sequence), arguments)
+            return await call_on(connection, method, next(self._sequence), arguments)
 
         async def send() -> T:
             try:
@@ -149,12 +149,12 @@ def open_thrift(
             await negotiate(connection, login(connection.address))
         if first is not None:
             method, arguments = first
-            result(method, await exchanged(connection, method, 0, arguments), explain, _unread)
+            result(method, await call_on(connection, method, 0, arguments), explain, _ignore)
 
     return ThriftTransport(Pool(Connector(route, greet), size, keep_alive=keep_alive), caller, explain)
 
 
-async def exchanged(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
+async def call_on(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
     """Makes a call on this connection and returns its reply.
 
     Raises:
@@ -174,7 +174,7 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
         Failure: The method has thrown an exception, or the reply cannot be decoded.
     """
     try:
-        return decode(_given(method, reply, explain))
+        return decode(_return_value(method, reply, explain))
     except AnotherAnswerError as e:
         raise Failure("mismatch", message=f"{method.name}: {e}") from e
     except (ValueError, LookupError, TypeError, AttributeError) as e:
@@ -182,21 +182,21 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
         raise Failure("unreadable", message=message) from e
 
 
-def _given(method: Method, reply: Reply, explain: Explain) -> Any:
+def _return_value(method: Method, reply: Reply, explain: Explain) -> Any:
     if reply.refused:
-        code = REFUSALS.get(reply.found.get(2, 0), "UNKNOWN")
-        message = f"TApplicationException {code} of {method.name}: {on_one_line(reply.found.get(1, ''))}"
+        code = REFUSALS.get(reply.fields.get(2, 0), "UNKNOWN")
+        message = f"TApplicationException {code} of {method.name}: {on_one_line(reply.fields.get(1, ''))}"
         raise Failure(code, "TApplicationException", message=message, delivered=False if code in _NOT_MADE else None)
-    if (thrown := method.thrown(reply.found)) is not None:
-        name, message = thrown
+    if (exception := method.find_exception(reply.fields)) is not None:
+        name, message = exception
         # The method has thrown an exception, so the server did not make the change.
         raise Failure(*explain(name, message), name, message=f"{name}: {on_one_line(message)}", delivered=False)
     if method.void:
         return None
-    if 0 not in reply.found:
+    if 0 not in reply.fields:
         raise Failure("unreadable", message=f"{method.name}: an answer without a result")
-    return reply.body if method.whole else reply.found[0]
+    return reply.body if method.whole else reply.fields[0]
 
 
-def _unread(found: Any) -> None:
+def _ignore(value: Any) -> None:
     """Ignores the return value."""

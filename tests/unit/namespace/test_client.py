@@ -184,11 +184,11 @@ async def test_a_request_of_another_form_is_an_invalid_input(
 async def test_depth_is_checked_before_any_call_and_told_alike() -> None:
     exactly, between = Capabilities(1, 1), Capabilities(1, 2)
     backend = MemoryBackend.able(exactly)
-    with pytest.raises(InvalidInputError, match="wants exactly 1 namespace levels above a table, not 0"):
+    with pytest.raises(InvalidInputError, match="requires exactly 1 namespace levels above a table, not 0"):
         await over(backend).describe_table(DescribeTableRequest(id=["t"]))
     with pytest.raises(InvalidInputError, match="has at most 1 namespace levels, not 2"):
         await over(backend).list_tables(ListTablesRequest(id=["a", "b"]))
-    with pytest.raises(InvalidInputError, match="wants 1 to 2 namespace levels above a table, not 3"):
+    with pytest.raises(InvalidInputError, match="requires 1 to 2 namespace levels above a table, not 3"):
         await over(MemoryBackend.able(between)).describe_tables([["a", "t"], ["a", "b", "c", "t"]])
     assert not backend.calls
 

@@ -136,7 +136,7 @@ async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> 
 async def test_properties_that_the_catalog_would_not_keep_are_refused_first(here: Lake) -> None:
     await here.ns.write(["t"], ROWS)
     request = CreateTableRequest(id=["t"], mode="overwrite", properties={"owner": "you"})
-    with pytest.raises(InvalidInputError, match="keeps properties only of tables"):
+    with pytest.raises(InvalidInputError, match="stores properties only for tables"):
         await here.ns.create_table(request, stream(OTHER))
     assert (await here.ns.open(["t"])).to_table() == ROWS
 

@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
-from lance_ns_async.backends.journal import Journalled
+from lance_ns_async.backends.journal import JournalBackend
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.model import Id, Table
 from tests.fakes.memory import MemoryBackend
@@ -61,20 +61,20 @@ class Stuck(MemoryBackend):
         return AsyncNamespace(self, Caller(Policy(**limits), {}), "memory")
 
 
-class Noting(Journalled, Stuck):
+class Noting(JournalBackend, Stuck):
     """The same for a catalog that changes no registration in place."""
 
     capabilities = replace(Stuck.capabilities, replaces=False)
 
-    async def _described(self, id: TableId, *, vend: bool) -> Table:
+    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
         return await Stuck.describe_table(self, id, vend=vend)
 
-    async def _declared(
+    async def _declare_registration(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
     ) -> Table:
         return await Stuck.declare_table(self, id, location, properties, schema)
 
-    async def _deregistered(self, id: TableId) -> None:
+    async def _remove_registration(self, id: TableId) -> None:
         await Stuck.deregister_table(self, id)
 
 

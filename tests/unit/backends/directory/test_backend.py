@@ -161,13 +161,13 @@ async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Pat
 
 async def test_what_the_directory_cannot_keep_is_refused(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        with pytest.raises(InvalidInputError, match="keeps properties only"):
+        with pytest.raises(InvalidInputError, match="stores properties only"):
             await ns.declare_table(DeclareTableRequest(id=["t"], properties={"k": "v"}))
-        with pytest.raises(InvalidInputError, match=r"it is 247 characters long .* takes 246"):
+        with pytest.raises(InvalidInputError, match=r"it has 247 characters .* at most 246"):
             await ns.declare_table(DeclareTableRequest(id=["a" * 123, "b" * 123]))
-        with pytest.raises(InvalidInputError, match=r"it is 245 characters long .* takes 244"):
+        with pytest.raises(InvalidInputError, match=r"it has 245 characters .* at most 244"):
             await ns.create_namespace(CreateNamespaceRequest(id=["a" * 245]))
-        with pytest.raises(InvalidInputError, match=r"letters, digits.*'a\$b' is not"):
+        with pytest.raises(InvalidInputError, match=r"the name 'a\$b' is invalid .* letters, digits"):
             await ns.create_namespace(CreateNamespaceRequest(id=["a$b"]))
         await ns.declare_table(DeclareTableRequest(id=["t"]))
         with pytest.raises(UnsupportedOperationError, match="derives locations from names"):

@@ -280,9 +280,9 @@ async def test_replacing_is_one_commit_to_the_very_entry(ns: AsyncNamespace, tmp
     assert lance.dataset(str(tmp_path / "__manifest")).version == version + 1
     assert new == await backend.describe_table(id) and new.properties == {"b": "2"}
     assert new.location == (tmp_path / "elsewhere" / "t").as_uri()
-    with pytest.raises(ConcurrentModificationError, match="another registration by now, at elsewhere/t"):
+    with pytest.raises(ConcurrentModificationError, match="registered again by another client, at elsewhere/t"):
         await backend.replace_table(old, old.location, {})
-    with pytest.raises(InvalidInputError, match="is for the catalog's own use"):
+    with pytest.raises(InvalidInputError, match="is reserved for the catalog"):
         await backend.replace_table(new, new.location, {"lance_ns.dropping": "1"})
     await backend.deregister_table(id)
     with pytest.raises(TableNotFoundError):
@@ -335,7 +335,7 @@ async def test_an_object_store_decides_between_drop_and_deregister() -> None:
             with pytest.raises(TableNotFoundError):
                 await ns.deregister_table({"id": ["a"]})
             await note("b", deregistering=str(int(time())))
-            with pytest.raises(ConcurrentModificationError, match="somebody else is deregistering it"):
+            with pytest.raises(ConcurrentModificationError, match="another client is deregistering it"):
                 await ns.drop_table({"id": ["b"]})
             await ns.deregister_table({"id": ["b"]})
             await ns.deregister_table({"id": ["c"]})

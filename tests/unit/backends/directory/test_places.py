@@ -26,7 +26,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.directory.backend import DirSettings
-from lance_ns_async.backends.directory.places import shown
+from lance_ns_async.backends.directory.places import masked_uri
 from lance_ns_async.gateway import serving
 from tests.fakes.s3 import FakeS3
 from tests.support.gateway import ask
@@ -146,7 +146,7 @@ async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNames
             assert isinstance(error, InvalidInputError) and "among the files of the table at 'r.lance'" in str(error)
     await ns.declare_table({"id": ["s", "t"], "location": "u.lance/tree/t"})
     error = await refusal(ns.declare_table({"id": ["u"]}))
-    assert isinstance(error, InvalidInputError) and "overlaps with 'u.lance/tree/t', which is that of s$t" in str(error)
+    assert isinstance(error, InvalidInputError) and "overlaps with 'u.lance/tree/t', the location of s$t" in str(error)
     await ns.drop_table({"id": ["r"]})
 
 
@@ -168,7 +168,7 @@ async def test_one_place_of_two_tables_is_not_deleted(ns: AsyncNamespace) -> Non
     location = (await ns.write(["s", "t"], DATA)).uri
     await ns.register_table({"id": ["s", "u"], "location": location})
     for id, other in (("t", "u"), ("u", "t")):
-        with pytest.raises(InvalidTableStateError, match=rf"those of s\${other} too, .*deregister one"):
+        with pytest.raises(InvalidTableStateError, match=rf"also belong to s\${other}, .*deregister one"):
             await ns.drop_table({"id": ["s", id]})
     for inner in ("data", "data/x", "_versions", "_indices/x"):
         with pytest.raises(InvalidInputError, match="overlaps with"):
@@ -235,7 +235,7 @@ async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root
 
 async def test_memory_is_shared_or_refused() -> None:
     for root in ("memory://", "memory://lake", "MEMORY://lake"):
-        with pytest.raises(InvalidInputError, match=r"is lost; write shared-memory://lake"):
+        with pytest.raises(InvalidInputError, match=r"is lost after each call; use shared-memory://lake"):
             AsyncNamespace.connect("dir", {"root": root})
     properties = {"root": "shared-memory://test-directory-places"}
     async with AsyncNamespace.connect("dir", properties) as one, AsyncNamespace.connect("dir", properties) as other:
@@ -256,7 +256,7 @@ def test_credentials_in_a_root_are_not_shown() -> None:
         "/data/a@b?c": "/data/a@b?c",
     }.items():
         ns = AsyncNamespace.connect("dir", {"root": root})
-        assert shown(root) == visible and DirSettings.parse({"root": root}).identity() == visible
+        assert masked_uri(root) == visible and DirSettings.parse({"root": root}).identity() == visible
         assert visible in ns.namespace_id() and "sesame" not in repr(ns) + ns.namespace_id()
     with pytest.raises(InvalidInputError) as raised:
         AsyncNamespace.connect("dir", {"root": "az://container/lake?sig=sesame"})

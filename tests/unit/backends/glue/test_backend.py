@@ -95,8 +95,8 @@ async def test_without_any_place_a_location_is_asked_for(server: FakeGlue) -> No
     [
         ("x" * 256, {}, "names of at most 255"),
         ("a\nb", {}, "control character"),
-        ("t", {"properties": {"table_type": "iceberg"}}, "table_type='iceberg' is not served; only 'lance'"),
-        ("t", {"properties": {"managed_by": "impl"}}, "managed_by='impl' is not served; only 'storage'"),
+        ("t", {"properties": {"table_type": "iceberg"}}, "table_type='iceberg' is not supported; only 'lance'"),
+        ("t", {"properties": {"managed_by": "impl"}}, "managed_by='impl' is not supported; only 'storage'"),
         ("t", {"properties": {"k" * 256: "v"}}, "keys of 1 to 255"),
         ("t", {"properties": {"": "v"}}, "keys of 1 to 255"),
         ("t", {"properties": {"k": "v" * 512_001}}, "values of at most 512000"),
@@ -137,7 +137,7 @@ async def test_what_is_not_lance_is_told_and_not_listed(server: FakeGlue) -> Non
         "untold": "its table_type is None",
         "managed": "its TableType is 'MANAGED_TABLE'",
         "nowhere": "it has no Location",
-        "link": r"it is a resource link; ask for what it points to, far\$away",
+        "link": r"it is a resource link; use its target, far\$away",
     }
     async with connected(server) as ns:
         for name, reason in reasons.items():
@@ -237,7 +237,7 @@ async def test_a_declare_that_another_was_before_fails_though_its_answer_is_lost
     server.add_table("", "db", "t", location="s3://b/of-another")
     server.cut("CreateTable", when="after")
     async with connected(server, **LOST) as ns:
-        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+        with pytest.raises(TableAlreadyExistsError, match="created by another"):
             await declared(ns, "db", "t", location="s3://b/t")
 
 

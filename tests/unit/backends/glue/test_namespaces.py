@@ -113,7 +113,7 @@ async def test_databases_are_made_in_catalogs(server: FakeGlue) -> None:
         assert await made(ns, "cat", "deep", "New", k="v") == {"k": "v"}
         assert await names(ns, "cat", "deep") == ["leaf", "new"]
         assert (await declared(ns, "cat", "deep", "new", "t")).location == "s3://root/cat/deep/new/t"
-        with pytest.raises(NamespaceNotEmptyError, match="it holds the table t"):
+        with pytest.raises(NamespaceNotEmptyError, match="it contains the table t"):
             await dropped(ns, "cat", "deep", "new")
         with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
             await made(ns, "none", "x")
@@ -129,12 +129,12 @@ async def test_catalogs_are_made_where_a_property_asks_for_one(server: FakeGlue)
             await made(ns, "new", glue_kind="catalog")
         await made(ns, "new", mode="overwrite", glue_kind="catalog", k="w")
         assert await about(ns, "new") == {"k": "w", **CATALOG}
-        with pytest.raises(UnsupportedOperationError, match=r"of new\$x \(Glue makes no catalog inside"):
+        with pytest.raises(UnsupportedOperationError, match=r"of new\$x \(Glue cannot create a catalog inside"):
             await made(ns, "new", "x", glue_kind="catalog")
         await dropped(ns, "new")
         assert not await ns.exists(NamespaceId(["new"]))
         assert await made(ns, "x", glue_kind="database") == {}
-        with pytest.raises(InvalidInputError, match=r"glue\.kind='table': it is one of database, catalog"):
+        with pytest.raises(InvalidInputError, match=r"glue\.kind='table': it must be database or catalog"):
             await made(ns, "y", glue_kind="table")
 
 
@@ -156,7 +156,7 @@ async def test_only_what_is_empty_is_dropped(server: FakeGlue) -> None:
     server.add_nested_catalog("outer/inside")
     async with connected(server) as ns:
         for name, reason in reasons.items():
-            with pytest.raises(NamespaceNotEmptyError, match=rf"^Namespace not empty: {name} .*it holds the {reason}"):
+            with pytest.raises(NamespaceNotEmptyError, match=rf"^Namespace not empty: {name} .* contains the {reason}"):
                 await dropped(ns, name)
             with pytest.raises(NamespaceNotEmptyError):
                 await made(ns, name, mode="overwrite")
@@ -175,7 +175,7 @@ async def test_a_create_whose_answer_is_lost_is_looked_up(server: FakeGlue, oper
     async with connected(server, max_retries="1") as ns:
         made_so = await made(ns, "new", glue_kind=kind, k="v")
         assert made_so == await about(ns, "new")
-        with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+        with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
             await made(ns, "new", glue_kind=kind, k="w")
         server.cut(operation, when="before")
         with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):

@@ -223,11 +223,11 @@ async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: 
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"table_type": "iceberg"}, "table_type='iceberg' is not served"),
-        ({"managed_by": "catalog"}, "managed_by='catalog' is not served"),
-        ({"EXTERNAL": "FALSE"}, "keeps EXTERNAL for itself"),
-        ({"numFiles": "1", "totalSize": "2"}, "keeps numFiles, totalSize for itself"),
-        ({"k" * 257: "v"}, "key of 257 characters, 256 are the most"),
+        ({"table_type": "iceberg"}, "table_type='iceberg' is not supported"),
+        ({"managed_by": "catalog"}, "managed_by='catalog' is not supported"),
+        ({"EXTERNAL": "FALSE"}, "reserved for the metastore: EXTERNAL"),
+        ({"numFiles": "1", "totalSize": "2"}, "reserved for the metastore: numFiles, totalSize"),
+        ({"k" * 257: "v"}, "key of 257 characters; at most 256"),
         ({"k": "\ud800"}, "cannot be written as UTF-8"),
     ],
 )
@@ -308,7 +308,7 @@ async def test_renaming_to_what_is_there_or_cannot_be_fails(server: FakeHive) ->
     async with connected(server) as ns:
         with pytest.raises(TableAlreadyExistsError, match=r"lake\$d\$taken"):
             await ns.rename_table(rename("lake", "d", "t", to="taken"))
-        with pytest.raises(TableAlreadyExistsError, match="the same"):
+        with pytest.raises(TableAlreadyExistsError, match="both ids are equal"):
             await ns.rename_table(rename("lake", "d", "t", to="T"))
         with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
             await ns.rename_table(rename("lake", "d", "t", to="t", below=("lake", "none")))
@@ -356,8 +356,8 @@ async def test_the_declaration_of_another_is_not_taken_for_ours(server: FakeHive
     async with connected(server) as ns:
         await ns.declare_table(declare("lake", "d", "t", **others))
         server.cut("create_table", when="before")
-        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+        with pytest.raises(TableAlreadyExistsError, match="created by another"):
             await ns.declare_table(declare("lake", "d", "t", k="v"))
         server.cut("create_table", when="before")
-        with pytest.raises(TableAlreadyExistsError, match="made by another"):
+        with pytest.raises(TableAlreadyExistsError, match="created by another"):
             await ns.declare_table(declare("lake", "d", "t", location="/elsewhere", **others))

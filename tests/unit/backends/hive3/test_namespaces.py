@@ -97,22 +97,22 @@ async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
 @pytest.mark.parametrize(
     ("id", "properties", "message"),
     [
-        (("lake",), {"k": "v"}, "a catalog keeps description and catalog.location.uri alone"),
+        (("lake",), {"k": "v"}, "a catalog can store only description and catalog.location.uri"),
         (("lake",), {"catalog.location.uri": "x/y"}, "relative"),
-        (("lake",), {"catalog.location.uri": "/" + "x" * 4000}, "4001 characters, 4000 are the most"),
+        (("lake",), {"catalog.location.uri": "/" + "x" * 4000}, "4001 characters; at most 4000"),
         (("lake",), {"description": "x" * 4001}, "'description' has 4001 characters"),
         (("la ke",), {}, "the name 'la ke'"),
-        (("x" * 257,), {}, "257 characters, 256 are the most"),
+        (("x" * 257,), {}, "257 characters; at most 256"),
         (("hive", "a-b"), {}, "the name 'a-b'"),
-        (("hive", "x" * 129), {}, "129 characters, 128 are the most"),
-        (("hive", "d"), {"k" * 181: "v"}, "key of 181 characters, 180 are the most"),
-        (("hive", "d"), {"k": "v" * 4001}, "'k' has 4001 characters, 4000 are the most"),
+        (("hive", "x" * 129), {}, "129 characters; at most 128"),
+        (("hive", "d"), {"k" * 181: "v"}, "key of 181 characters; at most 180"),
+        (("hive", "d"), {"k": "v" * 4001}, "'k' has 4001 characters; at most 4000"),
         (("hive", "d"), {"database.location-uri": "x/y"}, "relative"),
         (("hive", "d"), {"database.location-uri": "/\ud800"}, "cannot be written as UTF-8"),
-        (("hive", "d"), {"database.location-uri": "/x//y"}, "kept as another one"),
-        (("lake",), {"catalog.location.uri": "file:///x/../y"}, "kept as another one"),
+        (("hive", "d"), {"database.location-uri": "/x//y"}, "stored in another form"),
+        (("lake",), {"catalog.location.uri": "file:///x/../y"}, "stored in another form"),
         (("hive", "d"), {"database.owner": "x" * 129}, "database.owner has 129 characters"),
-        (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; it is one of USER, ROLE, GROUP"),
+        (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; use one of USER, ROLE, GROUP"),
     ],
 )
 async def test_what_the_server_would_refuse_or_forget_is_refused_before_any_call(
@@ -144,7 +144,7 @@ async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
         async with connected(server) as ns:
             with pytest.raises(ServiceUnavailableError, match="the server closed it") as caught:
                 await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
-        assert "a file system that they do not know" in caught.value.__notes__[0]
+        assert "in an unknown file system" in caught.value.__notes__[0]
         assert server.calls.count("create_catalog") == 1
 
 
@@ -213,9 +213,11 @@ async def test_a_cascade_refuses_what_is_none_of_lance_and_drops_nothing(
         server.add_table("lake", database, "t")
     plant(server)
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=rf"namespace lake\$d: .* it also holds {held}; remove") as raised:
+        with pytest.raises(
+            InvalidInputError, match=rf"namespace lake\$d: .* it also contains {held}; remove"
+        ) as raised:
             await ns.drop_namespace(drop(*id, cascade=True))
-        assert "a cascade drops Lance tables alone" in str(raised.value)
+        assert "a cascade drops only Lance tables" in str(raised.value)
         assert await tables(ns, "lake", "a") == await tables(ns, "lake", "d") == ["t"]
     assert not any(method.startswith(("drop_", "alter_")) for method in server.calls)
 
@@ -383,7 +385,7 @@ async def test_a_catalog_is_not_dropped_at_its_own_place_by_a_server_that_does_n
         # What a server says whose neighbour, behind the same address, answers from its cache.
         answer = Message(REPLY, "alter_catalog", server.requests[-1].sequence + 5).encoded()
         server.garbage(answer, match="^alter_catalog")
-        with pytest.raises(ServiceUnavailableError, match=r"still has it at .* where it would delete all"):
+        with pytest.raises(ServiceUnavailableError, match=r"still has it at .* would delete everything there"):
             await ns.drop_namespace(drop("lake"))
         assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
     assert "drop_catalog" not in server.calls
@@ -423,7 +425,7 @@ async def test_a_namespace_that_was_lost_or_is_anothers_is_no_success(server: Fa
             await ns.create_namespace(create(*id, **{name: "ours"}))
         await ns.create_namespace(create(*id, **{name: "theirs"}))
         server.cut("^create_")
-        with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+        with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
             await ns.create_namespace(create(*id, **{name: "ours"}))
 
 
@@ -432,7 +434,7 @@ async def test_anothers_database_with_more_properties_is_not_taken_for_ours(serv
         await ns.create_namespace(create("hive", "d", k="v", more="1"))
         for properties in ({"k": "v"}, {}):
             server.cut("^create_database")
-            with pytest.raises(NamespaceAlreadyExistsError, match="made by another"):
+            with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
                 await ns.create_namespace(create("hive", "d", **properties))
 
 

@@ -250,7 +250,7 @@ async def test_a_lost_commit_that_somebody_else_won_is_not_ours(tmp_path: Path) 
         server.add_table(("a",), "t")
         async with connected(server, root=str(tmp_path)) as ns:
             server.cut(match="POST .*/tables/t", when="before")
-            with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            with pytest.raises(TableAlreadyExistsError, match="created by another"):
                 await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
 
 
@@ -266,7 +266,7 @@ async def test_a_location_the_catalog_changed_is_refused_and_nothing_is_left() -
     with FakeIceberg(Quirks(moves_tables=True)) as server:
         server.add_namespace(("a",))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="would keep it at"):
+            with pytest.raises(InvalidInputError, match="would register it at"):
                 await ns.declare_table(DeclareTableRequest(id=["a", "t"], location="s3://bucket/mine"))
             assert not await ns.exists(["a", "t"])
 
@@ -520,7 +520,7 @@ async def test_a_value_that_is_no_text_is_told(value: object) -> None:
         body = {"metadata": {"location": "s3://b/t", "properties": {"table_type": "lance", "k": value}}}
         server.reply(json.dumps(body).encode(), match="tables/t")
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="where a text is wanted"):
+            with pytest.raises(InternalError, match="instead of a string"):
                 await ns.describe_table(describe("a", "t"))
 
 

@@ -145,7 +145,7 @@ async def test_who_commits_versions_is_said_when_declaring(
 
 
 async def test_nobody_else_commits_versions(here: Site) -> None:
-    with pytest.raises(InvalidInputError, match=r"managed_by='server': it is 'storage', .* or 'impl'"):
+    with pytest.raises(InvalidInputError, match=r"managed_by='server': it must be 'storage', .* or 'impl'"):
         await here.ns.declare_table(DeclareTableRequest(id=["a", "t"], properties={"managed_by": "Server"}))
     with pytest.raises(InvalidInputError, match="managed_by: Input should be 'storage' or 'impl'"):
         AsyncNamespace.connect("iceberg", {"endpoint": "http://h", "managed_by": "server"})
@@ -370,7 +370,7 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
     assert found.version.version == 1 and await anyio.Path("/", found.version.manifest_path).exists()
 
 
-@pytest.mark.parametrize(("quirks", "told"), [(Quirks(), None), (NESSIE, "tells of its latest version 2 alone")])
+@pytest.mark.parametrize(("quirks", "told"), [(Quirks(), None), (NESSIE, "lists only its latest version 2")])
 async def test_a_commit_whose_answer_was_lost_and_upon_which_another_built(
     tmp_path: Path, written: Path, quirks: Quirks, told: str | None
 ) -> None:
@@ -414,7 +414,7 @@ async def test_a_refusal_that_nothing_explains_is_not_believed_at_once(here: Sit
     await here.create(1)
     assert len(here.commits()) == 2
     here.server.fail(409, match=COMMIT, times=None)
-    with pytest.raises(InternalError, match=r"refuses a commit that nothing came before: .* HTTP 409"):
+    with pytest.raises(InternalError, match=r"rejected a commit without a conflicting version: .* HTTP 409"):
         await here.create(2)
     assert len(here.commits()) == 5 and await here.latest() == 1
 
@@ -462,7 +462,7 @@ async def test_thanks_for_several_tables_are_checked(here: Site) -> None:
     assert len(made.versions) == 2 and (await here.latest("t"), await here.latest("u")) == (1, 1)
     here.server.reply("", status=204, match="transactions/commit", times=None)
     entries = [entry(here, "t", 2), entry(here, "u", 2)]
-    with pytest.raises(InternalError, match="says it committed, and did not"):
+    with pytest.raises(InternalError, match="reported a commit that did not happen"):
         await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=entries))
 
 

@@ -95,7 +95,7 @@ async def test_a_catalog_is_neither_made_nor_dropped() -> None:
     with open_server() as server:
         server.add_catalog("cat")
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="a catalog is made by an administrator"):
+            with pytest.raises(InvalidInputError, match="a catalog is created by an administrator"):
                 await ns.create_namespace(CreateNamespaceRequest(id=["new"]))
             with pytest.raises(InvalidInputError, match="a catalog is dropped by an administrator"):
                 await ns.drop_namespace(DropNamespaceRequest(id=["cat"]))

@@ -48,7 +48,7 @@ async def test_a_place_in_a_namespace_that_may_be_read_as_another_is_refused(lev
     with open_server() as server:
         server.add_namespace("cat", (level,))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="may be another's too"):
+            with pytest.raises(InvalidInputError, match="may also be that of another namespace"):
                 await ns.declare_table(DeclareTableRequest(id=["cat", level, "t"]))
             request = DeclareTableRequest(id=["cat", level, "t"], location="file:///data/elsewhere")
             assert (await ns.declare_table(request)).location == "file:///data/elsewhere"
@@ -69,7 +69,7 @@ async def test_a_location_that_the_server_changes_is_an_error_and_nothing_is_lef
         server.add_namespace("cat", ("a",))
         server.reply(json.dumps({"table": table}), match="POST", when="after")
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="would keep it at s3://other/t, not at s3://mine/t"):
+            with pytest.raises(InternalError, match="would register it at s3://other/t, not at s3://mine/t"):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
             assert not await ns.exists(["cat", "a", "t"])
 
@@ -81,10 +81,10 @@ async def test_what_is_left_at_a_place_that_nobody_wanted_is_told() -> None:
         server.reply(json.dumps({"table": table}), match="POST", when="after")
         server.fail(503, match="DELETE")
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="would keep it at s3://other/t, not at s3://mine/t") as raised:
+            with pytest.raises(InternalError, match="would register it at s3://other/t, not at s3://mine/t") as raised:
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
             [note] = raised.value.__notes__
-            assert note.startswith("and it is still registered there, for that could not be undone (Service unav")
+            assert note.startswith("and it is still registered there, because that could not be undone (Service unav")
             assert await ns.exists(["cat", "a", "t"])
 
 
@@ -153,7 +153,7 @@ async def test_a_lost_declare_that_somebody_else_won_is_not_ours(others: dict[st
         server.add_table("cat", ("a",), "t", **{"base_location": "s3://b/t", **others})  # type: ignore[arg-type]
         async with connected(server) as ns:
             server.cut(match="POST", when="before")
-            with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            with pytest.raises(TableAlreadyExistsError, match="created by another"):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
 
 

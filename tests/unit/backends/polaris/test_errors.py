@@ -242,8 +242,8 @@ async def test_an_address_that_is_no_polaris_is_no_missing_table() -> None:
         ('{"a": 1}', "unknown form.*it holds a"),
         ("[]", "unknown form"),
         ("", "unknown form"),
-        ('{"table": {"format": "lance", "base-location": 5}}', "where a text is wanted"),
-        ('{"table": {"format": "lance", "base-location": "x", "properties": {"k": 1}}}', "where a text is wanted"),
+        ('{"table": {"format": "lance", "base-location": 5}}', "instead of a string"),
+        ('{"table": {"format": "lance", "base-location": "x", "properties": {"k": 1}}}', "instead of a string"),
     ],
 )
 async def test_an_answer_of_another_kind_is_told(answer: str, message: str) -> None:

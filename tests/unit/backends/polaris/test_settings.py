@@ -74,7 +74,7 @@ def test_every_property_may_carry_the_backends_name() -> None:
         ({"credential": ":sesame"}, "client_id:client_secret, with a colon"),
         ({"credential": "sesame:"}, "client_id:client_secret, with a colon"),
         ({"catalogs": " , "}, "catalogs: it names no catalog"),
-        ({"catalogs": "a,*"}, "catalogs: '\\*' asks the server for all catalogs; give it alone"),
+        ({"catalogs": "a,*"}, "catalogs: '\\*' asks the server for all catalogs; use it without other names"),
         ({"list_style": "sesame"}, "list_style: Input should be 'qualified' or 'relative'"),
         ({"realm": "two words"}, "realm: "),
         ({"realm": "a\r\nb"}, "realm: "),

@@ -203,7 +203,7 @@ async def test_the_catalog_is_described_and_neither_made_nor_dropped() -> None:
         async with connected(server) as ns:
             assert (await ns.describe_namespace(DescribeNamespaceRequest(id=["main"]))).properties == {}
             assert (await ns.list_tables(ListTablesRequest(id=["main"]))).tables == []
-            with pytest.raises(InvalidInputError, match="made and dropped with Unity's own tools"):
+            with pytest.raises(InvalidInputError, match="created and dropped with Unity's own tools"):
                 await ns.create_namespace(CreateNamespaceRequest(id=["main"]))
             with pytest.raises(InvalidInputError, match="give a schema in it"):
                 await ns.drop_namespace(DropNamespaceRequest(id=["main"], behavior="Cascade"))
@@ -230,7 +230,7 @@ async def test_cascade_refuses_to_take_data_that_the_server_keeps(kind: str) -> 
         server.add_table("main", "a", "z", table_type=kind, properties={})
         async with connected(server) as ns:
             with pytest.raises(
-                InvalidInputError, match=f"it also holds the {kind} table z, whose data the server would delete"
+                InvalidInputError, match=f"it also contains the {kind} table z, whose data the server would delete"
             ):
                 await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="Cascade"))
             assert await ns.exists(NamespaceId(["main", "a"]))
@@ -281,7 +281,7 @@ async def test_a_table_made_twice_is_told_plainly_and_listed_once() -> None:
                 declared(ns, "main", "a", "t"),
                 ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="Cascade")),
             ):
-                with pytest.raises(InternalError, match="holds that name twice, as two calls of different"):
+                with pytest.raises(InternalError, match="has that name twice, because two processes"):
                     await work
 
 
@@ -325,7 +325,9 @@ async def test_cascade_names_what_would_only_lose_its_registration() -> None:
         server.add_function("main", "a", "f")
         server.add_model("main", "a", "m")
         async with connected(server) as ns:
-            told = "it also holds the EXTERNAL table d, the EXTERNAL volume v, the function f, the model m; remove them"
+            told = (
+                "it also contains the EXTERNAL table d, the EXTERNAL volume v, the function f, the model m; remove them"
+            )
             with pytest.raises(InvalidInputError, match=told):
                 await ns.drop_namespace(CASCADE)
         assert not any(request.startswith("DELETE") for request in asked(server))
@@ -337,7 +339,9 @@ async def test_a_long_list_of_what_else_there_is_is_cut() -> None:
             server.add_function("main", "a", f"f{number:03}")
         server.add_volume("main", "a", "v", managed=True)
         async with connected(server) as ns:
-            told = "holds the MANAGED volume v, whose data the server would delete, the function f000, .* and 116 more;"
+            told = (
+                "contains the MANAGED volume v, whose data the server would delete, the function f000, .* and 116 more;"
+            )
             with pytest.raises(InvalidInputError, match=told):
                 await ns.drop_namespace(CASCADE)
 

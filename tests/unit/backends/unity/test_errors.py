@@ -226,7 +226,7 @@ async def test_a_lost_creation_that_somebody_else_won_is_not_ours(other: dict[st
         server.add_table(*TABLE, **{"location": "s3://b/r/main/a/t", **other})
         server.cut(match="POST", when="before")
         async with connected(server, **ROOT) as ns:
-            with pytest.raises(TableAlreadyExistsError, match="made by another"):
+            with pytest.raises(TableAlreadyExistsError, match="created by another"):
                 await declared(ns, *TABLE)
 
 
@@ -246,7 +246,7 @@ async def test_a_lost_creation_of_what_was_there_long_before_is_not_ours(operati
         server.reply(json.dumps(old), match="GET")
         async with connected(server, **ROOT) as ns:
             taken = TableAlreadyExistsError if is_table else NamespaceAlreadyExistsError
-            with pytest.raises(taken, match="made by another"):
+            with pytest.raises(taken, match="created by another"):
                 await OPERATIONS[operation](ns)
 
 

@@ -31,7 +31,7 @@ def test_what_is_required_is_asked_for(missing: str) -> None:
 
 @pytest.mark.parametrize("catalog", ["a.b", "a b", "é", "a/b", "x" * 256, ""])
 def test_a_catalog_that_cannot_be_is_refused(catalog: str) -> None:
-    with pytest.raises(InvalidInputError, match="catalog: not a catalog's name"):
+    with pytest.raises(InvalidInputError, match="catalog: not a valid catalog name"):
         UnitySettings.parse({**LEAST, "catalog": catalog})
 
 

@@ -12,7 +12,7 @@ from lance_namespace.errors import ServiceUnavailableError
 
 from lance_ns_async.calls.policy import deadline, remaining
 from lance_ns_async.transports.aws import credentials
-from lance_ns_async.transports.aws.credentials import AssumedCredentials, Keys, Session, assumed_session
+from lance_ns_async.transports.aws.credentials import AssumedCredentials, Keys, RoleSession, assumed_session
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    async def fetch(self) -> Session:
+    async def fetch(self) -> RoleSession:
         self.fetches += 1
         self.left.append(remaining() or inf)
         key = f"key-{self.fetches}"
@@ -37,7 +37,7 @@ class Clock:
         await asyncio.sleep(0)
         if self.failing:
             raise ServiceUnavailableError("Service unavailable: the catalog (assume_role: down)")
-        return Session(Keys(key, "secret"), 100.0)
+        return RoleSession(Keys(key, "secret"), 100.0)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_keys_that_cannot_be_renewed_serve_until_they_are_about_to_end(clo
 async def test_refused_keys_are_replaced_once(clock: Clock) -> None:
     credentials = AssumedCredentials(clock.fetch)
     first = await credentials.current()
-    others = await asyncio.gather(*(credentials.renewed(first) for _ in range(8)))
+    others = await asyncio.gather(*(credentials.replace(first) for _ in range(8)))
     assert {keys.access_key for keys in others if keys is not None} == {"key-2"} and clock.fetches == 2
 
 

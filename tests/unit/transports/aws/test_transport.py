@@ -208,8 +208,8 @@ async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        (http(body="<html>hello"), InternalError, "not what AWS sends, so is the endpoint right"),
-        (http(body="[1]"), InternalError, "not what AWS sends"),
+        (http(body="<html>hello"), InternalError, "in a format that AWS does not use; is the endpoint right"),
+        (http(body="[1]"), InternalError, "in a format that AWS does not use"),
         (http(body=b""), InternalError, "unknown form"),
         (http(body='{"Table": null}'), InternalError, "unknown form .*it holds Table"),
         (http(body='{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'), InternalError, "unknown form"),

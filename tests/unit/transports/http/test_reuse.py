@@ -186,6 +186,6 @@ async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
     async with Misbehaving(catalog) as server, connected(catalog, server.url) as ns:
         with pytest.raises(
             ServiceUnavailableError,
-            match=r"the answer to this change holds nothing; .*whether it took effect is unknown",
+            match=r"the answer to this change has no content; .*whether it took effect is unknown",
         ):
             await ns.deregister_table(DeregisterTableRequest(id=list(catalog.id("t0"))))

@@ -68,7 +68,7 @@ def read(shape: Shape, data: bytes, size: int | None = None) -> dict[int, Any]:
     decoder = Decoder(shape)
     ends = [decoder.feed(chunk) for chunk in cut(data, size or len(data))]
     assert ends[-1] and not any(ends[:-1])
-    return decoder.found
+    return decoder.fields
 
 
 def test_a_call_is_encoded_byte_by_byte() -> None:
@@ -183,7 +183,7 @@ def test_any_struct_is_read_and_any_other_skipped(found: Struct, unwanted: Struc
     reply = Reply("get", 7, {2: _shape(found), 4: None}, keep=True)
     ends = [reply.feed(chunk) for chunk in cut(data, size)]
     assert ends[-1] and not any(ends[:-1])
-    assert reply.found == {2: _plain(found), 4: "end"}
+    assert reply.fields == {2: _plain(found), 4: "end"}
     assert HEAD + reply.body == data
 
 
@@ -211,13 +211,13 @@ def test_a_long_text_that_nobody_wants_is_not_kept() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 100_000
-    assert decoder.feed(b"\x0b\x00\x02\x00\x00\x00\x01z\x00") and decoder.found == {2: "z"}
+    assert decoder.feed(b"\x0b\x00\x02\x00\x00\x00\x01z\x00") and decoder.fields == {2: "z"}
 
 
 def test_the_reply_to_the_call_is_taken() -> None:
     reply = Reply("get", 7, {0: None})
     assert reply.feed(HEAD + text(0, "x") + b"\x00")
-    assert reply.found == {0: "x"} and not reply.refused
+    assert reply.fields == {0: "x"} and not reply.refused
 
 
 @pytest.mark.parametrize("size", [1, 4, 11, 100])
@@ -227,7 +227,7 @@ def test_a_refusal_of_the_call_is_told(size: int) -> None:
     )
     reply = Reply("get", 7, {0: None})
     assert [reply.feed(chunk) for chunk in cut(refusal, size)][-1]
-    assert reply.refused and reply.found == {1: "no such method", 2: 1}
+    assert reply.refused and reply.fields == {1: "no such method", 2: 1}
 
 
 @pytest.mark.parametrize("size", [1, 4, 15, 100])
@@ -245,12 +245,12 @@ def test_the_reply_to_another_call_is_refused(head: bytes, size: int) -> None:
     with pytest.raises(MismatchError, match="another call"):
         for chunk in cut(head + text(0, "x") + b"\x00", size):
             reply.feed(chunk)
-    assert reply.found == {}
+    assert reply.fields == {}
 
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request", b"\x15\x03\x03\x00\x02", b"\x80\x01\x00\x01", b"\x00"])
 def test_what_is_no_reply_is_refused_at_once(data: bytes) -> None:
-    with pytest.raises(MalformedError, match="no reply in Thrift"):
+    with pytest.raises(MalformedError, match="not a reply in Thrift"):
         Reply("get", 7, {}).feed(data)
 
 
@@ -260,9 +260,9 @@ def test_what_is_no_reply_is_refused_at_once(data: bytes) -> None:
         (b"\x00\x00", "1 bytes after the end"),
         (b"\x63\x00\x01", "type 99"),
         (b"\x0f\x00\x02\x63\x00\x00\x00\x01", "type 99"),
-        (b"\x0b\x00\x01\x00\x00\x00\x01\xff\x00", "no UTF-8"),
-        (b"\x0f\x00\x01\x08\x00\x00\x00\x01\x00\x00\x00\x01\x00", "where texts or structs are wanted"),
-        (b"\x0d\x00\x01\x08\x0b\x00\x00\x00\x01\x00\x00\x00\x01", "where texts or structs are wanted"),
+        (b"\x0b\x00\x01\x00\x00\x00\x01\xff\x00", "not UTF-8"),
+        (b"\x0f\x00\x01\x08\x00\x00\x00\x01\x00\x00\x00\x01\x00", "instead of strings or structs"),
+        (b"\x0d\x00\x01\x08\x0b\x00\x00\x00\x01\x00\x00\x00\x01", "instead of strings or structs"),
         (b"\x0c\x00\x02" * 100, "within each other"),
         (b"\x0f\x00\x02" + b"\x0f\x00\x00\x00\x01" * 100, "within each other"),
     ],

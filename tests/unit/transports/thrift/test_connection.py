@@ -222,5 +222,5 @@ async def _keep_three(server: FakeHive, asked: Client) -> None:
 
 
 async def _refused(asked: Client) -> None:
-    with pytest.raises(InvalidInputError, match="closed while it was asked"):
+    with pytest.raises(InvalidInputError, match="closed during the call"):
         await asked.ask("d1")

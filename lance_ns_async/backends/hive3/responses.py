@@ -10,13 +10,13 @@ from lance_namespace.errors import ConcurrentModificationError, UnsupportedOpera
 
 from lance_ns_async.backends import registrations, values
 from lance_ns_async.backends.hive3 import locations
-from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Catalog, Database, table_parameters
+from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.errors import PHRASES, Code, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.binary import nested, text, text_pairs
 from lance_ns_async.transports.thrift.decoder import Decoder, fields_of, struct_in
 
-HIDDEN = frozenset(
+INTERNAL_PARAMETERS = frozenset(
     {
         "COLUMN_STATS_ACCURATE",
         "DO_NOT_UPDATE_STATS",
@@ -42,7 +42,7 @@ _FILLED_IN = frozenset({LOCATION, OWNER, OWNER_TYPE})
 CATALOG_DESCRIPTION, CATALOG_LOCATION = "description", "catalog.location.uri"
 """The properties of catalogs, which have no others."""
 
-_TOLD: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
+_EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
     (f"{name}Exception", re.compile(pattern), code)
     for name, pattern, code in (
         ("NoSuchObject", r"table not found$", "NoSuchTable"),
@@ -65,157 +65,161 @@ _TOLD: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
 
 def explain(name: str, message: str) -> tuple[Code, ...]:
     """What an exception means, where its message says more than its name."""
-    return tuple(code for told, pattern, code in _TOLD if told == name and pattern.search(message))
+    return tuple(code for exception, pattern, code in _EXCEPTION_CODES if exception == name and pattern.search(message))
 
 
-def catalogs(found: Any) -> list[str]:
+def catalogs(result: Any) -> list[str]:
     """The names of all catalogs."""
-    return names(found[1])
+    return names(result[1])
 
 
-def catalog(found: Any) -> Catalog:
+def catalog(result: Any) -> HiveCatalog:
     """The catalog of an answer."""
-    kept = found[1]
-    return Catalog(values.text(kept[1]), values.text(kept[3]), _told(kept, 2))
+    fields = result[1]
+    return HiveCatalog(values.text(fields[1]), values.text(fields[3]), _optional_text(fields, 2))
 
 
-def catalog_properties(kept: Catalog) -> dict[str, str]:
+def catalog_properties(catalog: HiveCatalog) -> dict[str, str]:
     """What a catalog's answer shows."""
-    described = {} if kept.description is None else {CATALOG_DESCRIPTION: kept.description}
-    return {**described, CATALOG_LOCATION: locations.shown(kept.location)}
+    description = {} if catalog.description is None else {CATALOG_DESCRIPTION: catalog.description}
+    return {**description, CATALOG_LOCATION: locations.from_hive(catalog.location)}
 
 
-def database(found: Any) -> Database:
+def database(result: Any) -> HiveDatabase:
     """The database of an answer."""
-    kind = found.get(7)
+    kind = result.get(7)
     if not isinstance(kind, int | None):
-        raise TypeError(f"{type(kind).__name__} where a number is wanted")
-    return Database(
-        parameters=values.texts(found.get(4)),
-        description=_told(found, 2),
-        location=_told(found, 3),
-        owner=_told(found, 6),
+        raise TypeError(f"{type(kind).__name__} instead of a number")
+    return HiveDatabase(
+        parameters=values.texts(result.get(4)),
+        description=_optional_text(result, 2),
+        location=_optional_text(result, 3),
+        owner=_optional_text(result, 6),
         owner_type=kind,
     )
 
 
-def database_properties(kept: Database) -> dict[str, str]:
+def database_properties(database: HiveDatabase) -> dict[str, str]:
     """The parameters of a database, and its other fields under names of their own where they say something."""
     fields = {
-        DESCRIPTION: kept.description,
-        LOCATION: kept.location and locations.shown(kept.location),
-        OWNER: kept.owner,
-        OWNER_TYPE: OWNER_TYPES.get(kept.owner_type or 0),
+        DESCRIPTION: database.description,
+        LOCATION: database.location and locations.from_hive(database.location),
+        OWNER: database.owner,
+        OWNER_TYPE: OWNER_TYPES.get(database.owner_type or 0),
     }
-    return {**kept.parameters, **{name: value for name, value in fields.items() if value}}
+    return {**database.parameters, **{name: value for name, value in fields.items() if value}}
 
 
-def is_made_of(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def is_made_of(properties: Mapping[str, str], requested_properties: Mapping[str, str]) -> bool:
     """Whether the properties of a namespace are those wanted, whatever the server filled in that nobody gave."""
-    told = {key: value for key, value in found.items() if key in wanted or key not in _FILLED_IN}
-    place = wanted.get(LOCATION)
-    if place is not None and locations.is_at(told.get(LOCATION, ""), place):
-        told[LOCATION] = place
-    return told == wanted
+    comparable = {
+        key: value for key, value in properties.items() if key in requested_properties or key not in _FILLED_IN
+    }
+    place = requested_properties.get(LOCATION)
+    if place is not None and locations.is_at(comparable.get(LOCATION, ""), place):
+        comparable[LOCATION] = place
+    return comparable == requested_properties
 
 
-def names(found: Any) -> list[str]:
+def names(result: Any) -> list[str]:
     """A list of names."""
-    if not isinstance(found, list):
-        raise TypeError(f"{type(found).__name__} where a list of names is wanted")
-    return [values.text(name) for name in found]
+    if not isinstance(result, list):
+        raise TypeError(f"{type(result).__name__} instead of a list of names")
+    return [values.text(name) for name in result]
 
 
-def table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
+def table(id: TableId, storage_options: Mapping[str, str] | None, result: Any) -> Table:
     """The Lance table of an answer."""
-    values.check_name(id.name, found[1].get(1))
-    return _table(id, storage_options, found[1])
+    values.check_name(id.name, result[1].get(1))
+    return _table(id, storage_options, result[1])
 
 
 def tables(
-    parent: NamespaceId, asked: Sequence[str], storage_options: Mapping[str, str] | None, found: Any
+    parent: NamespaceId, names: Sequence[str], storage_options: Mapping[str, str] | None, result: Any
 ) -> dict[str, Table]:
     """The Lance tables of an answer, which has them in any order and each once, by the names they were asked by."""
-    kept = {one[1]: one for one in found[1] if _is_lance(one)}
+    by_name = {one[1]: one for one in result[1] if _is_lance(one)}
     return {
-        name: _table(parent.table(name), storage_options, kept[name.lower()]) for name in asked if name.lower() in kept
+        name: _table(parent.table(name), storage_options, by_name[name.lower()])
+        for name in names
+        if name.lower() in by_name
     }
 
 
-def lance_names(found: Any) -> list[str]:
+def lance_names(result: Any) -> list[str]:
     """The names of the Lance tables among those of an answer."""
-    return [values.text(one[1]) for one in found[1] if _is_lance(one)]
+    return [values.text(one[1]) for one in result[1] if _is_lance(one)]
 
 
-def renamed(id: TableId, to: TableId, answer: bytes) -> bytes:
+def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
     """The table of an answer under another name, as a field 3 with all else as it came, known to us or not."""
-    kept = struct_in(fields_of(struct_in(fields_of(answer)[0]))[1])
+    body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({9: None, 12: None})
-    decoder.feed(kept)
-    if (kind := decoder.found.get(12)) != "EXTERNAL_TABLE":
+    decoder.feed(body)
+    if (kind := decoder.fields.get(12)) != "EXTERNAL_TABLE":
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id}: the metastore would move its data, for it keeps it as {kind}; "
+            f"Not supported: rename_table of {id}: the metastore would move its data, because its type is {kind}; "
             "deregister the table and register it by its new name"
         )
-    fields = fields_of(kept)
+    fields = fields_of(body)
     fields[1] = text(1, to.name.lower())
     fields[2] = text(2, to.parent.name.lower())
-    fields[9] = text_pairs(9, table_parameters(decoder.found.get(9, {})))
+    fields[9] = text_pairs(9, table_parameters(decoder.fields.get(9, {})))
     return nested(3, *fields.values())
 
 
-def replaced(old: Table, location: str, properties: Mapping[str, str], answer: bytes) -> bytes:
+def replacement_field(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> bytes:
     """Returns the table of an answer with another location and other parameters, as a field 3.
 
     All else stays as it came, known to us or not. So do the parameters that the metastore keeps for itself.
     """
-    kept = struct_in(fields_of(struct_in(fields_of(answer)[0]))[1])
+    body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 12: None, 25: None})
-    decoder.feed(kept)
-    if _table(old.id, None, decoder.found).registration != old.registration:
+    decoder.feed(body)
+    if _table(old.id, None, decoder.fields).registration != old.registration:
         raise ConcurrentModificationError(
             f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
         )
-    if (kind := decoder.found.get(12)) != "EXTERNAL_TABLE":
+    if (kind := decoder.fields.get(12)) != "EXTERNAL_TABLE":
         raise UnsupportedOperationError(
-            f"Not supported: replacing {old.id}: the metastore keeps it as {kind} and may move or delete its data; "
+            f"Not supported: replacing {old.id}: its type is {kind}, so the metastore may move or delete its data; "
             "deregister the table and register it again"
         )
-    fields = fields_of(kept)
+    fields = fields_of(body)
     storage = fields_of(struct_in(fields[7]))
     storage[2] = text(2, location)
     fields[7] = nested(7, *storage.values())
-    own = {key: value for key, value in values.texts(decoder.found.get(9)).items() if key in HIDDEN}
+    own = {key: value for key, value in values.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS}
     fields[9] = text_pairs(9, table_parameters({**own, **properties}))
     return nested(3, *fields.values())
 
 
-def shown(parameters: Mapping[str, str]) -> dict[str, str]:
+def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
     """The parameters of a table without the metastore's own."""
-    return {key: value for key, value in parameters.items() if key not in HIDDEN}
+    return {key: value for key, value in parameters.items() if key not in INTERNAL_PARAMETERS}
 
 
-def _told(found: Any, field: int) -> str | None:
+def _optional_text(fields: Any, field: int) -> str | None:
     """A text that need not be there."""
-    return None if (told := found.get(field)) is None else values.text(told)
+    return None if (value := fields.get(field)) is None else values.text(value)
 
 
-def _is_lance(found: Any) -> bool:
-    kind: str = found.get(9, {}).get("table_type", "")
+def _is_lance(fields: Any) -> bool:
+    kind: str = fields.get(9, {}).get("table_type", "")
     return kind.lower() == "lance"
 
 
-def _table(id: TableId, storage_options: Mapping[str, str] | None, found: Any) -> Table:
-    parameters = values.texts(found.get(9))
-    if not _is_lance(found):
+def _table(id: TableId, storage_options: Mapping[str, str] | None, fields: Any) -> Table:
+    parameters = values.texts(fields.get(9))
+    if not _is_lance(fields):
         kind = parameters.get("table_type")
-        told = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
-        raise not_lance(id, told)
+        reason = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
+        raise not_lance(id, reason)
     return Table(
         id,
-        locations.shown(values.text(found[7][2])),
-        shown(parameters),
+        locations.from_hive(values.text(fields[7][2])),
+        visible_parameters(parameters),
         storage_options,
         # Since 4.0 a metastore numbers its tables; older ones have the second of the creation alone.
-        registration=registrations.identity(parameters, found.get(4), found.get(25)),
+        registration=registrations.identity(parameters, fields.get(4), fields.get(25)),
     )

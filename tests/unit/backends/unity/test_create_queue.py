@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
-from lance_ns_async.backends.unity.creates import server_key
+from lance_ns_async.backends.unity.create_queue import server_key
 from lance_ns_async.calls.policy import deadline
 from tests.fakes.unity import FakeUnity
 from tests.support.unity import asked, connected, declared, opened
@@ -141,7 +141,7 @@ async def test_waiting_for_another_has_an_end() -> None:
                     await hold.reached()
                     with (
                         deadline(0.01),
-                        pytest.raises(ServiceUnavailableError, match="while another call was making it"),
+                        pytest.raises(ServiceUnavailableError, match="while another call was creating it"),
                     ):
                         await backend.declare_table(TableId(TABLE), "s3://b/t", {})
                     hold.release()
@@ -207,7 +207,7 @@ async def test_what_two_processes_created_at_once_is_told_to_one_at_least() -> N
         server.add_table("main", "a", "t")
         server.race("main.a.t")
         async with connected(server, **ROOT) as ns:
-            with pytest.raises(InternalError, match="holds that name twice, as two calls of different processes creat"):
+            with pytest.raises(InternalError, match="has that name twice, because two processes creat"):
                 await create_table(ns)
 
 

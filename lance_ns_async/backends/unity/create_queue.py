@@ -18,7 +18,7 @@ T = TypeVar("T")
 _PORTS = {"http": 80, "https": 443}
 
 
-class Creates:
+class CreateQueue:
     """Creates tables and schemas of one server; calls with the same id run one after another in this process.
 
     The server may create a name twice for two concurrent calls. All namespaces with the same endpoint share the order,
@@ -28,28 +28,28 @@ class Creates:
     def __init__(self, endpoint: str, api_path: str) -> None:
         self._turns = shared(("unity", server_key(endpoint, api_path)))
 
-    async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], taken: type[LanceNamespaceError]) -> T:
+    async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], conflict: type[LanceNamespaceError]) -> T:
         """Returns the result of `create`.
 
         Raises:
-            LanceNamespaceError: `taken`, without a call, if another call created the object while this one waited.
+            LanceNamespaceError: `conflict`, without a call, if another call created the object while this one waited.
             ServiceUnavailableError: The operation's time was over before this call's turn came.
         """
-        began = False
+        has_begun = False
 
-        async def work(created_meanwhile: bool) -> T:
-            nonlocal began
-            began = True
-            if created_meanwhile:
-                raise taken(f"{PHRASES[taken]}: {id} (made by another call while this one waited)")
+        async def work(exists_already: bool) -> T:
+            nonlocal has_begun
+            has_begun = True
+            if exists_already:
+                raise conflict(f"{PHRASES[conflict]}: {id} (created by another call while this one waited)")
             return await create()
 
         try:
             return await self._turns.run((id.kind, id), work, timeout=remaining())
         except TimeoutError:
-            if began:
+            if has_begun:
                 raise
-            message = "its time was over while another call was making it"
+            message = "the operation timed out while another call was creating it"
             raise ServiceUnavailableError(f"Service unavailable: {id} ({message})") from None
 
 

@@ -16,7 +16,7 @@ from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.transports.http.transport import HttpTransport
 
 _OPERATION = "drop_namespace"
-_SHOWN = 5
+_LIST_LIMIT = 5
 _LONGEST_NAME = 100
 
 
@@ -25,63 +25,63 @@ class Contents:
     """The Lance tables in a schema, and the other objects in it."""
 
     tables: list[TableId] = field(default_factory=list)
-    others: list[wire.Held] = field(default_factory=list)
+    others: list[wire.SchemaObject] = field(default_factory=list)
 
 
-async def contents(http: HttpTransport, schema: NamespaceId) -> Contents:
+async def list_contents(http: HttpTransport, schema: NamespaceId) -> Contents:
     """Returns all objects that the server lists in a schema.
 
     Cost: one call for each page of tables, volumes, functions and models.
     """
-    found = Contents()
-    for kind in wire.HELD_KINDS:
-        for one in await _listed(http, schema, kind):
+    result = Contents()
+    for kind in wire.OBJECT_KINDS:
+        for one in await _list_objects(http, schema, kind):
             if one.is_lance:
-                found.tables.append(schema.table(one.name))
+                result.tables.append(schema.table(one.name))
             else:
-                found.others.append(one)
-    return found
+                result.others.append(one)
+    return result
 
 
-def check(schema: NamespaceId, others: Sequence[wire.Held]) -> None:
+def check_only_tables(schema: NamespaceId, others: Sequence[wire.SchemaObject]) -> None:
     """Raises InvalidInputError if a schema contains other objects than Lance tables, which a cascade would delete."""
     if not others:
         return
     # Objects whose data would be lost come first.
-    ranked = sorted(others, key=lambda one: (not one.has_data, one.kind, one.name))
-    more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
+    objects = sorted(others, key=lambda one: (not one.has_data, one.kind, one.name))
+    more = f" and {len(objects) - _LIST_LIMIT} more" if len(objects) > _LIST_LIMIT else ""
     raise InvalidInputError(
-        f"namespace {spelled(schema)}: a cascade drops Lance tables alone, and it also holds "
-        f"{', '.join(_described(ranked[:_SHOWN]))}{more}; remove them with Unity Catalog's own tools first"
+        f"namespace {spelled(schema)}: a cascade drops only Lance tables, and it also contains "
+        f"{', '.join(_describe(objects[:_LIST_LIMIT]))}{more}; remove them with Unity Catalog's own tools first"
     )
 
 
-def _described(held: Iterable[wire.Held]) -> Iterable[str]:
-    for one in held:
-        deleted = ", whose data the server would delete" if one.has_data else ""
-        yield f"the {one.kind} {shortened(one.name, _LONGEST_NAME)}{deleted}"
+def _describe(objects: Iterable[wire.SchemaObject]) -> Iterable[str]:
+    for one in objects:
+        consequence = ", whose data the server would delete" if one.has_data else ""
+        yield f"the {one.kind} {shortened(one.name, _LONGEST_NAME)}{consequence}"
 
 
-async def _listed(http: HttpTransport, schema: NamespaceId, kind: str) -> Sequence[wire.Held]:
-    async def fetch(token: str | None) -> Page[wire.Held]:
+async def _list_objects(http: HttpTransport, schema: NamespaceId, kind: str) -> Sequence[wire.SchemaObject]:
+    async def fetch(token: str | None) -> Page[wire.SchemaObject]:
         return await http.request(
             "GET",
             f"/{kind}",
-            query=wire.held_query(schema, kind, token),
+            query=wire.objects_query(schema, kind, token),
             subject=schema,
             operation=_OPERATION,
-            decode=partial(wire.held, kind),
+            decode=partial(wire.schema_objects, kind),
         )
 
-    found: list[wire.Held] = []
+    objects: list[wire.SchemaObject] = []
     try:
         async with aclosing(walk(fetch)) as pages:
             async for _, page in pages:
-                found += page.items
+                objects += page.items
     except LanceNamespaceError as e:
         if kind == "tables" or not _is_unserved(e):
             raise
-    return found
+    return objects
 
 
 def _is_unserved(error: LanceNamespaceError) -> bool:

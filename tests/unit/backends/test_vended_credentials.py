@@ -9,7 +9,7 @@ import anyio.to_thread
 import lance
 import pytest
 
-from lance_ns_async.backends.vended import nearest, over, storage_options
+from lance_ns_async.backends.vended_credentials import merge_options, nearest, storage_options
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 
@@ -90,7 +90,7 @@ def test_a_location_that_is_no_url_matters_where_an_account_is_to_be_told_alone(
 
 
 def test_an_end_that_is_no_time_is_an_error() -> None:
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
 
 
@@ -124,7 +124,7 @@ def test_the_longest_prefix_of_the_location_wins(location: str, found: str | Non
 def test_vended_options_replace_what_would_contend_with_them(
     configured: Mapping[str, str], vended: Mapping[str, str], merged: Mapping[str, str]
 ) -> None:
-    assert over(configured, vended) == {**merged, **vended}
+    assert merge_options(configured, vended) == {**merged, **vended}
 
 
 class Storage(FakeServer):
@@ -164,7 +164,7 @@ async def test_lance_shows_the_storage_what_was_vended(
 ) -> None:
     with Storage() as server:
         options = {endpoint: server.url, "allow_http": "true", **configured}
-        merged = over(options, storage_options(config, location))
+        merged = merge_options(options, storage_options(config, location))
         with pytest.raises(ValueError, match="was not found"):
             await anyio.to_thread.run_sync(lambda: lance.dataset(location, storage_options=merged))
         [request] = server.requests

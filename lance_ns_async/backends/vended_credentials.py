@@ -83,8 +83,8 @@ def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
     Raises:
         ValueError: An expiry is not a number.
     """
-    told = {key: str(value) for key, value in config.items() if value is not None}
-    return _s3(told) or _gcs(told) or _azure(told, location)
+    properties = {key: str(value) for key, value in config.items() if value is not None}
+    return _s3(properties) or _gcs(properties) or _azure(properties, location)
 
 
 def nearest(entries: Iterable[Mapping[str, Any]], location: str) -> Mapping[str, Any]:
@@ -93,30 +93,33 @@ def nearest(entries: Iterable[Mapping[str, Any]], location: str) -> Mapping[str,
     return max(fitting, key=lambda entry: len(entry["prefix"]))["config"] if fitting else {}
 
 
-def over(options: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
+def merge_options(options: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
     """Returns the options with the vended ones added and all options removed that conflict with them."""
-    gone = {rival for key in vended for rival in _RIVALS.get(key, ())}
-    return {**{key: value for key, value in options.items() if key.lower() not in gone | vended.keys()}, **vended}
+    conflicts = {rival for key in credentials for rival in _RIVALS.get(key, ())}
+    return {
+        **{key: value for key, value in options.items() if key.lower() not in conflicts | credentials.keys()},
+        **credentials,
+    }
 
 
-def _s3(told: Mapping[str, str]) -> dict[str, str]:
-    options = {option: told[key] for key, option in _S3.items() if key in told}
+def _s3(properties: Mapping[str, str]) -> dict[str, str]:
+    options = {option: properties[key] for key, option in _S3.items() if key in properties}
     if "aws_access_key_id" not in options:
         return {}
-    if told.get("s3.path-style-access", "").lower() == "true":
+    if properties.get("s3.path-style-access", "").lower() == "true":
         options["aws_virtual_hosted_style_request"] = "false"
     if options.get("aws_endpoint", "").startswith("http://"):
         options["allow_http"] = "true"
-    return options | _expiry(told, "s3.session-token-expires-at-ms")
+    return options | _expiry(properties, "s3.session-token-expires-at-ms")
 
 
-def _gcs(told: Mapping[str, str]) -> dict[str, str]:
-    token = told.get("gcs.oauth2.token")
-    return {"google_storage_token": token} | _expiry(told, "gcs.oauth2.token-expires-at") if token else {}
+def _gcs(properties: Mapping[str, str]) -> dict[str, str]:
+    token = properties.get("gcs.oauth2.token")
+    return {"google_storage_token": token} | _expiry(properties, "gcs.oauth2.token-expires-at") if token else {}
 
 
-def _azure(told: Mapping[str, str], location: str) -> dict[str, str]:
-    hosts = {key.removeprefix(_SAS).lower(): key for key in told if key.startswith(_SAS)}
+def _azure(properties: Mapping[str, str], location: str) -> dict[str, str]:
+    hosts = {key.removeprefix(_SAS).lower(): key for key in properties if key.startswith(_SAS)}
     if not hosts:
         return {}
     place = urlsplit(location)
@@ -126,18 +129,18 @@ def _azure(told: Mapping[str, str], location: str) -> dict[str, str]:
     if len(fitting) != 1:
         return {}
     [(name, key)] = fitting.items()
-    expiry = _expiry(told, _SAS_EXPIRY + key.removeprefix(_SAS))
-    return {"azure_storage_account_name": name, "azure_storage_sas_token": told[key]} | expiry
+    expiry = _expiry(properties, _SAS_EXPIRY + key.removeprefix(_SAS))
+    return {"azure_storage_account_name": name, "azure_storage_sas_token": properties[key]} | expiry
 
 
 def _account(host: str) -> str:
     return host.partition(".")[0]
 
 
-def _expiry(told: Mapping[str, str], key: str) -> dict[str, str]:
-    until = told.get(key) or told.get(_ANY_EXPIRY)
+def _expiry(properties: Mapping[str, str], key: str) -> dict[str, str]:
+    until = properties.get(key) or properties.get(_ANY_EXPIRY)
     try:
         return {EXPIRY: str(int(until))} if until else {}
     except (TypeError, ValueError):
         # The value is not quoted, because it comes with secrets.
-        raise ValueError(f"{key} is no number") from None
+        raise ValueError(f"{key} is not a number") from None

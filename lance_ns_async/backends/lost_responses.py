@@ -20,18 +20,18 @@ from lance_ns_async.model import Id
 T = TypeVar("T")
 
 
-async def settled(
+async def create_or_find(
     id: Id,
     create: Callable[[], Awaitable[T]],
     find: Callable[[], Awaitable[T | None]],
-    taken: type[LanceNamespaceError] = TableAlreadyExistsError,
+    conflict: type[LanceNamespaceError] = TableAlreadyExistsError,
 ) -> T:
     """Returns the result of `create`, or that of `find` if the response of `create` was lost.
 
     Args:
         id: The id in the error message.
         find: Looks up the created object; returns None if another call created it.
-        taken: The error to raise if `find` returns None.
+        conflict: The error to raise if `find` returns None.
 
     Raises:
         LanceNamespaceError: The error of `create`. It is also raised if `find` fails, because the outcome is unknown.
@@ -43,17 +43,17 @@ async def settled(
     except (ServiceUnavailableError, InternalError) as e:
         if not _may_have_acted(e):
             raise
-        lost = e
+        error = e
     try:
-        found = await find()
+        result = await find()
     except LanceNamespaceError as e:
-        raise lost from e
-    if found is None:
-        raise taken(f"{PHRASES[taken]}: {id} (made by another)") from lost
-    return found
+        raise error from e
+    if result is None:
+        raise conflict(f"{PHRASES[conflict]}: {id} (created by another client)") from error
+    return result
 
 
-async def removed(remove: Callable[[], Awaitable[None]], find: Callable[[], Awaitable[object]]) -> None:
+async def remove_or_check(remove: Callable[[], Awaitable[None]], find: Callable[[], Awaitable[object]]) -> None:
     """Runs `remove`; if its response was lost, uses `find` to check that the object is gone.
 
     Args:
@@ -70,14 +70,14 @@ async def removed(remove: Callable[[], Awaitable[None]], find: Callable[[], Awai
     except (ServiceUnavailableError, InternalError) as e:
         if not _may_have_acted(e):
             raise
-        lost = e
+        error = e
     try:
         await find()
     except (NamespaceNotFoundError, TableNotFoundError):
         return
     except LanceNamespaceError as e:
-        raise lost from e
-    raise lost
+        raise error from e
+    raise error
 
 
 def _may_have_acted(error: LanceNamespaceError) -> bool:

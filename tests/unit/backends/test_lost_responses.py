@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.backends.settling import removed, settled
+from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.errors import Failure, with_failure
 
 ID = TableId(["a", "t"])
@@ -47,29 +47,31 @@ async def nothing() -> None:
 
 
 async def test_what_was_answered_is_not_looked_up() -> None:
-    assert await settled(ID, it, failing(InternalError("looked up"))) == "it"
-    await removed(nothing, failing(InternalError("looked up")))
+    assert await create_or_find(ID, it, failing(InternalError("looked up"))) == "it"
+    await remove_or_check(nothing, failing(InternalError("looked up")))
 
 
 @pytest.mark.parametrize("delivered", [None, True])
 async def test_what_may_have_been_done_is_looked_up(delivered: bool | None) -> None:
-    assert await settled(ID, lost(delivered), it) == "it"
+    assert await create_or_find(ID, lost(delivered), it) == "it"
     for missing in (TableNotFoundError("gone"), NamespaceNotFoundError("gone")):
-        await removed(lost(delivered), failing(missing))
+        await remove_or_check(lost(delivered), failing(missing))
     with pytest.raises(ServiceUnavailableError, match="lost"):
-        await removed(lost(delivered), it)
+        await remove_or_check(lost(delivered), it)
 
 
 async def test_what_another_made_is_told_as_taken() -> None:
-    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(made by another\)$"):
-        await settled(ID, lost(), nothing)
-    with pytest.raises(NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(made by another\)$"):
-        await settled(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
+    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(created by another client\)$"):
+        await create_or_find(ID, lost(), nothing)
+    with pytest.raises(
+        NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(created by another client\)$"
+    ):
+        await create_or_find(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
 
 
 async def test_where_nothing_can_be_told_the_first_error_stands() -> None:
     find = failing(PermissionDeniedError("not yours"))
-    for work in (settled(ID, lost(), find), removed(lost(), find)):
+    for work in (create_or_find(ID, lost(), find), remove_or_check(lost(), find)):
         with pytest.raises(ServiceUnavailableError, match="lost") as raised:
             await work
         assert isinstance(raised.value.__cause__, PermissionDeniedError)
@@ -79,9 +81,9 @@ async def test_a_call_that_may_have_acted_is_known_whatever_its_error_was_raised
     """Where another look failed, too, the error has that look's as its cause."""
 
     async def create() -> str:
-        return await settled(ID, lost(), failing(PermissionDeniedError("not yours")))
+        return await create_or_find(ID, lost(), failing(PermissionDeniedError("not yours")))
 
-    assert await settled(ID, create, it) == "it"
+    assert await create_or_find(ID, create, it) == "it"
 
 
 @pytest.mark.parametrize(
@@ -95,13 +97,13 @@ async def test_a_call_that_may_have_acted_is_known_whatever_its_error_was_raised
     ids=["refused", "shared", "waited"],
 )
 async def test_what_was_never_sent_is_not_looked_up(create: Callable[[], Awaitable[NoReturn]]) -> None:
-    for work in (settled(ID, create, it), removed(create, failing(TableNotFoundError("gone")))):
+    for work in (create_or_find(ID, create, it), remove_or_check(create, failing(TableNotFoundError("gone")))):
         with pytest.raises(ServiceUnavailableError, match="lost"):
             await work
 
 
 async def test_another_error_is_no_lost_answer() -> None:
     denied = failing(PermissionDeniedError("not yours"), Failure(403, message="no", delivered=None))
-    for work in (settled(ID, denied, it), removed(denied, failing(TableNotFoundError("gone")))):
+    for work in (create_or_find(ID, denied, it), remove_or_check(denied, failing(TableNotFoundError("gone")))):
         with pytest.raises(PermissionDeniedError):
             await work
