@@ -101,7 +101,7 @@ class DirectoryBackend(Backend):
         self._storage_options = settings.storage_options()
         self.configured_options = self._storage_options
         self._places = Places(settings.path)
-        self._directory = Directory(settings.path, self._storage_options)
+        self._directory = Directory(settings.path, self._storage_options, lance.repeat_in_thread)
         self._dropping = Dropping(self._directory, self._places)
 
     @classmethod

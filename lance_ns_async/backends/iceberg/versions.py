@@ -7,7 +7,6 @@ the response to its commit can therefore read the table and find out whether the
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,8 @@ from lance_ns_async.backends.iceberg.schema import iceberg_schema
 from lance_ns_async.backends.iceberg.wire import identifier, table
 from lance_ns_async.backends.values import text
 from lance_ns_async.calls.concurrency import each
-from lance_ns_async.calls.policy import Policy, remaining
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import failure_of
 from lance_ns_async.model import Table, TableId
 
@@ -185,13 +185,13 @@ async def commit(
     load: Load,
     send: Send,
     prepare: Prepare,
-    policy: Policy,
+    caller: Caller,
     properties: Mapping[str, str],
 ) -> Mapping[TableId, Versions]:
     """Commits a version of each table; after an error, reads the tables before it reports a conflict or sends again.
 
-    Sending again is safe, because a commit that did take effect makes its repetition fail. The policy sets the number
-    of repetitions and the pauses.
+    Sending again is safe, because a commit that did take effect makes its repetition fail. The caller's
+    policy sets the number of repetitions and the pauses.
 
     Args:
         wanted: The versions to commit, by table.
@@ -206,23 +206,20 @@ async def commit(
     """
     schemas: dict[TableId, pa.Schema] = {}
     doubt: LanceNamespaceError | None = None
-    asked = 0.0
     tables = await _loaded(wanted, load)
-    for attempt in range(policy.max_retries + 2):
-        made = await _made(wanted, tables, load, doubt)
+    made = await _made(wanted, tables, load, doubt)
+
+    async def attempt() -> Mapping[TableId, Versions]:
+        nonlocal doubt, tables, made
         # All clients use the same order, which reduces conflicts.
         missing = sorted(id for id in wanted if id not in made)
         if not missing:
             return made
-        if attempt:
-            pause, left = policy.pause(attempt) + asked, remaining()
-            if attempt > policy.max_retries or (left is not None and pause >= left):
-                break
-            await asyncio.sleep(pause)
         for id in missing:
             if id not in schemas:
                 schemas[id] = await prepare(tables[id].table, wanted[id])
         stamped = {id: replace(wanted[id], timestamp_millis=_now(tables[id])) for id in missing}
+        asked = 0.0
         try:
             await send([change(tables[id], stamped[id], schemas[id], properties) for id in missing])
             if len(wanted) == 1:
@@ -241,8 +238,13 @@ async def commit(
             tables = await _loaded(wanted, load)
         except LanceNamespaceError as e:
             raise doubt or e from last
-    # An earlier attempt with an unknown outcome may still take effect, so its error has precedence over later ones.
-    raise doubt or last
+        made = await _made(wanted, tables, load, doubt)
+        if len(made) == len(wanted):
+            return made
+        # An earlier attempt with an unknown outcome may still take effect, so its error has precedence over later ones.
+        raise TryAgainError(doubt or last, retry_after=asked)
+
+    return await caller.repeat(attempt)
 
 
 async def _loaded(wanted: Mapping[TableId, Version], load: Load) -> Mapping[TableId, Held]:

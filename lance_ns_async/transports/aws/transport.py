@@ -18,7 +18,7 @@ from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
-from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller
@@ -127,25 +127,26 @@ class AwsTransport:
         keys = await self._credentials.current()
         perhaps = optional and not self._service.is_aws
 
-        async def call(keys: Keys) -> T:
-            async def send() -> T:
-                self._sign_with(keys)
-                answer = await self._answer(getattr(client, action), arguments, perhaps)
-                try:
-                    return _decoded(answer, decode)
-                except AnotherAnswerError as e:
-                    self._trust.withdraw()
-                    raise Failure("mismatch", message=str(e)) from e
+        async def send() -> T:
+            self._sign_with(keys)
+            answer = await self._answer(getattr(client, action), arguments, perhaps)
+            try:
+                return _decoded(answer, decode)
+            except AnotherAnswerError as e:
+                self._trust.withdraw()
+                raise Failure("mismatch", message=str(e)) from e
 
-            return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
-
-        try:
-            return await call(keys)
-        except UnauthenticatedError:
+        async def renew(failure: Failure) -> bool:
+            nonlocal keys
+            # A 407 is a proxy's, which does not check the keys.
+            if failure.codes[-1] == 407:
+                return False
             # A call with rejected keys had no effect, so even a write may be sent again with other keys.
-            if (others := await self._credentials.renewed(keys)) is None:
-                raise
-        return await call(others)
+            others = await self._credentials.renewed(keys)
+            keys = others or keys
+            return others is not None
+
+        return await self._caller.call(send, subject=subject, operation=operation, safe=safe, recover=renew)
 
     def paged(
         self,

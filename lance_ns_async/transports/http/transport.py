@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import anyio.to_thread
 import httpx
 import orjson
-from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import AnotherAnswerError, Code, Failure
@@ -39,6 +39,9 @@ Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
 
 _NOT_HERE = (404, 405, 501)
 """Statuses of a server that is not a catalog."""
+
+_TOKEN_REJECTED = (401, 419)
+"""Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
 _MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
 _LARGE = 2**18
@@ -118,7 +121,10 @@ class HttpTransport:
         content, content_type = _content(body, form)
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
-        async def call(token: str | None) -> T:
+        tokens = self._tokens
+        token = None if tokens is None else await tokens.current()
+
+        async def send() -> T:
             sent = self._headers
             if content_type or token or headers:
                 sent = sent.copy()
@@ -128,25 +134,22 @@ class HttpTransport:
                     sent["content-type"] = content_type
                 if token:
                     sent["authorization"] = f"Bearer {token}"
+            request = EncodedRequest(method, url, sent, content)
+            response = await self._answer(request)
+            if len(response.content) < _LARGE:
+                return self._decoded(response, request, decode)
+            return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
 
-            async def send() -> T:
-                request = EncodedRequest(method, url, sent, content)
-                response = await self._answer(request)
-                if len(response.content) < _LARGE:
-                    return self._decoded(response, request, decode)
-                return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
-
-            return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
-
-        if self._tokens is None:
-            return await call(None)
-        token = await self._tokens.current()
-        try:
-            return await call(token)
-        except UnauthenticatedError:
+        async def renew(failure: Failure) -> bool:
+            nonlocal token
+            if tokens is None or token is None or failure.codes[-1] not in _TOKEN_REJECTED:
+                return False
             # A call with a rejected token had no effect, so even a write may be sent again with a new token.
-            renewed = await self._tokens.renewed(token)
-        return await call(renewed)
+            token = await tokens.renewed(token)
+            return True
+
+        recover = None if tokens is None else renew
+        return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe, recover=recover)
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
