@@ -22,7 +22,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import AnotherAnswerError, Failure
+from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id, NamespaceId, Page
 from lance_ns_async.transports.aws.credentials import (
     AssumedCredentials,
@@ -41,6 +41,7 @@ from lance_ns_async.transports.aws.wire import DirectSession
 from lance_ns_async.transports.http.redact import unsaid
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
+from lance_ns_async.transports.responses import decoded
 
 T = TypeVar("T")
 
@@ -131,10 +132,11 @@ class AwsTransport:
             self._sign_with(keys)
             answer = await self._answer(getattr(client, action), arguments, perhaps)
             try:
-                return _decoded(answer, decode)
-            except AnotherAnswerError as e:
-                self._trust.withdraw()
-                raise Failure("mismatch", message=str(e)) from e
+                return decoded(decode, answer)
+            except Failure as failure:
+                if failure.codes[0] == "mismatch":
+                    self._trust.withdraw()
+                raise
 
         async def renew(failure: Failure) -> bool:
             nonlocal keys
@@ -323,12 +325,3 @@ class _Provider:
 
     async def load_credentials(self) -> AioCredentials:
         return self.credentials
-
-
-def _decoded(answer: Any, decode: Callable[[Any], T]) -> T:
-    try:
-        return decode(answer)
-    except (ValueError, LookupError, TypeError, AttributeError) as e:
-        # Only the names are shown, because the values may be credentials.
-        message = f"an answer of unknown form ({type(e).__name__}: {e}): it holds {', '.join(map(str, answer))}"
-        raise Failure("unreadable", message=message) from e

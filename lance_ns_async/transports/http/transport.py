@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -16,7 +14,7 @@ import orjson
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.http.auth import Tokens
@@ -31,6 +29,7 @@ from lance_ns_async.transports.http.wire import (
     WireClosedError,
     environment_proxy,
 )
+from lance_ns_async.transports.responses import UNREADABLE, decoded, retry_after
 
 T = TypeVar("T")
 
@@ -43,7 +42,7 @@ _NOT_HERE = (404, 405, 501)
 _TOKEN_REJECTED = (401, 419)
 """Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
-_MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
+_MIXED_UP = "; is there a proxy before the server that mixes up answers, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
@@ -192,14 +191,11 @@ class HttpTransport:
             message = f"an answer that is no JSON, so is the endpoint right?{told}"
             raise Failure("unreadable", message=message) from e
         try:
-            return decode(body)
-        except AnotherAnswerError as e:
-            if (withdraw := response.extensions.get(WITHDRAW)) is not None:
+            return decoded(decode, body, advice=_MIXED_UP)
+        except Failure as failure:
+            if failure.codes[0] == "mismatch" and (withdraw := response.extensions.get(WITHDRAW)) is not None:
                 withdraw()
-            raise Failure("mismatch", message=f"{e}; {_MIXED_UP}") from e
-        except (ValueError, LookupError, TypeError, AttributeError) as e:
-            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
-            raise Failure("unreadable", message=message) from e
+            raise
 
     def _sent(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
@@ -216,7 +212,7 @@ class HttpTransport:
             *codes,
             status,
             message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
-            retry_after=_retry_after(response.headers.get("retry-after")),
+            retry_after=retry_after(response.headers),
             delivered=False if _was_turned_away(status) else None,
         )
 
@@ -227,7 +223,7 @@ class HttpTransport:
                 raise TypeError("a code is a text or a number")
             # Codes are redacted because they are logged, too.
             return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except UNREADABLE:
             told = _shown(response, self._sent(request)) or response.reason_phrase
             if response.status_code in _NOT_HERE and request.method != "HEAD":
                 # A catalog would respond in its own format, so the endpoint may be wrong. A HEAD response has no body.
@@ -331,25 +327,6 @@ def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, s
     if body is not None:
         return orjson.dumps(body), "application/json"
     return None, None
-
-
-def _retry_after(value: str | None) -> float | None:
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        when = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-
-
-def _outline(body: Any) -> str:
-    # Only the names are shown, because the values may be credentials.
-    return (
-        f"it holds {', '.join(map(str, body))}"[:_SHOWN] if isinstance(body, dict) else f"it is a {type(body).__name__}"
-    )
 
 
 def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:

@@ -45,7 +45,10 @@ class Pool:
             InvalidInputError: The pool is closed.
         """
         async with self._slots:
-            if not fresh and (kept := self._kept()) is not None:
+            if fresh and self._idle:
+                # The new connection takes the place of the one that is idle for the longest time.
+                self._idle.pop(0).abort()
+            elif (kept := self._kept()) is not None:
                 try:
                     return await self._lent(kept, work)
                 except DisconnectedError as e:

@@ -8,8 +8,9 @@ from itertools import count
 from typing import Any, TypeVar
 
 from lance_ns_async.calls.policy import STALE, Caller
-from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
+from lance_ns_async.transports.responses import decoded
 from lance_ns_async.transports.thrift.binary import MESSAGE, MismatchError, Reply, call, on_one_line
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, DisconnectedError, Route
 from lance_ns_async.transports.thrift.decoder import MalformedError, Shape
@@ -111,7 +112,8 @@ class ThriftTransport:
             try:
                 reply = await self._pool.lend(exchange, fresh=fresh)
             except StaleError as e:
-                raise Failure(STALE, "disconnected", message=str(e)) from e
+                codes = (STALE, "disconnected") if safe else ("disconnected",)
+                raise Failure(*codes, message=str(e)) from e
             except DisconnectedError as e:
                 raise Failure("disconnected", message=str(e)) from e
             except MismatchError as e:
@@ -181,13 +183,7 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
     Raises:
         Failure: The method has thrown an exception, or the reply cannot be decoded.
     """
-    try:
-        return decode(_given(method, reply, explain))
-    except AnotherAnswerError as e:
-        raise Failure("mismatch", message=f"{method.name}: {e}") from e
-    except (ValueError, LookupError, TypeError, AttributeError) as e:
-        message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
-        raise Failure("unreadable", message=message) from e
+    return decoded(lambda reply: decode(_given(method, reply, explain)), reply, method=method.name)
 
 
 def _given(method: Method, reply: Reply, explain: Explain) -> Any:
