@@ -16,6 +16,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends.base import Server
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.values import check_name
 from lance_ns_async.calls.concurrency import SingleFlight
@@ -49,20 +50,27 @@ class Catalogs:
     catalogs (servers other than AWS may not). A cached entry never counts as proof that an object still exists.
     """
 
-    def __init__(self, aws: AwsTransport, root: str | None, *, served: bool) -> None:
+    def __init__(self, aws: AwsTransport, root: str | None, server: Server, *, served: bool) -> None:
         """Creates the cache.
 
         Args:
             root: The id of the catalog that is the root namespace; None for the caller's own catalog.
+            server: Learns whether it has operations on catalogs.
             served: Whether catalogs may be used; False restricts namespaces to databases.
         """
         self._aws = aws
         self._root = root
-        self._served: bool | None = None if served else False
+        self._server = server
+        self._allowed = served
         self._ids: dict[str, str] = {}
         self._account: str | None = None
         self._learning = SingleFlight(self._learn)
         self._kinds: dict[NamespaceId, Kind] = {}
+
+    @property
+    def _served(self) -> bool | None:
+        """Whether namespaces can be catalogs, by the settings and by what the server has shown; None if unknown."""
+        return self._server.traits.has_catalogs if self._allowed else False
 
     async def holding(self, id: NamespaceId) -> dict[str, str]:
         """Returns the `CatalogId` argument for the catalog that contains `id`; empty for the caller's own root."""
@@ -226,14 +234,14 @@ class Catalogs:
         try:
             answer = await read()
         except UnsupportedOperationError:
-            self._served = bool(self._served)
+            self._server.learn(has_catalogs=bool(self._served))
             raise
         except NamespaceNotFoundError:
-            self._served = True
+            self._server.learn(has_catalogs=True)
             raise
         except PermissionDeniedError as e:
             raise PermissionDeniedError(f"{e}; without catalogs, set the property catalogs to off") from e
-        self._served = True
+        self._server.learn(has_catalogs=True)
         return answer
 
 

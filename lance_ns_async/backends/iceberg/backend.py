@@ -90,7 +90,7 @@ class IcebergBackend(Backend):
 
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
-    capabilities = Capabilities(
+    declared = Capabilities(
         min_depth=1,
         max_depth=None,
         paginates=True,

@@ -95,7 +95,7 @@ class UnityBackend(Journalled):
 
     settings = UnitySettings
     errors = UNITY_ERRORS
-    capabilities = Capabilities(
+    declared = Capabilities(
         min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True, vends=True
     )
 
@@ -109,8 +109,8 @@ class UnityBackend(Journalled):
         self._at_once = settings.max_in_flight
         self._creates = Creates(settings.endpoint, settings.api_path)
         self._credentials = Credentials(http, settings.credentials_operation)
-        self.capabilities = replace(
-            self.capabilities,
+        self.declared = replace(
+            self.declared,
             vends=settings.credentials_operation != "none",
             vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
         )
