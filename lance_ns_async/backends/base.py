@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_ns_async.calls.policy import Caller
@@ -60,6 +61,33 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTraits:
+    """What responses have shown about one server, where servers of one catalog differ; None means not shown yet."""
+
+    batches: bool | None = None
+    """Whether `describe_tables` works."""
+    filters: bool | None = None
+    """Whether the server itself selects the Lance tables of a listing."""
+    has_catalogs: bool | None = None
+    """Whether namespaces can be catalogs, which contain other namespaces."""
+
+    def limit(self, declared: Capabilities) -> Capabilities:
+        """Returns the capabilities without those that this server does not have."""
+        return replace(declared, describe_batch=0) if self.batches is False else declared
+
+
+class Server:
+    """The server of a backend: holds the traits that were learned so far."""
+
+    def __init__(self) -> None:
+        self.traits = ServerTraits()
+
+    def learn(self, **traits: bool) -> None:
+        """Records traits that a response has shown."""
+        self.traits = replace(self.traits, **traits)
+
+
+@dataclass(frozen=True, slots=True)
 class Version:
     """A version of a table, as described by the catalog or the storage that commits the table's versions."""
 
@@ -99,12 +127,22 @@ class Backend(ABC):
 
     settings: ClassVar[type[Settings]]
     errors: ClassVar[ErrorTable]
-    capabilities: Capabilities
-    """What the catalog can do: set on the class, or on the instance if it depends on the settings or the server."""
+    declared: Capabilities
+    """What the catalog can do: set on the class, or when the instance is created if it depends on the settings."""
     unique_locations: bool = False
     """Whether each declaration without a location gets a unique location."""
     configured_options: Mapping[str, str] | None = None
     """Storage options from the settings, used for every table; None if there are none."""
+
+    @cached_property
+    def server(self) -> Server:
+        """What was learned about the server while the backend is open."""
+        return Server()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this server can do, as far as it is known: the declared capabilities, limited by the server's traits."""
+        return self.server.traits.limit(self.declared)
 
     @classmethod
     @abstractmethod

@@ -15,11 +15,17 @@ from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
 import anyio
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
 
 from lance_ns_async.calls.hedging import hedged
 from lance_ns_async.calls.observers import Call, Observer, Observers
+from lance_ns_async.calls.repetition import Repetition, TryAgainError
 from lance_ns_async.calls.traffic import Outcome, Traffic, shared
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
 from lance_ns_async.model import Id
@@ -38,6 +44,19 @@ _UNDO_SECONDS = 30.0
 
 _UNDO_GRACE = 10.0
 """Seconds after that until a rollback is cancelled, and the same time again until it is no longer awaited."""
+
+_LONGEST_PAUSE_IN_THREAD = 1.0
+"""Maximum seconds of a pause that holds a slot and a worker thread."""
+
+STALE = "stale"
+"""Code of a failure on a reused connection that the server had closed meanwhile; it is no sign of load."""
+
+Recover = Callable[[Failure], Awaitable[bool]]
+"""Removes the cause of a failure, which is rejected credentials or a stale connection; returns whether it did.
+
+The call is then sent again, at once and with the next attempt number. This happens once for each call, in addition to
+the retries, and within the time of the operation.
+"""
 
 _deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
 
@@ -187,6 +206,10 @@ def _not_undone(error: BaseException) -> str:
     return f"and to undo what was begun failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
 
 
+def _asked_pause(error: BaseException) -> float:
+    return error.retry_after if isinstance(error, TryAgainError) else 0.0
+
+
 def remaining() -> float | None:
     """Returns the seconds left for the current operation; None outside of any operation."""
     until = _deadline.get()
@@ -219,7 +242,15 @@ class Caller:
         """Returns a caller with its own slots and the same observers, so that neither waits for the other."""
         return Caller(self.policy, errors, self._observers)
 
-    async def call(self, send: Callable[[], Awaitable[T]], *, subject: Id, operation: str, safe: bool = True) -> T:
+    async def call(
+        self,
+        send: Callable[[], Awaitable[T]],
+        *,
+        subject: Id,
+        operation: str,
+        safe: bool = True,
+        recover: Recover | None = None,
+    ) -> T:
         """Returns the result of `send`, which is sent again within the policy after transient failures.
 
         Args:
@@ -227,9 +258,10 @@ class Caller:
             subject: The object of the call, for messages.
             operation: The name of the operation, for messages, the error table and the circuit breaker.
             safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+            recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
 
         Raises:
-            LanceNamespaceError: The error that the error table has for the failure.
+            LanceNamespaceError: The error that the error table has for the failure, or an error of `recover`.
         """
         until = _deadline.get() or monotonic() + self.policy.operation_timeout
         once = partial(self._attempt, send, subject, operation, 1, until)
@@ -239,10 +271,60 @@ class Caller:
                 return await hedged(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
             return await once()
         except Failure as failure:
-            if not self._may_pass(failure, subject, operation, safe):
+            may_recover = recover is not None and self._may_recover(failure, subject, operation, safe)
+            if not (may_recover or self._may_pass(failure, subject, operation, safe)):
                 raise self._error(failure, subject, operation, safe) from failure
             first = failure
-        return await self._persist(send, first, subject, operation, safe, until)
+        return await self._persist(send, first, subject, operation, safe, recover, until)
+
+    async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Returns the result of `work`, which runs again after each `TryAgainError`.
+
+        For work of several calls whose end decides whether it has to be repeated, such as compare-and-set. The policy
+        sets the number of attempts and the pauses; the time is that of the operation.
+
+        Args:
+            work: Makes one attempt.
+
+        Raises:
+            LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
+        """
+        until = _deadline.get() or monotonic() + self.policy.operation_timeout
+        repetition = Repetition(
+            self.policy.max_retries + 1,
+            until,
+            repeats=lambda error: isinstance(error, TryAgainError),
+            pause=lambda error, attempt: self.policy.pause(attempt) + _asked_pause(error),
+        )
+        try:
+            return await repetition.run(work)
+        except TryAgainError as last:
+            raise last.error from last.error.__cause__
+
+    def repeat_in_thread(self, work: Callable[[], T], *, attempts: int) -> T:
+        """Does the same as `repeat` for blocking work inside of one call, in the call's worker thread.
+
+        The call keeps its slot during the pauses, so they are short, and the work is repeated for at most half of the
+        time of an attempt.
+
+        Args:
+            work: Makes one attempt.
+            attempts: Maximum number of attempts.
+
+        Raises:
+            LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
+        """
+        left = remaining()
+        repetition = Repetition(
+            attempts,
+            monotonic() + (self._enough if left is None else min(left, self._enough)),
+            repeats=lambda error: isinstance(error, TryAgainError),
+            pause=lambda _, attempt: min(self.policy.pause(attempt), _LONGEST_PAUSE_IN_THREAD),
+        )
+        try:
+            return repetition.run_in_thread(work)
+        except TryAgainError as last:
+            raise last.error from last.error.__cause__
 
     async def _attempt(
         self,
@@ -282,6 +364,8 @@ class Caller:
 
     def _became(self, failure: Failure, subject: Id, operation: str) -> Outcome:
         error = error_class(failure, subject, operation, self._errors)
+        if failure.codes[0] == STALE:
+            return Outcome.ABANDONED
         if issubclass(error, ThrottlingError) or 503 in failure.codes:
             return Outcome.REFUSED
         return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
@@ -293,45 +377,48 @@ class Caller:
         subject: Id,
         operation: str,
         safe: bool,
+        recover: Recover | None,
         until: float,
     ) -> T:
-        attempt = 0
+        """Continues a call after the failure of its first attempt."""
+        sent, recovered = 1, recover is None
+        failed: Failure | None = first
+
+        async def attempt() -> T:
+            nonlocal sent, failed
+            if failed is not None:
+                failure, failed = failed, None
+                raise failure
+            sent += 1
+            return await self._attempt(send, subject, operation, sent, until)
 
         async def again() -> T:
-            nonlocal attempt
-            attempt += 1
-            if attempt == 1:
-                raise first
-            return await self._attempt(send, subject, operation, attempt, until)
+            nonlocal recovered
+            try:
+                return await attempt()
+            except Failure as failure:
+                if recovered or recover is None or not self._may_recover(failure, subject, operation, safe):
+                    raise
+                if not await recover(failure):
+                    raise
+            recovered = True
+            return await attempt()
 
-        def passing(failure: BaseException) -> bool:
-            return isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe)
-
-        too_late = too_many = False
-
-        def stop(state: RetryCallState) -> bool:
-            nonlocal too_late, too_many
-            if stop_after_attempt(self.policy.max_retries + 1)(state):
-                return True
-            too_late = monotonic() + state.upcoming_sleep >= until
-            too_many = not too_late and not self.traffic.may_repeat()
-            return too_late or too_many
-
-        retrying = AsyncRetrying(
-            sleep=asyncio.sleep,
-            retry=retry_if_exception(passing),
-            wait=self._pause,
-            stop=stop,
-            reraise=True,
+        repetition = Repetition(
+            self.policy.max_retries + 1,
+            until,
+            repeats=lambda failure: isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe),
+            pause=self._pause,
+            permits=lambda _: self.traffic.may_repeat(),
         )
         try:
-            return await retrying(again)
+            return await repetition.run(again)
         except Failure as last:
-            last.attempts = attempt
-            if too_late:
+            last.attempts = sent
+            if repetition.is_late:
                 asked = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
                 last.message += f"; not sent again within the operation's time{asked}"
-            if too_many:
+            if repetition.is_refused:
                 last.message += "; not sent again, as most calls to this catalog fail"
             raise self._error(last, subject, operation, safe) from last
 
@@ -342,15 +429,21 @@ class Caller:
         error = error_class(failure, subject, operation, self._errors)
         return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
+    def _may_recover(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
+        """Returns whether the cause of a failure can perhaps be removed, and sending the call again is harmless."""
+        if not (safe or failure.delivered is False):
+            return False
+        error = error_class(failure, subject, operation, self._errors)
+        return failure.codes[0] == STALE or issubclass(error, UnauthenticatedError)
+
     def _error(self, failure: Failure, subject: Id, operation: str, safe: bool) -> LanceNamespaceError:
         if not safe and failure.delivered is None:
             failure.message += "; whether it took effect is unknown"
         return error_for(failure, subject, operation, self._errors)
 
-    def _pause(self, state: RetryCallState) -> float:
-        failure = state.outcome.exception() if state.outcome else None
+    def _pause(self, failure: BaseException, attempt: int) -> float:
         assert isinstance(failure, Failure)
-        pause = self.policy.pause(state.attempt_number, failure.pace) + (failure.retry_after or 0.0)
+        pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
         over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
         return max(0.0, pause - over)
 

@@ -51,7 +51,7 @@ class SharedCredentials(Backend):
         self._requests: dict[TableId, _Request] = {}
 
     @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]  # a backend may detect what its server supports
+    def capabilities(self) -> Capabilities:
         return self._backend.capabilities
 
     @property

@@ -77,16 +77,20 @@ def _pairs(query: str) -> Sequence[tuple[str, str]]:
 def _object(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as e:
-        raise InvalidInputError(f"body: it is not JSON ({e})") from e
+    found = _json("body", body)
     if not isinstance(found, dict):
         raise InvalidInputError("body: it is no JSON object")
     if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
         # Validation takes far longer than parsing.
         raise InvalidInputError(f"body: it has over {_MAX_PARTS} lists and objects; ask in several requests")
     return found
+
+
+def _json(name: str, text: bytes | str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as e:
+        raise InvalidInputError(f"{name}: it is not JSON ({e})") from e
 
 
 def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -109,10 +113,7 @@ def _value(name: str, kind: str, text: str) -> Any:
         case "integer" if text.removeprefix("-").isdecimal() and len(text) < 20:
             return int(text)
         case "object":
-            try:
-                return orjson.loads(text)
-            except orjson.JSONDecodeError as e:
-                raise InvalidInputError(f"{name}: it is not JSON ({e})") from e
+            return _json(name, text)
         case "string":
             return text
     raise InvalidInputError(f"{name} {text!r}: it is no {kind}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,9 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.repetition import TryAgainError
+from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.process_end import check_given_up
@@ -38,6 +41,13 @@ MANIFEST = "__manifest"
 
 _COMMITS = 20
 """Maximum number of attempts to commit a change while other processes commit first, as in pylance."""
+
+
+class RepeatInThread(Protocol):
+    """See `Caller.repeat_in_thread`."""
+
+    def __call__(self, work: Callable[[], None], *, attempts: int) -> None: ...
+
 
 _CONFLICT = re.compile("Incompatible transaction|[Cc]ommit conflict|Too many concurrent writers")
 _FLAGS = ("lance.namespace.manifest.reader_feature_flags", "lance.namespace.manifest.writer_feature_flags")
@@ -157,8 +167,16 @@ class Directory:
     The entries are kept in memory, and read again when the manifest has another version or other files.
     """
 
-    def __init__(self, root: str, storage_options: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, root: str, storage_options: Mapping[str, str] | None, repeat: RepeatInThread | None = None
+    ) -> None:
+        """Creates the object; reads nothing.
+
+        Args:
+            repeat: Repeats a commit while other processes commit first; None for the pauses of the default policy.
+        """
         self._root = root
+        self._repeat = repeat or Caller(Policy(), COMMON_ERRORS).repeat_in_thread
         self._storage_options = dict(storage_options or {})
         self._known: tuple[object, Entries] | None = None
 
@@ -203,19 +221,23 @@ class Directory:
             ServiceUnavailableError: The manifest cannot be read to find out whether the change was committed.
             UnsupportedOperationError: A newer release of Lance wrote the manifest.
         """
-        for _ in range(_COMMITS):
+
+        def attempt() -> None:
             dataset = self._manifest()
             if dataset is None:
-                change = edit(_NONE)
-                if not change.put:
+                if not edit(_NONE).put:
                     return
                 self._create()
-                continue
-            entries = self._read(dataset)
-            change = edit(entries)
-            if not (change.put or change.remove) or self._committed(dataset, entries.changed(change)):
-                return
-        raise ConcurrentModificationError(f"other processes committed to the manifest first, {_COMMITS} times")
+                dataset = self._manifest()
+            if dataset is not None:
+                entries = self._read(dataset)
+                change = edit(entries)
+                if not (change.put or change.remove) or self._committed(dataset, entries.changed(change)):
+                    return
+            message = "other processes committed to the manifest first, at each of many attempts"
+            raise TryAgainError(ConcurrentModificationError(message))
+
+        self._repeat(attempt, attempts=_COMMITS)
 
     def files(self, location: str) -> Any:
         """Returns a pylance session that lists and deletes files below a location."""

@@ -59,6 +59,8 @@ class LanceTransport:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self.repeat_in_thread = caller.repeat_in_thread
+        """Repeats a part of a call's work in its thread."""
         self._limiter: anyio.CapacityLimiter | None = None
         self._writing = asyncio.Lock()
         self._late = 0

@@ -32,4 +32,4 @@ class Site:
     @property
     def can(self) -> Capabilities:
         """What the backend says it can do."""
-        return load(self.impl).capabilities
+        return load(self.impl).declared

@@ -92,7 +92,7 @@ class DirectoryBackend(Backend):
 
     settings = DirSettings
     errors = LANCE_ERRORS
-    capabilities = Capabilities(
+    declared = Capabilities(
         min_depth=0, max_depth=None, listing_has_locations=True, relative_locations=True, replaces=True, drops=True
     )
 
@@ -101,7 +101,7 @@ class DirectoryBackend(Backend):
         self._storage_options = settings.storage_options()
         self.configured_options = self._storage_options
         self._places = Places(settings.path)
-        self._directory = Directory(settings.path, self._storage_options)
+        self._directory = Directory(settings.path, self._storage_options, lance.repeat_in_thread)
         self._dropping = Dropping(self._directory, self._places)
 
     @classmethod

@@ -92,7 +92,7 @@ class GlueBackend(Backend):
 
     settings = GlueSettings
     errors = GLUE_ERRORS
-    capabilities = Capabilities(
+    declared = Capabilities(
         min_depth=1,
         max_depth=None,
         listing_has_locations=True,
@@ -109,14 +109,14 @@ class GlueBackend(Backend):
         self._options = settings.storage_options()
         self.unique_locations = settings.unique_locations
         self.configured_options = self._options
-        self._catalogs = Catalogs(aws, settings.catalog_id, use_catalogs=settings.catalogs == "auto")
+        self._catalogs = Catalogs(aws, settings.catalog_id, self.server, use_catalogs=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)
-        self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self._give_up_patterns)
+        self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self.server)
         self._databases = SingleFlights(self._location_uri)
         if settings.bulk_strategy != "auto":
-            self._give_up_patterns()
+            self.declared = replace(self.declared, describe_batch=0)
         if settings.bulk_strategy == "get":
-            self.capabilities = replace(self.capabilities, listing_has_locations=False)
+            self.declared = replace(self.declared, listing_has_locations=False)
 
     @classmethod
     def open(cls, settings: GlueSettings, caller: Caller) -> GlueBackend:
@@ -232,9 +232,6 @@ class GlueBackend(Backend):
         return partial(
             self._aws.call, action, arguments, subject=id, operation=operation, decode=check_empty, safe=False
         )
-
-    def _give_up_patterns(self) -> None:
-        self.capabilities = replace(self.capabilities, describe_batch=0)
 
     async def _within(self, database: NamespaceId) -> dict[str, Any]:
         """Returns the arguments that identify the database of tables."""

@@ -16,6 +16,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends.base import Server
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.values import check_name
 from lance_ns_async.calls.concurrency import SingleFlight
@@ -49,20 +50,27 @@ class Catalogs:
     catalogs (servers other than AWS may not). A cached entry never counts as proof that an object still exists.
     """
 
-    def __init__(self, aws: AwsTransport, root: str | None, *, use_catalogs: bool) -> None:
+    def __init__(self, aws: AwsTransport, root: str | None, server: Server, *, use_catalogs: bool) -> None:
         """Creates the cache.
 
         Args:
             root: The id of the catalog that is the root namespace; None for the caller's own catalog.
+            server: Learns whether it has operations on catalogs.
             use_catalogs: Whether catalogs may be used; False restricts namespaces to databases.
         """
         self._aws = aws
         self._root = root
-        self._supports_catalogs: bool | None = None if use_catalogs else False
+        self._server = server
+        self._use_catalogs = use_catalogs
         self._ids: dict[str, str] = {}
         self._account: str | None = None
         self._learning = SingleFlight(self._learn)
         self._kinds: dict[NamespaceId, Kind] = {}
+
+    @property
+    def _supports_catalogs(self) -> bool | None:
+        """Whether namespaces can be catalogs, by the settings and by what the server has shown; None if unknown."""
+        return self._server.traits.has_catalogs if self._use_catalogs else False
 
     async def parent_arguments(self, id: NamespaceId) -> dict[str, str]:
         """Returns the `CatalogId` argument for the catalog that contains `id`; empty for the caller's own root."""
@@ -226,14 +234,14 @@ class Catalogs:
         try:
             answer = await read()
         except UnsupportedOperationError:
-            self._supports_catalogs = bool(self._supports_catalogs)
+            self._server.learn(has_catalogs=bool(self._supports_catalogs))
             raise
         except NamespaceNotFoundError:
-            self._supports_catalogs = True
+            self._server.learn(has_catalogs=True)
             raise
         except PermissionDeniedError as e:
             raise PermissionDeniedError(f"{e}; without catalogs, set the property catalogs to off") from e
-        self._supports_catalogs = True
+        self._server.learn(has_catalogs=True)
         return answer
 
 

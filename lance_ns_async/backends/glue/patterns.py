@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from lance_ns_async.backends.base import Server
 from lance_ns_async.backends.glue.wire import ListedTable, expressions
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
@@ -26,15 +27,14 @@ Fetch = Callable[[Mapping[str, Any], NamespaceId, str | None], Awaitable[Page[Li
 class Patterns:
     """Requests tables by name patterns, filters the results, and detects servers that ignore patterns."""
 
-    def __init__(self, fetch: Fetch, give_up: Callable[[], None]) -> None:
+    def __init__(self, fetch: Fetch, server: Server) -> None:
         """Creates the object.
 
         Args:
-            give_up: Called when this server turns out not to support patterns.
+            server: Learns that it ignores patterns.
         """
         self._fetch = fetch
-        self._on_unsupported = give_up
-        self._useless = False
+        self._server = server
         self._missed_ids: set[TableId] = set()
 
     async def describe(
@@ -48,7 +48,7 @@ class Patterns:
         async def look(part: tuple[str, Sequence[str]]) -> None:
             expression, part_names = part
             extra = 0
-            if self._useless:
+            if self._server.traits.batches is False:
                 return
             fetch = partial(self._fetch, {**within, "Expression": expression}, parent)
             async with aclosing(walk(fetch)) as pages:
@@ -62,7 +62,7 @@ class Patterns:
                         return
 
         await each(look, expressions(lower_names), max_in_flight=_SIDE_BY_SIDE)
-        if not matches and not self._useless:
+        if not matches and self._server.traits.batches is not False:
             self._missed_ids.update(map(parent.table, names))
         results = ((name, tables.get(name.lower())) for name in names)
         return {name: replace(table, id=parent.table(name)) for name, table in results if table is not None}
@@ -78,9 +78,8 @@ class Patterns:
         return self._give_up
 
     def _give_up(self) -> None:
-        self._useless = True
+        self._server.learn(batches=False)
         self._missed_ids.clear()
-        self._on_unsupported()
 
 
 def _nothing() -> None:

@@ -84,7 +84,7 @@ class HiveBackend(Backend):
 
     settings = HiveSettings
     errors = HIVE_ERRORS
-    capabilities = Capabilities(
+    declared = Capabilities(
         min_depth=2,
         max_depth=2,
         describe_batch=100,
@@ -102,7 +102,6 @@ class HiveBackend(Backend):
         self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
         self._at_once = settings.client_pool_size
-        self._filters = True
         self._databases = SingleFlights(partial(hive.database, operation="describe_table"))
 
     @classmethod
@@ -279,7 +278,7 @@ class HiveBackend(Backend):
             raise
 
     async def _lance_tables(self, parent: NamespaceId, operation: str) -> Sequence[str]:
-        if not self._filters:
+        if self.server.traits.filters is False:
             return await self._filter_by_descriptions(parent, operation)
         try:
             return await self._hive.lance_tables(parent, operation)
@@ -289,7 +288,7 @@ class HiveBackend(Backend):
                 raise
         names = await self._filter_by_descriptions(parent, operation)
         # That the server answers otherwise shows that it is the filter that it cannot do.
-        self._filters = False
+        self.server.learn(filters=False)
         return names
 
     async def _filter_by_descriptions(self, parent: NamespaceId, operation: str) -> Sequence[str]:

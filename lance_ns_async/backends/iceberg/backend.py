@@ -44,7 +44,7 @@ from lance_ns_async.backends.iceberg.wire import (
 from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.calls.concurrency import SingleFlight
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
@@ -90,7 +90,7 @@ class IcebergBackend(Backend):
 
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
-    capabilities = Capabilities(
+    declared = Capabilities(
         min_depth=1,
         max_depth=None,
         paginates=True,
@@ -101,15 +101,15 @@ class IcebergBackend(Backend):
         location_properties=("location",),
     )
 
-    def __init__(self, http: HttpTransport, settings: IcebergSettings, policy: Policy) -> None:
+    def __init__(self, http: HttpTransport, settings: IcebergSettings, caller: Caller) -> None:
         """Creates the backend.
 
         Args:
-            policy: Sets the maximum number of attempts of a version commit, and the pauses between them.
+            caller: Repeats the attempts of a version commit.
         """
         self._http = http
         self._settings = settings
-        self._policy = policy
+        self._caller = caller
         self._storage_options = settings.storage_options()
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations = settings.unique_locations
@@ -127,7 +127,7 @@ class IcebergBackend(Backend):
             uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
             tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
             http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
-        return cls(http, settings, caller.policy)
+        return cls(http, settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -330,7 +330,7 @@ class IcebergBackend(Backend):
             load=partial(self._load_state, operation=operation),
             send=send,
             prepare=prepare,
-            policy=self._policy,
+            caller=self._caller,
             properties=self._protection,
         )
 

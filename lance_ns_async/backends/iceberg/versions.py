@@ -7,7 +7,6 @@ the response to its commit can therefore read the table and find out whether the
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,8 @@ from lance_ns_async.backends.iceberg.schema import iceberg_schema
 from lance_ns_async.backends.iceberg.wire import identifier, table
 from lance_ns_async.backends.values import text
 from lance_ns_async.calls.concurrency import each
-from lance_ns_async.calls.policy import Policy, remaining
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import failure_of
 from lance_ns_async.model import Table, TableId
 
@@ -185,13 +185,13 @@ async def commit(
     load: Load,
     send: Send,
     prepare: Prepare,
-    policy: Policy,
+    caller: Caller,
     properties: Mapping[str, str],
 ) -> Mapping[TableId, Versions]:
     """Commits a version of each table; after an error, reads the tables before it reports a conflict or sends again.
 
-    Sending again is safe, because a commit that did take effect makes its repetition fail. The policy sets the number
-    of repetitions and the pauses.
+    Sending again is safe, because a commit that did take effect makes its repetition fail. The caller's
+    policy sets the number of repetitions and the pauses.
 
     Args:
         versions: The versions to commit, by table.
@@ -206,23 +206,20 @@ async def commit(
     """
     schemas: dict[TableId, pa.Schema] = {}
     doubt: LanceNamespaceError | None = None
-    server_pause = 0.0
     tables = await _load_all(versions, load)
-    for attempt in range(policy.max_retries + 2):
-        committed_versions = await _find_committed(versions, tables, load, doubt)
+    committed_versions = await _find_committed(versions, tables, load, doubt)
+
+    async def attempt() -> Mapping[TableId, Versions]:
+        nonlocal doubt, tables, committed_versions
         # All clients use the same order, which reduces conflicts.
         missing = sorted(id for id in versions if id not in committed_versions)
         if not missing:
             return committed_versions
-        if attempt:
-            pause, left = policy.pause(attempt) + server_pause, remaining()
-            if attempt > policy.max_retries or (left is not None and pause >= left):
-                break
-            await asyncio.sleep(pause)
         for id in missing:
             if id not in schemas:
                 schemas[id] = await prepare(tables[id].table, versions[id])
         timed_versions = {id: replace(versions[id], timestamp_millis=_now(tables[id])) for id in missing}
+        server_pause = 0.0
         try:
             await send([change(tables[id], timed_versions[id], schemas[id], properties) for id in missing])
             if len(versions) == 1:
@@ -243,8 +240,13 @@ async def commit(
             tables = await _load_all(versions, load)
         except LanceNamespaceError as e:
             raise doubt or e from last
-    # An earlier attempt with an unknown outcome may still take effect, so its error has precedence over later ones.
-    raise doubt or last
+        committed_versions = await _find_committed(versions, tables, load, doubt)
+        if len(committed_versions) == len(versions):
+            return committed_versions
+        # An earlier attempt with an unknown outcome may still take effect, so its error has precedence over later ones.
+        raise TryAgainError(doubt or last, retry_after=server_pause)
+
+    return await caller.repeat(attempt)
 
 
 async def _load_all(versions: Mapping[TableId, Version], load: Load) -> Mapping[TableId, TableState]:

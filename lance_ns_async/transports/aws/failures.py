@@ -33,6 +33,7 @@ from lance_namespace.errors import (
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
 from lance_ns_async.transports.http.redact import unsaid
 from lance_ns_async.transports.http.tls import UNTRUSTED
+from lance_ns_async.transports.responses import retry_after
 
 AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
 """The exceptions of a failed call of botocore."""
@@ -216,7 +217,7 @@ def _response_failure(response: Mapping[str, Any], optional: bool, secrets: Coll
     return Failure(
         *codes,
         message=f"{code}: {message}" + (f"; request {request}" if request else ""),
-        retry_after=_retry_after(headers),
+        retry_after=retry_after(headers),
         delivered=False if _was_turned_away(code, status) else None,
         transient=code in _PASSING,
     )
@@ -253,13 +254,6 @@ def _disconnect_message(error: HTTPClientError) -> str:
     return f"the connection was lost: {reason if reason and not reason.startswith('<') else type(cause).__name__}"[
         :_MESSAGE_LIMIT
     ]
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    for name, unit in (("retry-after", 1.0), ("x-amz-retry-after", 0.001)):
-        if (value := headers.get(name, "").strip()).isdecimal():
-            return float(value) * unit
-    return None
 
 
 def _message(error: Exception) -> str:

@@ -18,11 +18,11 @@ from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
-from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import AnotherAnswerError, Failure
+from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id, NamespaceId, Page
 from lance_ns_async.transports.aws.credentials import (
     AssumedCredentials,
@@ -41,6 +41,7 @@ from lance_ns_async.transports.aws.wire import DirectSession
 from lance_ns_async.transports.http.redact import unsaid
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
+from lance_ns_async.transports.responses import decoded
 
 T = TypeVar("T")
 
@@ -127,25 +128,27 @@ class AwsTransport:
         keys = await self._credentials.current()
         perhaps = optional and not self._service.is_aws
 
-        async def call(keys: Keys) -> T:
-            async def send() -> T:
-                self._sign_with(keys)
-                answer = await self._answer(getattr(client, action), arguments, perhaps)
-                try:
-                    return _decode(answer, decode)
-                except AnotherAnswerError as e:
+        async def send() -> T:
+            self._sign_with(keys)
+            answer = await self._answer(getattr(client, action), arguments, perhaps)
+            try:
+                return decoded(decode, answer)
+            except Failure as failure:
+                if failure.codes[0] == "mismatch":
                     self._trust.withdraw()
-                    raise Failure("mismatch", message=str(e)) from e
-
-            return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
-
-        try:
-            return await call(keys)
-        except UnauthenticatedError:
-            # A call with rejected keys had no effect, so even a write may be sent again with other keys.
-            if (others := await self._credentials.replace(keys)) is None:
                 raise
-        return await call(others)
+
+        async def renew(failure: Failure) -> bool:
+            nonlocal keys
+            # A 407 is a proxy's, which does not check the keys.
+            if failure.codes[-1] == 407:
+                return False
+            # A call with rejected keys had no effect, so even a write may be sent again with other keys.
+            others = await self._credentials.replace(keys)
+            keys = others or keys
+            return others is not None
+
+        return await self._caller.call(send, subject=subject, operation=operation, safe=safe, recover=renew)
 
     def page_fetcher(
         self,
@@ -322,12 +325,3 @@ class _Provider:
 
     async def load_credentials(self) -> AioCredentials:
         return self.credentials
-
-
-def _decode(answer: Any, decode: Callable[[Any], T]) -> T:
-    try:
-        return decode(answer)
-    except (ValueError, LookupError, TypeError, AttributeError) as e:
-        # Only the names are shown, because the values may be credentials.
-        message = f"an answer of unknown form ({type(e).__name__}: {e}): it holds {', '.join(map(str, answer))}"
-        raise Failure("unreadable", message=message) from e

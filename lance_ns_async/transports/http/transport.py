@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -13,10 +11,10 @@ from urllib.parse import urlencode
 import anyio.to_thread
 import httpx
 import orjson
-from lance_namespace.errors import InvalidInputError, UnauthenticatedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.http.auth import Tokens
@@ -31,6 +29,7 @@ from lance_ns_async.transports.http.wire import (
     WireClosedError,
     environment_proxy,
 )
+from lance_ns_async.transports.responses import UNREADABLE, decoded, retry_after
 
 T = TypeVar("T")
 
@@ -40,7 +39,10 @@ Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
 _NOT_HERE = (404, 405, 501)
 """Statuses of a server that is not a catalog."""
 
-_MIXED_UP = "is there a proxy before the server that mixes up answers, or rewrites paths?"
+_TOKEN_REJECTED = (401, 419)
+"""Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
+
+_MIXED_UP = "; is there a proxy before the server that mixes up answers, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
@@ -118,7 +120,10 @@ class HttpTransport:
         content, content_type = _content(body, form)
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
-        async def call(token: str | None) -> T:
+        tokens = self._tokens
+        token = None if tokens is None else await tokens.current()
+
+        async def send() -> T:
             sent = self._headers
             if content_type or token or headers:
                 sent = sent.copy()
@@ -128,25 +133,22 @@ class HttpTransport:
                     sent["content-type"] = content_type
                 if token:
                     sent["authorization"] = f"Bearer {token}"
+            request = EncodedRequest(method, url, sent, content)
+            response = await self._answer(request)
+            if len(response.content) < _LARGE:
+                return self._decoded(response, request, decode)
+            return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
 
-            async def send() -> T:
-                request = EncodedRequest(method, url, sent, content)
-                response = await self._answer(request)
-                if len(response.content) < _LARGE:
-                    return self._decoded(response, request, decode)
-                return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
-
-            return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe)
-
-        if self._tokens is None:
-            return await call(None)
-        token = await self._tokens.current()
-        try:
-            return await call(token)
-        except UnauthenticatedError:
+        async def renew(failure: Failure) -> bool:
+            nonlocal token
+            if tokens is None or token is None or failure.codes[-1] not in _TOKEN_REJECTED:
+                return False
             # A call with a rejected token had no effect, so even a write may be sent again with a new token.
-            renewed = await self._tokens.renewed(token)
-        return await call(renewed)
+            token = await tokens.renewed(token)
+            return True
+
+        recover = None if tokens is None else renew
+        return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe, recover=recover)
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
@@ -189,14 +191,11 @@ class HttpTransport:
             message = f"an answer that is no JSON, so is the endpoint right?{told}"
             raise Failure("unreadable", message=message) from e
         try:
-            return decode(body)
-        except AnotherAnswerError as e:
-            if (withdraw := response.extensions.get(WITHDRAW)) is not None:
+            return decoded(decode, body, advice=_MIXED_UP)
+        except Failure as failure:
+            if failure.codes[0] == "mismatch" and (withdraw := response.extensions.get(WITHDRAW)) is not None:
                 withdraw()
-            raise Failure("mismatch", message=f"{e}; {_MIXED_UP}") from e
-        except (ValueError, LookupError, TypeError, AttributeError) as e:
-            message = f"an answer of unknown form ({type(e).__name__}: {e}): {_outline(body)}"
-            raise Failure("unreadable", message=message) from e
+            raise
 
     def _sent(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
@@ -213,7 +212,7 @@ class HttpTransport:
             *codes,
             status,
             message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
-            retry_after=_retry_after(response.headers.get("retry-after")),
+            retry_after=retry_after(response.headers),
             delivered=False if _was_turned_away(status) else None,
         )
 
@@ -224,7 +223,7 @@ class HttpTransport:
                 raise TypeError("a code is a text or a number")
             # Codes are redacted because they are logged, too.
             return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except UNREADABLE:
             told = _shown(response, self._sent(request)) or response.reason_phrase
             if response.status_code in _NOT_HERE and request.method != "HEAD":
                 # A catalog would respond in its own format, so the endpoint may be wrong. A HEAD response has no body.
@@ -328,25 +327,6 @@ def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, s
     if body is not None:
         return orjson.dumps(body), "application/json"
     return None, None
-
-
-def _retry_after(value: str | None) -> float | None:
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        when = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-
-
-def _outline(body: Any) -> str:
-    # Only the names are shown, because the values may be credentials.
-    return (
-        f"it holds {', '.join(map(str, body))}"[:_SHOWN] if isinstance(body, dict) else f"it is a {type(body).__name__}"
-    )
 
 
 def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:

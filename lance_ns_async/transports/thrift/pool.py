@@ -16,6 +16,10 @@ KEEP_ALIVE = 60.0
 """Seconds for which an idle connection may be reused; balancers and firewalls drop connections that idle longer."""
 
 
+class StaleError(DisconnectedError):
+    """A connection was lost that was reused; the usual cause is a server that had closed it meanwhile."""
+
+
 class Pool:
     """Lends connections, the last used one first; bound to the event loop of the first loan."""
 
@@ -27,25 +31,28 @@ class Pool:
         self._open: set[Connection] = set()
         self._closed = False
 
-    async def lend(self, work: Callable[[Connection], Awaitable[T]], *, safe: bool) -> T:
+    async def lend(self, work: Callable[[Connection], Awaitable[T]], *, fresh: bool = False) -> T:
         """Returns the result of `work` on a connection; any exception closes the connection.
 
         Args:
             work: Makes one exchange.
-            safe: Whether `work` runs again on a new connection if a reused one is dead.
+            fresh: Whether the connection must be a new one.
 
         Raises:
-            DisconnectedError: The connection was lost.
+            StaleError: A reused connection was lost.
+            DisconnectedError: A new connection was lost.
             Failure: No connection can be opened.
             InvalidInputError: The pool is closed.
         """
         async with self._slots:
-            if (idle := self._take_idle()) is not None:
+            if fresh and self._idle:
+                # The new connection takes the place of the one that is idle for the longest time.
+                self._idle.pop(0).abort()
+            elif (idle := self._take_idle()) is not None:
                 try:
                     return await self._run_on(idle, work)
-                except DisconnectedError:
-                    if not safe:
-                        raise
+                except DisconnectedError as e:
+                    raise StaleError(*e.args) from e
             return await self._run_on(await self._open_connection(), work)
 
     async def aclose(self) -> None:

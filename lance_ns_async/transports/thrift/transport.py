@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.calls.policy import STALE, Caller
+from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
+from lance_ns_async.transports.responses import decoded
 from lance_ns_async.transports.thrift.binary import MESSAGE, MismatchError, Reply, call, on_one_line
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, DisconnectedError, Route
 from lance_ns_async.transports.thrift.decoder import MalformedError, Shape
-from lance_ns_async.transports.thrift.pool import KEEP_ALIVE, Pool
+from lance_ns_async.transports.thrift.pool import KEEP_ALIVE, Pool, StaleError
 from lance_ns_async.transports.thrift.sasl import Mechanism, negotiate
 
 T = TypeVar("T")
@@ -100,15 +101,19 @@ class ThriftTransport:
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
 
-        Cost: one remote call.
+        Cost: one remote call; one more to repeat a safe call on a reused connection that the server had closed.
         """
+        fresh = False
 
         async def exchange(connection: Connection) -> Reply:
             return await call_on(connection, method, next(self._sequence), arguments)
 
         async def send() -> T:
             try:
-                reply = await self._pool.lend(exchange, safe=safe)
+                reply = await self._pool.lend(exchange, fresh=fresh)
+            except StaleError as e:
+                codes = (STALE, "disconnected") if safe else ("disconnected",)
+                raise Failure(*codes, message=str(e)) from e
             except DisconnectedError as e:
                 raise Failure("disconnected", message=str(e)) from e
             except MismatchError as e:
@@ -117,7 +122,12 @@ class ThriftTransport:
                 raise Failure("unreadable", message=str(e)) from e
             return result(method, reply, self._explain, decode)
 
-        return await self._caller.call(send, subject=subject, operation=operation, safe=safe)
+        async def reconnect(failure: Failure) -> bool:
+            nonlocal fresh
+            fresh = failure.codes[0] == STALE
+            return fresh
+
+        return await self._caller.call(send, subject=subject, operation=operation, safe=safe, recover=reconnect)
 
     async def aclose(self) -> None:
         """Closes all connections; may be called twice."""
@@ -173,13 +183,7 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
     Raises:
         Failure: The method has thrown an exception, or the reply cannot be decoded.
     """
-    try:
-        return decode(_return_value(method, reply, explain))
-    except AnotherAnswerError as e:
-        raise Failure("mismatch", message=f"{method.name}: {e}") from e
-    except (ValueError, LookupError, TypeError, AttributeError) as e:
-        message = f"{method.name}: an answer of unknown form ({type(e).__name__}: {e})"
-        raise Failure("unreadable", message=message) from e
+    return decoded(lambda reply: decode(_return_value(method, reply, explain)), reply, method=method.name)
 
 
 def _return_value(method: Method, reply: Reply, explain: Explain) -> Any:

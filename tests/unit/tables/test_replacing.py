@@ -64,7 +64,7 @@ class Stuck(MemoryBackend):
 class Noting(JournalBackend, Stuck):
     """The same for a catalog that changes no registration in place."""
 
-    capabilities = replace(Stuck.capabilities, replaces=False)
+    declared = replace(Stuck.declared, replaces=False)
 
     async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
         return await Stuck.describe_table(self, id, vend=vend)

@@ -20,6 +20,7 @@ from lance_namespace import (
     RenameTableRequest,
 )
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
     ServiceUnavailableError,
@@ -30,6 +31,9 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.errors import COMMON_ERRORS
+from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import stream
 
@@ -240,3 +244,34 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
             server.heal()
             assert (await ns.list_namespaces({"id": []})).namespaces == ["s"]
             await ns.create_namespace({"id": ["n"]})
+
+
+class Rival:
+    """An edit of the manifest during which another process commits first, each time until `wins` are used up."""
+
+    def __init__(self, root: Path, wins: int) -> None:
+        self.root = str(root)
+        self.wins = wins
+        self.edits = 0
+
+    def edit(self, entries: Entries) -> Change:
+        self.edits += 1
+        if self.wins:
+            self.wins -= 1
+            Directory(self.root, None).change(lambda _: Change(put=[Entry("rival", "namespace")]))
+        return Change(put=[Entry("db", "namespace")])
+
+
+async def test_lost_race_for_manifest_is_repeated(tmp_path: Path) -> None:
+    repeat = Caller(Policy(max_retries=0, backoff_initial=0.0), COMMON_ERRORS).repeat_in_thread
+    directory, rival = Directory(str(tmp_path), None, repeat), Rival(tmp_path, 5)
+    await asyncio.to_thread(directory.change, rival.edit)
+    assert rival.edits >= 6 and directory.entries().get("db") and directory.entries().get("rival")
+
+
+async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> None:
+    await asyncio.to_thread(Directory(str(tmp_path), None).change, lambda _: Change(put=[Entry("a", "namespace")]))
+    rival = Rival(tmp_path, 20)
+    with deadline(0.0), pytest.raises(ConcurrentModificationError, match="committed to the manifest first"):
+        await asyncio.to_thread(Directory(str(tmp_path), None).change, rival.edit)
+    assert rival.edits == 1

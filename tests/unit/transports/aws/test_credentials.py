@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.calls.observers import Call
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Script, http
 from tests.support.glue import connected, described, forget_aws
@@ -131,6 +132,28 @@ async def test_a_session_that_is_over_when_it_comes_is_no_endless_loop(server: F
         with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
             await described(ns, "db", "t")
     assert server.calls == ["AssumeRole", "GetTable"] * 2
+
+
+async def test_role_is_not_assumed_anew_for_407_of_proxy(server: FakeGlue) -> None:
+    async with Script(http(407, "")) as proxy:
+        async with connected(server, assume_role_arn=ARN, endpoint=proxy.url) as ns:
+            with pytest.raises(UnauthenticatedError, match="407"):
+                await described(ns, "db", "t")
+    assert server.calls == ["AssumeRole"] and len(proxy.requests) == 1
+
+
+async def test_repetition_with_new_keys_is_second_attempt_of_one_call(server: FakeGlue) -> None:
+    async with connected(server, assume_role_arn=ARN, max_retries="0") as ns:
+        await described(ns, "db", "t")
+        server.expire()
+        calls: list[Call] = []
+        with ns.observe(calls.append):
+            await described(ns, "db", "t")
+    assert [(call.operation, call.attempt, call.outcome) for call in calls] == [
+        ("describe_table", 1, "ExpiredTokenException"),
+        ("assume_role", 1, "ok"),
+        ("describe_table", 2, "ok"),
+    ]
 
 
 @pytest.mark.parametrize(

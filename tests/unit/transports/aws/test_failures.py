@@ -286,7 +286,7 @@ def test_what_was_turned_away_did_nothing(code: str, status: int, delivered: boo
         ({}, None),
         ({"retry-after": "2"}, 2.0),
         ({"x-amz-retry-after": "250"}, 0.25),
-        ({"retry-after": "Tue, 1 Jan 2030 00:00:00 GMT"}, None),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
     ],
 )
 def test_a_server_says_how_long_to_wait(headers: Mapping[str, str], seconds: float | None) -> None:

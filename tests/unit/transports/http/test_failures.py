@@ -143,6 +143,35 @@ async def test_a_token_is_not_renewed_for_what_is_forbidden() -> None:
     assert len(server.requests) == 1 and fetched == ["old"]
 
 
+@pytest.mark.parametrize("status", [401, 419])
+async def test_renewal_is_second_attempt_of_one_call(status: int) -> None:
+    """The renewal takes no retry, so it also happens without retries, and observers see both attempts."""
+    tokens, _ = bearing("old", "new")
+    policy = Policy(max_retries=0)
+    async with Script(http(status)) as server, plain(server.url, tokens=tokens, policy=policy) as asked:
+        assert await asked.ask("POST") == {}
+    assert [(call.attempt, call.outcome) for call in asked.calls] == [(1, str(status)), (2, "ok")]
+
+
+async def test_attempts_after_renewal_continue_those_before() -> None:
+    tokens, fetched = bearing("old", "new")
+    policy = Policy(max_retries=2, backoff_initial=0.0)
+    answers = [http(503), http(401), http(503), http(503), http(503)]
+    async with Script(*answers) as server, plain(server.url, tokens=tokens, policy=policy) as asked:
+        with pytest.raises(ServiceUnavailableError, match="4 attempts"):
+            await asked.ask()
+    assert asked.outcomes == ["503", "401", "503", "503"] and fetched == ["old", "new"]
+
+
+@pytest.mark.parametrize("body", ["", '{"type": "NotAuthorized", "message": "who?"}'])
+async def test_token_is_not_renewed_for_407_of_proxy(body: str) -> None:
+    tokens, fetched = bearing("old", "new")
+    async with Script(http(407, body)) as server, plain(server.url, tokens=tokens) as asked:
+        with pytest.raises(UnauthenticatedError):
+            await asked.ask()
+    assert len(server.requests) == 1 and fetched == ["old"]
+
+
 async def test_respx_can_stand_in_for_the_wire() -> None:
     router = respx.Router(assert_all_called=True)
     found = router.get("http://catalog.example.com/api/t", params={"a": "1"}).respond(json={"found": True})

@@ -64,14 +64,14 @@ async def test_the_connection_used_last_is_used_next(server: FakeHive) -> None:
         assert len({request.connection for request in server.requests}) == 1
 
 
-async def test_a_dead_connection_is_replaced_unseen_where_a_read_finds_it(server: FakeHive) -> None:
+async def test_read_on_dead_connection_is_sent_again_on_new_one(server: FakeHive) -> None:
     async with client(server.port, size=2) as asked:
         await asked.ask("d0")
         server.cut(when="before", match="'d1'")
         calls: list[Call] = []
         with asked.caller.observe(calls.append):
             assert await asked.ask("d1") == "d1"
-        assert [(call.attempt, call.outcome) for call in calls] == [(1, "ok")]
+        assert [(call.attempt, call.outcome) for call in calls] == [(1, "stale"), (2, "ok")]
         assert server.connections == 2
 
 

@@ -1,0 +1,82 @@
+"""Repetition of work that failed: the only place that makes another attempt, with its pauses and its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, TypeVar
+
+from lance_namespace.errors import LanceNamespaceError
+from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, stop_after_attempt
+
+T = TypeVar("T")
+
+
+class TryAgainError(Exception):
+    """An attempt that must be repeated, for example because another writer was first.
+
+    `Caller.repeat` and `Caller.repeat_in_thread` make another attempt, or raise `error` if there is no other.
+    """
+
+    def __init__(self, error: LanceNamespaceError, *, retry_after: float = 0.0) -> None:
+        """Creates the exception.
+
+        Args:
+            error: The error to raise if the work is not repeated.
+            retry_after: Seconds that the server asked to wait, in addition to the pause.
+        """
+        super().__init__(str(error))
+        self.error = error
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True)
+class Repetition:
+    """Repeats work after some exceptions, as long as attempts and time are left; then raises the last exception."""
+
+    attempts: int
+    """Maximum number of attempts."""
+    until: float
+    """Time after which no attempt begins, on the clock of `time.monotonic`."""
+    repeats: Callable[[BaseException], bool]
+    """Returns whether the work is repeated after an exception."""
+    pause: Callable[[BaseException, int], float]
+    """Returns the seconds to wait after an exception of the nth attempt."""
+    permits: Callable[[BaseException], bool] | None = None
+    """Returns whether one more attempt is permitted now, and counts it; None permits every attempt."""
+    is_late: bool = field(default=False, init=False)
+    """Whether there was no time for another attempt."""
+    is_refused: bool = field(default=False, init=False)
+    """Whether another attempt was not permitted."""
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Returns the result of the first attempt that succeeds."""
+        return await AsyncRetrying(sleep=asyncio.sleep, **self._rules())(work)
+
+    def run_in_thread(self, work: Callable[[], T]) -> T:
+        """Returns the result of the first attempt that succeeds; blocks during the pauses."""
+        return Retrying(sleep=time.sleep, **self._rules())(work)
+
+    def _rules(self) -> dict[str, Any]:
+        return {
+            "retry": retry_if_exception(self.repeats),
+            "wait": lambda state: self.pause(_error(state), state.attempt_number),
+            "stop": self._stops,
+            "reraise": True,
+        }
+
+    def _stops(self, state: RetryCallState) -> bool:
+        if stop_after_attempt(self.attempts)(state):
+            return True
+        self.is_late = monotonic() + state.upcoming_sleep >= self.until
+        self.is_refused = not self.is_late and self.permits is not None and not self.permits(_error(state))
+        return self.is_late or self.is_refused
+
+
+def _error(state: RetryCallState) -> BaseException:
+    error = state.outcome.exception() if state.outcome else None
+    assert error is not None
+    return error
