@@ -23,7 +23,7 @@ from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
-from lance_ns_async.gateway.metrics import Metrics, Seen
+from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.routes import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
@@ -112,7 +112,7 @@ async def serving(
     )
     access = Access.to(host, token, hosts)
     _check_limits(delimiter, grace, idle)
-    metrics = Metrics()
+    metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
     server = wire.Server(
         _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.held), idle),
@@ -126,7 +126,7 @@ async def serving(
         auto_decompress=False,
     )
     observe = getattr(namespace, "observe", None)
-    with nullcontext() if observe is None else observe(metrics.called):
+    with nullcontext() if observe is None else observe(metrics.record):
         async with _running(server, changes, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls)
             yield Gateway(_url(host, bound, tls), access.token, metrics)
@@ -172,17 +172,17 @@ class _Handler:
     idle: float
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self.metrics.request() as seen, self.memory.share() as share:
+        with self.metrics.count_request() as labels, self.memory.share() as share:
             try:
-                response = await _told(self._answer(request, seen, share))
-                seen.code = str(response.status)
+                response = await _told(self._answer(request, labels, share))
+                labels.code = str(response.status)
                 return await wire.send(request, response, self.idle)
             except asyncio.CancelledError:
                 if not wire.has_client_left(request):
-                    self.metrics.cut(seen)
+                    self.metrics.count_cut_off(labels)
                 raise
 
-    async def _answer(self, request: web.BaseRequest, seen: Seen, share: Share) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, labels: RequestLabels, share: Share) -> web.Response:
         self.access.check_sender(request.headers)
         path, _, query = request.raw_path.partition("?")
         if (request.method, path) == ("GET", "/health"):
@@ -191,21 +191,21 @@ class _Handler:
         if (request.method, path) == ("GET", "/metrics"):
             return answers.text_response(self.metrics.text())
         route, names = _found(request.method, path)
-        seen.operation = route.operation
+        labels.operation = route.operation
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
         work = self._done(route, await self._asked(request, route, names, query, share), share)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
             return await work
-        return await asyncio.shield(self.changes.create_task(self._changed(work, seen)))
+        return await asyncio.shield(self.changes.create_task(self._changed(work, labels)))
 
-    async def _changed(self, work: Awaitable[web.Response], seen: Seen) -> web.Response:
+    async def _changed(self, work: Awaitable[web.Response], labels: RequestLabels) -> web.Response:
         """Returns the response to a change; its client may have left before."""
         try:
             return await _told(work)
         except asyncio.CancelledError:
-            self.metrics.cut(seen)
+            self.metrics.count_cut_off(labels)
             raise
 
     async def _asked(
