@@ -316,6 +316,20 @@ class Namespace(SyncDataOperations):
         """
         return self._call(work)
 
+    async def arun(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine like `run`, but awaits its result: in any event loop, also in the background loop itself.
+
+        A cancellation cancels the coroutine. Outside the background loop, it does not wait for the rollback.
+
+        Args:
+            work: Receives the async namespace, and returns the coroutine.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+        """
+        session = self._open()
+        return await session.loop.arun(work(session.client))
+
     def _connect(self) -> AsyncNamespace:
         return AsyncNamespace.connect(self._impl, self._properties, policy=self._policy)
 
