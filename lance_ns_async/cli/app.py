@@ -127,10 +127,10 @@ def resolve(
     config: Config = None,
 ) -> None:
     """Resolves many tables at once to their locations and versions."""
-    from lance_ns_async.cli.resolving import asked, format_for, write
+    from lance_ns_async.cli.resolving import format_for, read_selection, write
     from lance_ns_async.spark import LocationResolver
 
-    wanted = asked(what or (), from_file)
+    wanted = read_selection(what or (), from_file)
     catalog = chosen(impl, properties, profile, config)
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
         locations = resolver.prefetch(
@@ -227,10 +227,11 @@ def demo(
 
     Uses an embedded catalog, unless another is chosen. A later run reuses existing tables.
     """
-    from lance_ns_async.cli import demo, ids
+    from lance_ns_async.cli import demo
+    from lance_ns_async.model import NamespaceId
 
     catalog = demo.place(choose(impl, properties, profile, config), directory)
-    summary = demo.run(catalog, ids.namespace(namespace), count=count, rows=rows, fresh=fresh, spark=spark)
+    summary = demo.run(catalog, NamespaceId.parse(namespace), count=count, rows=rows, fresh=fresh, spark=spark)
     summary.show()
     if not summary.is_right:
         raise typer.Exit(Code.INTERNAL)

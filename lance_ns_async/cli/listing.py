@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lance_ns_async.cli import ids
 from lance_ns_async.cli.errors import say
 from lance_ns_async.cli.output import Row
+from lance_ns_async.model import NamespaceId
 
 if TYPE_CHECKING:
     from lance_ns_async import Namespace, TableId
@@ -24,7 +24,7 @@ class Listing:
 
     def __init__(self, namespace: Namespace, start: str, *, recursive: bool, namespaces: bool, long: bool) -> None:
         self._namespace = namespace
-        self._start = ids.namespace(start)
+        self._start = NamespaceId.parse(start)
         self._recursive = recursive
         self._namespaces = namespaces
         self._long = long and not namespaces
@@ -35,14 +35,14 @@ class Listing:
         """Yields a row for each namespace or table, as soon as it is known."""
         if self._namespaces:
             for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
-                yield {"id": ids.written(namespace)}
+                yield {"id": str(namespace)}
             return
         tables = self._namespace.iter_tables(self._start, recursive=self._recursive)
         if self._long:
             yield from self._located(tables)
             return
         for table in tables:
-            yield {"id": ids.written(table)}
+            yield {"id": str(table)}
 
     def holds_namespaces(self) -> bool:
         """Returns whether the listed namespace has child namespaces.
@@ -63,7 +63,7 @@ class Listing:
             found = self._namespace.describe_tables(group)
             for id in group:
                 if id in found.tables:
-                    yield {"id": ids.written(id), "location": found.tables[id].location}
+                    yield {"id": str(id), "location": found.tables[id].location}
             for error in found.errors.values():
                 say(str(error))
             self.failed += len(found.errors)
