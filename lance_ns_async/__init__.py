@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
+    from lance_ns_async.calls.traffic import CallLoad
     from lance_ns_async.engine.describe import Described
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncNamespace",
     "Call",
+    "CallLoad",
     "Described",
     "DirNamespace",
     "GlueNamespace",
@@ -48,6 +50,7 @@ __all__ = [
 _HOMES = {
     "AsyncNamespace": "namespace.client",
     "Call": "calls.observers",
+    "CallLoad": "calls.traffic",
     "Described": "engine.describe",
     "DirNamespace": "namespace.sync",
     "GlueNamespace": "namespace.sync",

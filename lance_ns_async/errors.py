@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -284,3 +285,31 @@ def spelled(subject: Id) -> str:
     shown = shortened(text, _LONGEST_ID)
     # Not `one_line`, because ids with a line end and with a blank are different ids.
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode()
+
+
+def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """Returns the known name that a misspelled one probably means; None if there is none.
+
+    Args:
+        name: The misspelled name.
+        known: The known names.
+        likeness: How similar the two must be, from 0 to 1.
+    """
+    near = get_close_matches(name, list(known), n=1, cutoff=likeness)
+    return near[0] if near else None
+
+
+def suggest(name: str, known: Iterable[str], *, likeness: float = 0.6, quoted: bool = False) -> str:
+    """Returns the end of a message about an unknown name: the name that is probably meant, or else all known names.
+
+    Args:
+        name: The unknown name.
+        known: The known names.
+        likeness: How similar the suggested name must be, from 0 to 1.
+        quoted: Whether the suggestion is shown as a Python string.
+    """
+    names = list(known)
+    near = nearest(name, names, likeness=likeness)
+    if near is None:
+        return f"known are {', '.join(names) or 'none'}"
+    return f"did you mean {near!r}?" if quoted else f"did you mean {near}?"

@@ -17,7 +17,21 @@ DELIMITER = "$"
 EXPIRY = "expires_at_millis"
 """The storage option with the time at which the other options expire."""
 
+_WILD = frozenset("*?[")
+
 T = TypeVar("T")
+
+
+def split_names(text: str) -> list[str]:
+    """Returns the names in the text of an id or a pattern: the grammar of `Id.parse`, without its checks."""
+    if DELIMITER in text:
+        return text.removeprefix(DELIMITER).split(DELIMITER) if text != DELIMITER else []
+    return text.split(".") if text else []
+
+
+def is_pattern(text: str) -> bool:
+    """Returns whether the text is a pattern, which can match several tables."""
+    return not _WILD.isdisjoint(text)
 
 
 class Id(tuple[str, ...]):
@@ -28,9 +42,12 @@ class Id(tuple[str, ...]):
 
     def __new__(cls, names: Iterable[str] = ()) -> Self:
         if isinstance(names, str):
+            parts = split_names(names)
+            if not all(parts) or not (parts or cls is NamespaceId):
+                raise InvalidInputError(f"{cls.kind} id {names!r}: use a list of names, such as ['sales', 'orders']")
             raise InvalidInputError(
                 f"{cls.kind} id {names!r}: one string where a list of names is wanted; "
-                f"use {cls.__name__}.parse({names!r}) or {names.split(DELIMITER)!r}"
+                f"use {cls.__name__}.parse({names!r}) or {parts!r}"
             )
         self = super().__new__(cls, names)
         given: tuple[object, ...] = self
@@ -43,15 +60,19 @@ class Id(tuple[str, ...]):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses an id of names joined by `$`; the empty string and `$` are the root.
+        """Parses an id of names joined by `$`, or by `.` if there is no `$`; the empty string and `$` are the root.
+
+        A `$` in front only means that dots are part of names, as in `$v1.2`.
 
         Raises:
             InvalidInputError: A name is empty or cannot be written as UTF-8, or a table id has no name.
         """
-        return cls(text.split(DELIMITER) if text not in ("", DELIMITER) else ())
+        return cls(split_names(text))
 
     def __str__(self) -> str:
-        return DELIMITER.join(self) or DELIMITER
+        """Returns the text that `parse` reads: the names joined by `$`, after a `$` if `parse` needs it."""
+        text = DELIMITER.join(self)
+        return f"{DELIMITER}{text}" if not self or (len(self) == 1 and "." in text) else text
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)!r})"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 
 import lance_namespace
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.errors import suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,7 @@ def load(impl: str) -> type[Backend]:
         InvalidInputError: The name is unknown, or the extra is not installed.
     """
     if (entry := BACKENDS.get(impl)) is None:
-        meant = _meant(impl)
-        hint = f"did you mean {meant!r}?" if meant else f"known are {', '.join(BACKENDS)}"
-        raise InvalidInputError(f"backend {impl!r}: unknown; {hint}")
+        raise InvalidInputError(f"backend {impl!r}: unknown; {suggest(_plain_name(impl), BACKENDS, quoted=True)}")
     try:
         module = import_module(entry.module)
     except ModuleNotFoundError as e:
@@ -57,11 +55,10 @@ def load(impl: str) -> type[Backend]:
     return found
 
 
-def _meant(impl: str) -> str | None:
-    """Returns the likely backend for a class path, a `lance_namespace.connect` name, a longer name or a misspelling."""
+def _plain_name(impl: str) -> str:
+    """Returns the backend that a class path or a longer name contains; the stripped name if there is none."""
     word = _AROUND.sub("", impl).lower()
-    near = get_close_matches(word, BACKENDS, n=1)
-    return near[0] if near else next((name for name in BACKENDS if word.startswith(name)), None)
+    return next((name for name in BACKENDS if word.startswith(name)), word)
 
 
 CLASS_PATHS: Mapping[str, str] = {

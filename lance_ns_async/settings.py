@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.errors import suggest
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
 _USUAL = Policy()
@@ -188,17 +188,12 @@ class Settings(BaseModel, ABC):
             if prefix in cls.prefixes and rest:
                 values[prefix][rest] = value
             elif (name := folded(own)) not in cls.model_fields or name in cls.prefixes:
-                problems.append(f"{key}: unknown{cls._hint(name)}")
+                problems.append(f"{key}: unknown, {suggest(name, cls._names())}")
             elif name in values and values[name] != value:
                 problems.append(f"{key}: given twice with different values, also as {given[name]}")
             else:
                 values[name], given[name] = value, key
         return values, problems
-
-    @classmethod
-    def _hint(cls, name: str) -> str:
-        near = get_close_matches(name, list(cls._names()), n=1)
-        return f", did you mean {near[0]}?" if near else f"; known are {', '.join(cls._names())}"
 
     @classmethod
     def _names(cls) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from lance_ns_async.calls.observers import BOUNDS, Call
+from lance_ns_async.calls.metrics import BOUNDS, DURATION, LOAD, PREFIX, RESENDS, Instrument, call_labels, measure_call
+from lance_ns_async.calls.observers import Call
 
 try:
     from opentelemetry import metrics, trace
@@ -22,7 +22,7 @@ except ModuleNotFoundError as e:
     raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=e.name) from e
 
 if TYPE_CHECKING:
-    from lance_ns_async.calls.traffic import Traffic
+    from lance_ns_async.calls.traffic import CallLoad
     from lance_ns_async.namespace.client import AsyncNamespace
     from lance_ns_async.namespace.sync import Namespace
 
@@ -50,10 +50,13 @@ def instrument(
         tracer_provider: None for OpenTelemetry's global provider.
         meter_provider: None for OpenTelemetry's global provider.
     """
-    named = _Catalog.of(namespace.namespace_id(), catalog)
+    attributes = _Catalog.of(namespace.namespace_id(), catalog)
     tracer = trace.get_tracer(_SCOPE, _VERSION, tracer_provider)
     instruments = _instruments(meter_provider)
-    with namespace.observe(_Teller(named, tracer, instruments, ids)), instruments.watching(_traffic(namespace), named):
+    with (
+        namespace.observe(_CallRecorder(attributes, tracer, instruments, ids)),
+        instruments.watch(namespace.snapshot, attributes),
+    ):
         yield
 
 
@@ -71,11 +74,11 @@ class _Catalog:
         return cls(backend, name or identity.rpartition("#")[0])
 
     def attributes(self) -> dict[str, str]:
-        return {"lance_ns.backend": self.backend, "lance_ns.catalog": self.name}
+        return {f"{PREFIX}backend": self.backend, f"{PREFIX}catalog": self.name}
 
 
-class _Teller:
-    """Records each completed call; an `Observer`."""
+class _CallRecorder:
+    """Records each completed call as a span and in metrics; an `Observer`."""
 
     def __init__(self, catalog: _Catalog, tracer: Tracer, instruments: _Instruments, ids: bool) -> None:
         self._common = catalog.attributes()
@@ -84,90 +87,69 @@ class _Teller:
         self._ids = ids
 
     def __call__(self, call: Call) -> None:
-        attributes = {**self._common, "lance_ns.operation": call.operation}
-        if call.outcome != "ok":
-            attributes["error.type"] = call.outcome
         # Observers run in the task of the call, so the current span is the one of the operation.
         end = time_ns()
         span = self._tracer.start_span(
             call.operation,
             kind=SpanKind.CLIENT,
-            attributes={**attributes, **self._of_one(call)},
+            attributes={**self._common, **call_labels(call), **self._details(call)},
             start_time=end - int(call.seconds * 1e9),
         )
         # A cancellation is intended, so it is no error.
         if call.outcome not in ("ok", "cancelled"):
             span.set_status(StatusCode.ERROR)
-        self._instruments.count(call, attributes, span)
+        self._instruments.record(call, self._common, span)
         span.end(end)
 
-    def _of_one(self, call: Call) -> Mapping[str, str | int | bool]:
-        found: dict[str, str | int | bool] = {"lance_ns.attempt": call.attempt}
+    def _details(self, call: Call) -> Mapping[str, str | int | bool]:
+        """Returns the attributes that only a span has."""
+        details: dict[str, str | int | bool] = {f"{PREFIX}attempt": call.attempt}
         if call.hedge:
-            found["lance_ns.hedge"] = True
+            details[f"{PREFIX}hedge"] = True
         if self._ids:
-            found[f"lance_ns.{call.subject.kind}"] = str(call.subject)
-        return found
+            details[f"{PREFIX}{call.subject.kind}"] = str(call.subject)
+        return details
 
 
 class _Instruments:
-    """The instruments of one meter: counters of completed calls, and gauges of the catalogs' traffic."""
+    """The instruments of one meter: counters of completed calls, and gauges of the catalogs' load."""
 
     def __init__(self, meter: Meter) -> None:
-        self._watched: list[tuple[Traffic, _Catalog]] = []
+        self._watched: list[tuple[Callable[[], CallLoad], _Catalog]] = []
         self._duration = meter.create_histogram(
-            "lance_ns.call.duration",
-            "s",
-            "How long a remote call to the catalog took.",
-            explicit_bucket_boundaries_advisory=BOUNDS,
+            DURATION.name, DURATION.unit, DURATION.description, explicit_bucket_boundaries_advisory=BOUNDS
         )
-        self._resends = meter.create_counter(
-            "lance_ns.call.resends", "{call}", "Remote calls that were sent once more: a retry, or a hedge."
-        )
-        gauges: Sequence[tuple[str, str, Callable[[Traffic], int], str]] = (
-            ("lance_ns.call.in_flight", "{call}", _in_flight, "Remote calls under way to the catalog."),
-            ("lance_ns.call.limit", "{call}", _limit, "Remote calls that may be under way to the catalog just now."),
-            ("lance_ns.circuit.open", "{circuit}", _is_open, "1 while calls fail unsent, as the catalog answers none."),
-        )
-        for name, unit, of, what in gauges:
-            meter.create_observable_up_down_counter(name, [partial(self._observed, of)], unit, what)
+        self._resends = meter.create_counter(RESENDS.name, RESENDS.unit, RESENDS.description)
+        for gauge in LOAD:
+            callback = partial(self._observe, gauge)
+            meter.create_observable_up_down_counter(gauge.name, [callback], gauge.unit, gauge.description)
 
-    def count(self, call: Call, attributes: Mapping[str, str], span: trace.Span) -> None:
-        self._duration.record(call.seconds, attributes, context=trace.set_span_in_context(span))
-        if call.hedge or call.attempt > 1:
-            self._resends.add(1, {**attributes, "lance_ns.resend.reason": "hedge" if call.hedge else "retry"})
+    def record(self, call: Call, common: Mapping[str, str], span: trace.Span) -> None:
+        for measurement in measure_call(call):
+            attributes = {**common, **measurement.labels}
+            if measurement.instrument is DURATION:
+                self._duration.record(measurement.value, attributes, context=trace.set_span_in_context(span))
+            else:
+                self._resends.add(measurement.value, attributes)
 
     @contextmanager
-    def watching(self, traffic: Traffic, catalog: _Catalog) -> Iterator[None]:
-        self._watched.append((traffic, catalog))
+    def watch(self, snapshot: Callable[[], CallLoad], catalog: _Catalog) -> Iterator[None]:
+        self._watched.append((snapshot, catalog))
         try:
             yield
         finally:
-            self._watched.remove((traffic, catalog))
+            self._watched.remove((snapshot, catalog))
 
-    def _observed(self, of: Callable[[Traffic], int], options: CallbackOptions) -> Sequence[Observation]:
-        # Namespaces may share one traffic, which counts once; one catalog may have a separate traffic for each user.
-        sums: Counter[_Catalog] = Counter()
-        for traffic, catalog in frozenset(self._watched):
-            sums[catalog] += of(traffic)
-        return [Observation(found, catalog.attributes()) for catalog, found in sums.items()]
-
-
-def _traffic(namespace: AsyncNamespace | Namespace) -> Traffic:
-    client = namespace._open().client if hasattr(namespace, "_open") else namespace
-    return client._caller.traffic
-
-
-def _in_flight(traffic: Traffic) -> int:
-    return traffic._taken - traffic._resting
-
-
-def _limit(traffic: Traffic) -> int:
-    return traffic.limit
-
-
-def _is_open(traffic: Traffic) -> int:
-    return int(traffic._circuit.is_open)
+    def _observe(self, gauge: Instrument, options: CallbackOptions) -> Sequence[Observation]:
+        # Namespaces may share slots, which count once; one catalog may have separate slots for each user.
+        loads = {}
+        for snapshot, catalog in tuple(self._watched):
+            load = snapshot()
+            loads[load.slots_id, catalog] = load
+        sums: dict[_Catalog, int] = {}
+        for (_, catalog), load in loads.items():
+            sums[catalog] = sums.get(catalog, 0) + LOAD[gauge](load)
+        return [Observation(value, catalog.attributes()) for catalog, value in sums.items()]
 
 
 def _instruments(provider: MeterProvider | None) -> _Instruments:

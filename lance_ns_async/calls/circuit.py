@@ -82,6 +82,11 @@ class Budget:
     def __init__(self, most: int) -> None:
         self._left = self._reserve = max(_LEAST_RESERVE, 2.0 * most)
 
+    @property
+    def left(self) -> int:
+        """The number of calls that may be sent again now."""
+        return int(self._left)
+
     def answered(self) -> None:
         """Records a response."""
         self._left = min(self._reserve, self._left + _PER_ANSWER)

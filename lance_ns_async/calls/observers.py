@@ -11,9 +11,6 @@ from lance_ns_async.model import Id
 
 log = logging.getLogger(__name__)
 
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
-"""Upper bounds, in seconds, of the histogram buckets for durations; one more bucket has no upper bound."""
-
 
 @dataclass(frozen=True, slots=True)
 class Call:

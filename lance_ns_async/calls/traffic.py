@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import count
 from math import inf
 from threading import Lock, RLock
 from time import monotonic
@@ -33,6 +34,28 @@ class Outcome(Enum):
     """The call was cancelled, or had too little time for a response."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallLoad:
+    """The load of a catalog's slots for calls at one moment."""
+
+    in_flight: int
+    """Calls that were sent and have not ended."""
+    resting: int
+    """Slots that stay empty for a moment after a failure; they count towards the limit."""
+    waiting: int
+    """Calls that wait for a slot."""
+    limit: int
+    """The current maximum of calls in flight. It follows the catalog's capacity, unless `adaptive` is off."""
+    max_in_flight: int
+    """The largest value that `limit` can have, from the policy."""
+    retries_left: int
+    """How many failed calls may be sent again now; each response adds to it."""
+    circuit_open: bool
+    """Whether calls fail without being sent, because the catalog does not respond."""
+    slots_id: int
+    """Identifies the slots in this process: namespaces with equal properties share them, and have equal loads."""
+
+
 @dataclass(slots=True, eq=False)
 class _Waiter:
     turn: asyncio.Future[None]
@@ -43,6 +66,7 @@ class Traffic:
     """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
+        self._id = next(_ids)
         self._most = most
         self._limiter = Limiter(most) if adaptive else None
         self._circuit = Circuit(patience)
@@ -59,6 +83,20 @@ class Traffic:
     def has_room(self) -> bool:
         """Whether a call would get a slot immediately."""
         return not self._waiting and self._taken < self.limit
+
+    def snapshot(self) -> CallLoad:
+        """Returns the current load. Any thread may call it."""
+        with self._lock:
+            return CallLoad(
+                in_flight=self._taken - self._resting,
+                resting=self._resting,
+                waiting=len(self._waiting),
+                limit=self.limit,
+                max_in_flight=self._most,
+                retries_left=self._budget.left,
+                circuit_open=self._circuit.is_open,
+                slots_id=self._id,
+            )
 
     def may_repeat(self) -> bool:
         """Returns whether a failed call may be sent again, and counts that retry."""
@@ -205,6 +243,7 @@ def _begin_anew() -> None:
         traffic._begin()
 
 
+_ids = count(1)
 _finding = Lock()
 _shared: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
 _all: WeakSet[Traffic] = WeakSet()

@@ -261,10 +261,11 @@ def demo(
 
     Without a catalog, an embedded one is used. A later run reuses existing tables.
     """
-    from lance_ns_async.cli import demo, ids
+    from lance_ns_async.cli import demo
+    from lance_ns_async.model import NamespaceId
 
     catalog = demo.place(choose(impl, properties, profile, config), directory)
-    summary = demo.run(catalog, ids.namespace(namespace), count=count, rows=rows, fresh=fresh, spark=spark)
+    summary = demo.run(catalog, NamespaceId.parse(namespace), count=count, rows=rows, fresh=fresh, spark=spark)
     summary.show()
     if not summary.is_right:
         raise typer.Exit(Code.INTERNAL)

@@ -6,12 +6,12 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lance_ns_async.cli import ids
 from lance_ns_async.cli.errors import say
 from lance_ns_async.cli.output import Row
+from lance_ns_async.model import NamespaceId, TableId
 
 if TYPE_CHECKING:
-    from lance_ns_async import Namespace, TableId
+    from lance_ns_async import Namespace
 
 _GROUP = 5_000
 """Number of tables that are located together: enough for concurrency, but few enough for early output."""
@@ -27,7 +27,7 @@ class Listing:
 
     def __init__(self, namespace: Namespace, start: str, *, recursive: bool, namespaces: bool, long: bool) -> None:
         self._namespace = namespace
-        self._start = ids.namespace(start)
+        self._start = NamespaceId.parse(start)
         self._recursive = recursive
         self._namespaces = namespaces
         self._long = long and not namespaces
@@ -38,14 +38,14 @@ class Listing:
         """Yields a row for each namespace or table, as soon as it is known."""
         if self._namespaces:
             for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
-                yield {"id": ids.format_id(namespace)}
+                yield {"id": str(namespace)}
             return
         tables = self._namespace.iter_tables(self._start, recursive=self._recursive)
         if self._long:
             yield from self._locate(tables)
             return
         for table in tables:
-            yield {"id": ids.format_id(table)}
+            yield {"id": str(table)}
 
     def holds_namespaces(self) -> bool:
         """Returns whether the listed namespace has child namespaces.
@@ -66,7 +66,7 @@ class Listing:
             result = self._namespace.describe_tables(group)
             for id in group:
                 if id in result.tables:
-                    yield {"id": ids.format_id(id), "location": result.tables[id].location}
+                    yield {"id": str(id), "location": result.tables[id].location}
             for error in result.errors.values():
                 say(str(error))
             self.failed += len(result.errors)
@@ -76,11 +76,11 @@ def describe(namespace: Namespace, table: str, *, version: int | None, details: 
     """Returns the catalog's description of a table, with `details` also the dataset's; omits unknown fields."""
     from lance_namespace import DescribeTableRequest
 
-    id = ids.table(table)
+    id = TableId.parse(table)
     request = DescribeTableRequest(id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details)
     description = namespace.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = description.get("storage_options")
     if options and not show_secrets:
         # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
         description["storage_options"] = dict.fromkeys(options, HIDDEN)
-    return {"id": ids.format_id(id), **{key: value for key, value in description.items() if value not in ({}, [])}}
+    return {"id": str(id), **{key: value for key, value in description.items() if value not in ({}, [])}}

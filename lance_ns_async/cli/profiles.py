@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import typer
 
 from lance_ns_async.cli import exposure
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.errors import suggest
 
 
 def usual_files(environment: Mapping[str, str]) -> Sequence[Path]:
@@ -43,8 +43,7 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
         names += profiles_here
     if not files:
         raise Misuse(f"profile {name!r}: no file with profiles; set --config or LANCE_NS_CONFIG")
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known profiles: {', '.join(names) or 'none'}"
+    hint = suggest(name, names, quoted=True)
     raise Misuse(f"profile {name!r}: not in {' or '.join(map(str, files))}; {hint}")
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from lance_ns_async.cli import ids, output
+from lance_ns_async.cli import output
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.output import Format
+from lance_ns_async.model import TableId, is_pattern
 
 if TYPE_CHECKING:
-    from lance_ns_async import TableId
     from lance_ns_async.spark import Locations
 
 _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
@@ -24,10 +24,10 @@ def read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str | 
     texts = list(arguments)
     if file is not None:
         with _open(file) as stream:
-            texts += ids.lines(stream)
+            texts += _read_lines(stream)
     elif not texts:
         raise Misuse("no ids: pass ids or patterns, or --from-file")
-    return [text if ids.is_pattern(text) else ids.table(text) for text in texts]
+    return [text if is_pattern(text) else TableId.parse(text) for text in texts]
 
 
 def format_for(option: Format | None, file: Path | None) -> Format:
@@ -74,3 +74,11 @@ def _open(file: Path) -> Iterator[TextIO]:
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise Misuse(f"{file}: {reason}") from error
+
+
+def _read_lines(source: Iterable[str]) -> Iterator[str]:
+    """Yields the ids and patterns of a text with one per line; ignores empty lines and lines that begin with `#`."""
+    for line in source:
+        text = line.strip()
+        if text and not text.startswith("#"):
+            yield text

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from time import monotonic
+from typing import TypeAlias
 
-from lance_ns_async.calls.observers import BOUNDS, Call
+from lance_ns_async.calls.metrics import (
+    BOUNDS,
+    DURATION,
+    LOAD,
+    OPERATION,
+    PREFIX,
+    RESENDS,
+    Instrument,
+    Measurement,
+    measure_call,
+)
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.traffic import CallLoad
+
+REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Requests answered, by status.")
+REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "How long requests took.")
+REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests under way.")
+
+_Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestLabels:
     """Labels of a request, set while it is processed."""
 
     operation: str = "other"
@@ -26,94 +44,105 @@ class Seen:
 
 
 @dataclass(slots=True)
-class _Histogram:
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    sum: float = 0.0
+class _Total:
+    """The total of one counter or histogram for one set of labels."""
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.sum += seconds
+    sum: float = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    """The counts of a histogram; unused for a counter."""
 
 
 class Metrics:
-    """Counters of one gateway since its start."""
+    """Metrics of one gateway since its start.
 
-    def __init__(self) -> None:
-        self._requests: Counter[tuple[str, str]] = Counter()
-        self._seconds: dict[str, _Histogram] = {}
-        self._in_flight: dict[int, Seen] = {}
+    Args:
+        snapshot: Returns the load of the namespace's calls; None, or a result of None, if there is no such load.
+    """
+
+    def __init__(self, snapshot: Callable[[], CallLoad | None] | None = None) -> None:
+        self._snapshot = snapshot
+        self._totals: dict[Instrument, dict[_Labels, _Total]] = {
+            instrument: {} for instrument in (REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
+        }
+        self._in_flight: dict[int, RequestLabels] = {}
         self._cut_off = 0
-        self._calls: Counter[tuple[str, str]] = Counter()
-        self._call_seconds: dict[str, _Histogram] = {}
 
     @contextmanager
-    def request(self) -> Iterator[Seen]:
+    def count_request(self) -> Iterator[RequestLabels]:
         """Counts a request; the caller sets its labels on the yielded object."""
-        seen, started = Seen(), monotonic()
-        self._in_flight[id(seen)] = seen
+        request, started = RequestLabels(), monotonic()
+        self._in_flight[id(request)] = request
         try:
-            yield seen
+            yield request
         finally:
-            del self._in_flight[id(seen)]
-            self._requests[seen.operation, seen.code] += 1
-            self._seconds.setdefault(seen.operation, _Histogram()).add(monotonic() - started)
+            del self._in_flight[id(request)]
+            operation = {OPERATION: request.operation}
+            self._add(Measurement(REQUESTS, 1, {**operation, f"{PREFIX}code": request.code}))
+            self._add(Measurement(REQUEST_DURATION, monotonic() - started, operation))
 
     @property
     def cut_off(self) -> int:
         """The number of requests that the end of the server interrupted."""
         return self._cut_off
 
-    def cut(self, seen: Seen) -> None:
+    def count_cut_off(self, request: RequestLabels) -> None:
         """Counts a request as interrupted by the end of the server; repeated calls count once."""
-        if not seen.is_cut_off:
-            seen.is_cut_off = True
+        if not request.is_cut_off:
+            request.is_cut_off = True
             self._cut_off += 1
 
     def cut_all(self) -> None:
         """Counts all requests in progress as interrupted."""
-        for seen in self._in_flight.values():
-            self.cut(seen)
+        for request in self._in_flight.values():
+            self.count_cut_off(request)
 
-    def called(self, call: Call) -> None:
+    def record(self, call: Call) -> None:
         """Counts a remote call of the namespace; an `Observer`."""
-        self._calls[call.operation, call.outcome] += 1
-        self._call_seconds.setdefault(call.operation, _Histogram()).add(call.seconds)
+        for measurement in measure_call(call):
+            self._add(measurement)
 
     def text(self) -> str:
         """Returns all metrics in the Prometheus text format."""
-        lines = [
-            *_counter("lance_ns_requests_total", "Requests answered, by status.", "code", self._requests),
-            *_histogram("lance_ns_request_seconds", "How long requests took.", self._seconds),
-            "# HELP lance_ns_requests_in_flight Requests under way.",
-            "# TYPE lance_ns_requests_in_flight gauge",
-            f"lance_ns_requests_in_flight {len(self._in_flight)}",
-            *_counter("lance_ns_calls_total", "Calls that the catalog was sent, by outcome.", "outcome", self._calls),
-            *_histogram("lance_ns_call_seconds", "How long the catalog's calls took.", self._call_seconds),
-        ]
+        gauges: dict[Instrument, int] = {REQUESTS_IN_FLIGHT: len(self._in_flight)}
+        if self._snapshot is not None and (load := self._snapshot()) is not None:
+            gauges.update((instrument, value(load)) for instrument, value in LOAD.items())
+        lines = [line for instrument, totals in self._totals.items() for line in _render(instrument, totals)]
+        lines.extend(line for gauge, value in gauges.items() for line in _render(gauge, {(): _Total(value)}))
         return "\n".join([*lines, ""])
 
-
-def _counter(name: str, help: str, label: str, counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    yield from _head(name, help, "counter")
-    for (operation, value), count in sorted(counts.items()):
-        yield f'{name}{{operation="{_escaped(operation)}",{label}="{_escaped(value)}"}} {count}'
-
-
-def _histogram(name: str, help: str, found: Mapping[str, _Histogram]) -> Iterator[str]:
-    yield from _head(name, help, "histogram")
-    bounds = [*map(str, BOUNDS), "+Inf"]
-    for operation, histogram in sorted(found.items()):
-        label = f'operation="{_escaped(operation)}"'
-        upto = list(accumulate(histogram.counts))
-        for bound, count in zip(bounds, upto, strict=True):
-            yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
-        yield f"{name}_sum{{{label}}} {histogram.sum:.6f}"
-        yield f"{name}_count{{{label}}} {upto[-1]}"
+    def _add(self, measurement: Measurement) -> None:
+        total = self._totals[measurement.instrument].setdefault(tuple(measurement.labels.items()), _Total())
+        total.sum += measurement.value
+        if measurement.instrument.kind == "histogram":
+            total.buckets[bisect_left(BOUNDS, measurement.value)] += 1
 
 
-def _head(name: str, help: str, kind: str) -> Sequence[str]:
-    return f"# HELP {name} {help}", f"# TYPE {name} {kind}"
+def _render(instrument: Instrument, totals: Mapping[_Labels, _Total]) -> Iterator[str]:
+    name = _metric_name(instrument)
+    yield f"# HELP {name} {instrument.description}"
+    yield f"# TYPE {name} {instrument.kind}"
+    for labels, total in sorted(totals.items(), key=lambda series: series[0]):
+        if instrument.kind != "histogram":
+            yield f"{name}{_label_set(labels)} {total.sum:.0f}"
+            continue
+        counts = list(accumulate(total.buckets))
+        for bound, count in zip([*map(str, BOUNDS), "+Inf"], counts, strict=True):
+            yield f"{name}_bucket{_label_set((*labels, ('le', bound)))} {count}"
+        yield f"{name}_sum{_label_set(labels)} {total.sum:.6f}"
+        yield f"{name}_count{_label_set(labels)} {counts[-1]}"
 
 
-def _escaped(label: str) -> str:
+def _metric_name(instrument: Instrument) -> str:
+    """Returns the name in Prometheus, as an exporter of OpenTelemetry derives it."""
+    name = instrument.name.replace(".", "_")
+    return name + {"counter": "_total", "histogram": "_seconds", "gauge": ""}[instrument.kind]
+
+
+def _label_set(labels: _Labels) -> str:
+    """Returns labels in braces; their names lose the prefix, which the metric already has."""
+    pairs = (f'{name.removeprefix(PREFIX).replace(".", "_")}="{_escape(value)}"' for name, value in labels)
+    return f"{{{','.join(pairs)}}}" if labels else ""
+
+
+def _escape(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

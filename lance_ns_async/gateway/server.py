@@ -23,7 +23,7 @@ from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
-from lance_ns_async.gateway.metrics import Metrics, Seen
+from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.routes import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
@@ -112,7 +112,7 @@ async def serving(
     )
     access = Access.to(host, token, hosts)
     _check_limits(delimiter, grace, idle)
-    metrics = Metrics()
+    metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
     server = wire.Server(
         _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.held), idle),
@@ -126,14 +126,14 @@ async def serving(
         auto_decompress=False,
     )
     observe = getattr(namespace, "observe", None)
-    with nullcontext() if observe is None else observe(metrics.called):
-        async with _running(server, changes, grace, metrics) as runner:
+    with nullcontext() if observe is None else observe(metrics.record):
+        async with _run_server(server, changes, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls)
             yield Gateway(_url(host, bound, tls), access.token, metrics)
 
 
 @asynccontextmanager
-async def _running(
+async def _run_server(
     server: web.Server, changes: asyncio.TaskGroup, grace: float, metrics: Metrics
 ) -> AsyncIterator[web.ServerRunner]:
     """Yields the server's runner; at the end, waits at most `grace` seconds for requests in progress."""
@@ -172,17 +172,17 @@ class _Handler:
     idle: float
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        with self.metrics.request() as seen, self.memory.share() as share:
+        with self.metrics.count_request() as labels, self.memory.share() as share:
             try:
-                response = await _told(self._answer(request, seen, share))
-                seen.code = str(response.status)
+                response = await _respond(self._answer(request, labels, share))
+                labels.code = str(response.status)
                 return await wire.send(request, response, self.idle)
             except asyncio.CancelledError:
                 if not wire.has_client_left(request):
-                    self.metrics.cut(seen)
+                    self.metrics.count_cut_off(labels)
                 raise
 
-    async def _answer(self, request: web.BaseRequest, seen: Seen, share: Share) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, labels: RequestLabels, share: Share) -> web.Response:
         self.access.check_sender(request.headers)
         path, _, query = request.raw_path.partition("?")
         if (request.method, path) == ("GET", "/health"):
@@ -190,45 +190,45 @@ class _Handler:
         self.access.check_token(request.headers)
         if (request.method, path) == ("GET", "/metrics"):
             return answers.text_response(self.metrics.text())
-        route, names = _found(request.method, path)
-        seen.operation = route.operation
+        route, names = _match_route(request.method, path)
+        labels.operation = route.operation
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
-        work = self._done(route, await self._asked(request, route, names, query, share), share)
+        work = self._perform(route, await self._read_arguments(request, route, names, query, share), share)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
             return await work
-        return await asyncio.shield(self.changes.create_task(self._changed(work, seen)))
+        return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels)))
 
-    async def _changed(self, work: Awaitable[web.Response], seen: Seen) -> web.Response:
+    async def _finish_change(self, work: Awaitable[web.Response], labels: RequestLabels) -> web.Response:
         """Returns the response to a change; its client may have left before."""
         try:
-            return await _told(work)
+            return await _respond(work)
         except asyncio.CancelledError:
-            self.metrics.cut(seen)
+            self.metrics.count_cut_off(labels)
             raise
 
-    async def _asked(
+    async def _read_arguments(
         self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str, share: Share
     ) -> tuple[Any, ...]:
         """Returns the arguments of the namespace's method."""
         if route.body == "rows":
             # Check the request before its rows are read.
-            asked = asking.request(route, names, query, b"", self.delimiter)
-            return asked, await body(request, self.limits.max_bytes, self.idle, "rows", share)
+            parsed = asking.request(route, names, query, b"", self.delimiter)
+            return parsed, await body(request, self.limits.max_bytes, self.idle, "rows", share)
         content = await body(request, _MAX_JSON, self.idle, "JSON", share) if route.method == "POST" else b""
         share.take(_PARSED_JSON * len(content))
         if len(content) > _LARGE_JSON:
             return (await asyncio.to_thread(asking.request, route, names, query, content, self.delimiter),)
         return (asking.request(route, names, query, content, self.delimiter),)
 
-    async def _done(self, route: Route, asked: tuple[Any, ...], share: Share) -> web.Response:
+    async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.
         with share.kept(), bounds.apply(self.limits.bounds(share)):
-            return answers.response(route, await getattr(self.namespace, route.operation)(*asked))
+            return answers.response(route, await getattr(self.namespace, route.operation)(*arguments))
 
 
-async def _told(work: Awaitable[web.Response]) -> web.Response:
+async def _respond(work: Awaitable[web.Response]) -> web.Response:
     """Returns the response of `work`, or the response for its error; raises only what ends tasks or the process."""
     try:
         try:
@@ -245,7 +245,7 @@ async def _told(work: Awaitable[web.Response]) -> web.Response:
         return answers.internal(instance)
 
 
-def _found(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
     if (matched := match(path)) is None:
         raise Refused(404, ErrorCode.UNSUPPORTED, "Not supported: there is nothing at this path; operations are at /v1")
     if method != matched[0].method:
@@ -259,8 +259,8 @@ def _health() -> web.Response:
     load = threads.load()
     if not load.is_full:
         return answers.json_response({"status": "ok"})
-    told = {"status": "busy", "threads": threads.THREADS, "running": load.running, "given_up": load.given_up}
-    return answers.json_response(told, status=503, headers={"Retry-After": "10"})
+    status = {"status": "busy", "threads": threads.THREADS, "running": load.running, "given_up": load.given_up}
+    return answers.json_response(status, status=503, headers={"Retry-After": "10"})
 
 
 def _check_limits(delimiter: str, grace: float, idle: float) -> None:
@@ -277,8 +277,8 @@ async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLCo
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as e:
         raise InvalidInputError(f"gateway: it cannot listen on {host}, port {port}: {e.strerror}") from e
-    found: int = runner.addresses[0][1]
-    return found
+    bound_port: int = runner.addresses[0][1]
+    return bound_port
 
 
 def _url(host: str, port: int, tls: ssl.SSLContext | None) -> str:

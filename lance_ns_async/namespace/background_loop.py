@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lance_namespace.errors import InternalError, InvalidInputError
 
@@ -23,6 +23,9 @@ _TIME_TO_END = 10.0
 
 _INTERRUPT_INTERVAL = 0.5
 """Seconds between the moments at which a waiting thread lets Python handle signals."""
+
+_GONE = "the namespace was closed, or its process forked, since this was begun"
+_ENDED = "the namespace was closed while it was asked"
 
 # Reentrant, because garbage collection in a thread that holds the lock may close a namespace on the loop.
 _lock = threading.RLock()
@@ -122,16 +125,53 @@ class BackgroundLoop:
         outcome = _Outcome[T]()
         try:
             if not self._begin(work, outcome):
-                raise InvalidInputError("the namespace was closed, or its process forked, since this was begun")
+                raise InvalidInputError(_GONE)
             return _wait(outcome)
         except CancelledError:
-            raise InvalidInputError("the namespace was closed while it was asked") from None
+            raise InvalidInputError(_ENDED) from None
         except BaseException as e:  # an interrupt is not an error of the work; everything is raised again
             if not isinstance(e, Exception) and not self._see_off(outcome):
                 e.add_note("what was begun is still being put right; if the process ends now, some may be left")
             raise
         finally:
             outcome.cancel()
+
+    async def arun(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits `work`, which runs on the loop, in any event loop; a cancellation cancels the work.
+
+        In another loop, a cancellation does not wait for the rollback of the work.
+
+        Raises:
+            InvalidInputError: The loop has ended, or the process was forked.
+        """
+        if self.is_here:
+            return await work
+        outcome = _Outcome[T]()
+        if not self._begin(work, outcome):
+            raise InvalidInputError(_GONE)
+        try:
+            return await asyncio.wrap_future(outcome)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise InvalidInputError(_ENDED) from None
+        finally:
+            outcome.cancel()
+
+    @contextmanager
+    def keep_open(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Keeps an async context open on the loop, in a task of its own, while the returned context is open.
+
+        Raises:
+            InvalidInputError: The loop has ended, or the process was forked.
+            InternalError: The current thread is the thread of the loop.
+        """
+        keeper = _Keeper(context)
+        try:
+            yield self.run(keeper.enter())
+        finally:
+            self.run(keeper.leave())
 
     def _see_off(self, outcome: _Outcome[Any]) -> bool:
         """Cancels work and waits for its rollback; returns whether that ended in time."""
@@ -196,6 +236,45 @@ class BackgroundLoop:
         self._stopping = True
         # Remaining tasks would log errors when they are garbage-collected.
         self._loop.set_exception_handler(lambda loop, context: None)
+
+
+class _Keeper(Generic[T]):
+    """An async context that one task enters and leaves, because task groups belong to one task."""
+
+    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        """None until the context is entered."""
+
+    async def enter(self) -> T:
+        """Enters the context and returns its value; raises its error."""
+        loop = asyncio.get_running_loop()
+        self._value: asyncio.Future[T] = loop.create_future()
+        self._end = asyncio.Event()
+        self._task = loop.create_task(self._stay())
+        either: list[asyncio.Future[Any]] = [self._value, self._task]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._value.done():
+            await self._task
+        return self._value.result()
+
+    async def leave(self) -> None:
+        """Leaves the context; does nothing if it was never entered."""
+        task, self._task = self._task, None
+        if task is None or (task.done() and not self._value.done()):
+            # The error of an entry that failed was raised there.
+            return
+        self._end.set()
+        if not self._value.done():
+            task.cancel()
+            await asyncio.wait([task])
+            return
+        await task
+
+    async def _stay(self) -> None:
+        async with self._context as value:
+            self._value.set_result(value)
+            await self._end.wait()
 
 
 def _wait(outcome: Future[T]) -> T:

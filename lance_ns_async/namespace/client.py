@@ -50,7 +50,7 @@ from lance_ns_async.calls.policy import rollback
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import located, located_many
 from lance_ns_async.errors import spelled
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.rows import DataOperations
@@ -267,7 +267,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         keep = partial(self._written, self._lister()) if request.include_declared is False else None
         with self._operation():
             page = await self._tree(request.id).page(request.limit, request.page_token, keep)
-        return ListTablesResponse(tables=[str(id) for id in page.items], page_token=page.token)
+        return ListTablesResponse(tables=[DELIMITER.join(id) for id in page.items], page_token=page.token)
 
     async def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
         """Returns the location of a table and what is needed to read it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
@@ -17,6 +16,7 @@ from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicSt
 from pydantic import BaseModel, ValidationError
 
 from lance_ns_async.backends.base import Version
+from lance_ns_async.errors import suggest
 from lance_ns_async.model import Table
 from lance_ns_async.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
@@ -85,9 +85,7 @@ def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) 
             raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
     for name, value in given.items():
         if name not in known:
-            near = get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise InvalidInputError(f"{where}{name}: unknown, {hint}")
+            raise InvalidInputError(f"{where}{name}: unknown, {suggest(str(name), known)}")
         part = known[name]
         if part is not None and value is not None:
             _check_part(part, value, f"{where}{name}: ")

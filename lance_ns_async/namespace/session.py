@@ -18,6 +18,7 @@ from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
@@ -96,6 +97,16 @@ class Session:
             observer: Receives the calls; runs in the event loop.
         """
         return self._caller.observe(observer)
+
+    def snapshot(self) -> CallLoad:
+        """Returns the current load of the slots for calls to this catalog.
+
+        Namespaces with equal properties share these slots. Calls for tokens and credentials are not included.
+
+        Cost:
+            No call. Any thread may use it, at any time, also after the namespace was closed.
+        """
+        return self._caller.traffic.snapshot()
 
     def _operation(self) -> AbstractContextManager[None]:
         return self._within(self._caller.policy.operation_timeout)

@@ -55,6 +55,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.describe import Described, Places, Progress
 from lance_ns_async.engine.list import Listed, Wanted
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -113,6 +114,8 @@ class Namespace(SyncDataOperations):
         self._closed = False
         self._unused: AsyncNamespace | None = self._connect()
         self._namespace_id = self._unused.namespace_id()
+        # All clients of this namespace share it, also those in forked processes.
+        self._traffic = self._unused._caller.traffic
 
     @classmethod
     def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Namespace:
@@ -150,6 +153,10 @@ class Namespace(SyncDataOperations):
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """See `AsyncNamespace.observe`; `observer` is called in the background thread."""
         return self._open().client.observe(observer)
+
+    def snapshot(self) -> CallLoad:
+        """See `AsyncNamespace.snapshot`."""
+        return self._traffic.snapshot()
 
     def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
         """See `AsyncNamespace.list_namespaces`."""
@@ -308,6 +315,20 @@ class Namespace(SyncDataOperations):
             InternalError: The calling thread is the thread of the background loop.
         """
         return self._call(work)
+
+    async def arun(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine like `run`, but awaits its result: in any event loop, also in the background loop itself.
+
+        A cancellation cancels the coroutine. Outside the background loop, it does not wait for the rollback.
+
+        Args:
+            work: Receives the async namespace, and returns the coroutine.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+        """
+        session = self._open()
+        return await session.loop.arun(work(session.client))
 
     def _connect(self) -> AsyncNamespace:
         return AsyncNamespace.connect(self._impl, self._properties, policy=self._policy)

@@ -6,7 +6,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection
-from difflib import get_close_matches
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
@@ -15,7 +14,7 @@ from urllib.parse import quote, unquote
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pydantic import AfterValidator
 
-from lance_ns_async.errors import PHRASES, shortened, spelled
+from lance_ns_async.errors import PHRASES, nearest, shortened, spelled, suggest
 from lance_ns_async.model import Table, TableId
 
 SCHEMES = (
@@ -27,6 +26,9 @@ SCHEMES = (
 _LOCAL = ("file", "file+uring", "file-object-store")
 _OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http", "https")
 """Schemes of other tools, which a catalog may contain."""
+
+_LIKENESS = 0.75
+"""How similar a suggested scheme must be; short names are easily similar by accident."""
 
 _LONGEST_SHOWN = 200
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
@@ -52,7 +54,7 @@ def checked_root(value: str, *, also: Collection[str] = ()) -> str:
     """
     if not value.strip():
         raise ValueError("it is empty; give a path, or a URI such as s3://bucket/data")
-    path = _local_path(value, {*SCHEMES, *also})
+    path = _local_path(value, (*SCHEMES, *also))
     uri = _URI.fullmatch(value)
     if "://" in value and uri is not None and (problem := _problem_of_root(uri)) is not None:
         # Tables below such a root could be declared, but not dropped.
@@ -77,9 +79,7 @@ def _local_path(root: str, schemes: Collection[str]) -> Path | None:
     if not uri["slashes"]:
         raise ValueError("a URI goes on with two slashes, as in file:///data or s3://bucket/data")
     if scheme not in schemes:
-        near = get_close_matches(scheme, schemes, n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]}?" if near else f"Lance knows {', '.join(SCHEMES)}"
-        raise ValueError(f"unknown scheme {scheme!r}, {hint}")
+        raise ValueError(f"unknown scheme {scheme!r}, {suggest(scheme, schemes, likeness=_LIKENESS)}")
     if scheme in _LOCAL:
         if uri["host"] not in ("", "localhost"):
             raise ValueError("a URI of local files goes on with three slashes, as in file:///data")
@@ -180,8 +180,8 @@ def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
         return f"has a scheme in upper case; write {scheme.lower()}:"
     if scheme not in (*SCHEMES, *_OTHERS):
         # Lance does not support other schemes, so that it cannot delete anything there.
-        near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.75)
-        return f"has the unknown scheme {scheme!r}; did you mean {near[0]}?" if near else None
+        near = nearest(scheme, SCHEMES, likeness=_LIKENESS)
+        return f"has the unknown scheme {scheme!r}; did you mean {near}?" if near else None
     if scheme in _LOCAL and host:
         return f"has the host {host!r}, which readers of files ignore or take for a folder; write file:///data/t"
     if scheme not in _LOCAL and not host and not scheme.endswith("memory"):

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from lance_ns_async.calls.policy import remaining
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import DELIMITER, Table, TableId
 from lance_ns_async.storage.files import download, open_session
 from lance_ns_async.storage.threads import PATIENCE
 
@@ -118,7 +118,7 @@ def new_mark(id: TableId) -> Mark:
     process = os.getpid()
     return Mark(
         token=uuid4().hex,
-        subject=hashlib.sha256(str(id).lower().encode()).hexdigest(),
+        subject=hashlib.sha256(DELIMITER.join(id).lower().encode()).hexdigest(),
         content="",
         host=_host(),
         process=process,

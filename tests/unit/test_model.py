@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.spark.resolve.patterns import Wanted
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=DELIMITER), min_size=1)
@@ -32,7 +34,40 @@ def test_an_id_is_its_names(kind: type[Id], names: list[str]) -> None:
 def test_what_is_written_is_read_back(kind: type[Id], names: list[str]) -> None:
     id = kind(names)
     assert kind.parse(str(id)) == id
-    assert str(id) == DELIMITER.join(names)
+    assert str(id).removeprefix(DELIMITER) == DELIMITER.join(names)
+    assert str(id).startswith(DELIMITER) == (len(names) == 1 and "." in names[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("$", []),
+        ("a", ["a"]),
+        ("a.b", ["a", "b"]),
+        ("a$b.c", ["a", "b.c"]),
+        ("$a.b", ["a.b"]),
+    ],
+)
+def test_ids_are_read_and_written(text: str, names: Sequence[str]) -> None:
+    assert NamespaceId.parse(text) == NamespaceId(names)
+    assert NamespaceId.parse(str(NamespaceId(names))) == NamespaceId(names)
+    if names:
+        assert TableId.parse(text) == TableId(names) == Wanted.read(text).ids[0]
+
+
+@pytest.mark.parametrize("text", ["orders", "sales.orders", "sales$orders", "sales$v1.2", "$v1.2"])
+def test_the_hint_for_a_string_is_an_id_that_can_be_read(text: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        TableId(text)
+    parsed, names = re.fullmatch(r".*use (TableId\.parse\(.*\)) or (\[.*\])", str(raised.value)).groups()  # type: ignore[union-attr]
+    assert eval(parsed) == TableId(eval(names)) == TableId.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "$", "a..b", "a$$b", ".a"])
+def test_there_is_no_hint_for_a_string_that_is_no_table_id(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"use a list of names, such as \['sales', 'orders'\]"):
+        TableId(text)
 
 
 @given(KINDS, st.lists(NAMES, min_size=1))
@@ -79,7 +114,7 @@ def test_every_name_is_a_string_that_is_not_empty(kind: Any, names: Any) -> None
         kind(names)
 
 
-@pytest.mark.parametrize("text", ["a$", "$a", "a$$b", "$$"])
+@pytest.mark.parametrize("text", ["a$", "$$a", "a$$b", "$$", "a..b", ".a"])
 def test_no_name_between_delimiters_is_missing(text: str) -> None:
     with pytest.raises(InvalidInputError, match="non-empty"):
         NamespaceId.parse(text)

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace, Policy, telemetry
-from lance_ns_async.calls.observers import BOUNDS
+from lance_ns_async.calls.metrics import BOUNDS
 from tests.fakes.iceberg import FakeIceberg
 
 SECRET = "hush-hush-4711"

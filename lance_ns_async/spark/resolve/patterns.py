@@ -11,13 +11,14 @@ from typing import TypeAlias
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId, is_pattern, split_names
 
 What: TypeAlias = str | Id | Iterable[str | Iterable[str]]
 """One item or many. A TableId or a sequence of names is one table; a NamespaceId is every table directly in it.
 
-A string is a table id with its names joined by `$`, or by `.` if it contains no `$`. A string with `*`, `?` or `[` is
-a pattern, which is matched name by name and case-sensitively. `**` matches any number of namespaces, including none.
+A string is a table id, as `TableId.parse` reads it: names joined by `$`, or by `.` if it contains no `$`. A string with
+`*`, `?` or `[` is a pattern, which is matched name by name and case-sensitively. `**` matches any number of namespaces,
+including none.
 """
 
 Level: TypeAlias = str | re.Pattern[str] | EllipsisType
@@ -42,7 +43,7 @@ class Pattern:
         Raises:
             InvalidInputError: A name in the string is empty.
         """
-        names = _split(text)
+        names = split_names(text)
         if not all(names):
             raise InvalidInputError(f"pattern {text!r}: a name in it is empty; join names by '.' or by {DELIMITER!r}")
         if names[-1] == "**":
@@ -144,7 +145,7 @@ class Wanted:
         for item in [what] if isinstance(what, str | Id) else what:
             if isinstance(item, NamespaceId):
                 patterns[Pattern.inside(item)] = None
-            elif isinstance(item, str) and has_wildcard(item):
+            elif isinstance(item, str) and is_pattern(item):
                 patterns[Pattern.parse(item)] = None
             else:
                 ids[table_id(item)] = None
@@ -155,19 +156,10 @@ def table_id(item: str | Iterable[str]) -> TableId:
     """Returns the table id for a string without wildcards or for a sequence of names."""
     if isinstance(item, TableId):
         return item
-    return TableId(_split(item) if isinstance(item, str) else item)
-
-
-def has_wildcard(text: str) -> bool:
-    """Returns whether the string is a pattern."""
-    return any(character in text for character in "*?[")
-
-
-def _split(text: str) -> list[str]:
-    return text.split(DELIMITER if DELIMITER in text else ".")
+    return TableId.parse(item) if isinstance(item, str) else TableId(item)
 
 
 def _level(name: str) -> Level:
     if name == "**":
         return ...
-    return re.compile(translate(name)) if has_wildcard(name) else name
+    return re.compile(translate(name)) if is_pattern(name) else name

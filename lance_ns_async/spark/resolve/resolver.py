@@ -171,9 +171,8 @@ class LocationResolver:
     ) -> Locations:
         """Resolves tables like `prefetch`, but without blocking the event loop; arguments and errors are the same.
 
-        With a sync Namespace, the work runs in its background loop and a worker thread waits for it. In this case a
-        cancellation ends only the caller's wait, while `timeout` also ends the work and the thread. An AsyncNamespace
-        is no error here.
+        With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
+        end. An AsyncNamespace is no error here.
         """
         ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return await self._arun(ask)
@@ -367,7 +366,7 @@ class LocationResolver:
         work = partial(prefetch, memory=self._memory, ask=ask)
         if isinstance(self._namespace, AsyncNamespace):
             return await work(self._namespace)
-        return await anyio.to_thread.run_sync(self._namespace.run, work, abandon_on_cancel=True)
+        return await self._namespace.arun(work)
 
     def _blocking(self, name: str, remedy: str) -> Namespace:
         """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from anyio.from_thread import start_blocking_portal
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.namespace.background_loop import BackgroundLoop
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.location import warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
@@ -83,14 +83,16 @@ def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: R
     upstream = Nobody(locations) if resolver is None else Catalog(resolver, _namespace(resolver))
     prefetched = Prefetched(locations, upstream)
     _check_session(spark, catalog)
-    kept = _kept(spark, catalog)
+    address = _choose_address(spark, catalog)
     warn_of_expiry(locations.values(), stacklevel=3)
     served = Served(catalog, prefetched, upstream)
     with ExitStack() as stack:
-        portal = stack.enter_context(start_blocking_portal(name="lance-ns-endpoint"))
-        server = serving(prefetched, port=kept.port, token=kept.token, grace=GRACE)
+        # It is the loop of the namespace, too: one loop serves all leases of the process.
+        loop = BackgroundLoop.lease()
+        stack.callback(loop.release)
+        server = serving(prefetched, port=address.port, token=address.token, grace=GRACE)
         try:
-            gateway = stack.enter_context(portal.wrap_async_context_manager(server))
+            gateway = stack.enter_context(loop.keep_open(server))
         except InvalidInputError as e:
             if not isinstance(e.__cause__, OSError):
                 raise
@@ -99,7 +101,7 @@ def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: R
         for key, value in _settings(catalog, gateway).items():
             spark.conf.set(key, value)
             stack.callback(spark.conf.unset, key)
-        _addresses.setdefault(spark, {})[catalog] = _Address(urlsplit(gateway.url).port or 0, kept.token)
+        _addresses.setdefault(spark, {})[catalog] = _Address(urlsplit(gateway.url).port or 0, address.token)
         yield served
 
 
@@ -148,7 +150,7 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
         )
 
 
-def _kept(spark: SparkSession, catalog: str) -> _Address:
+def _choose_address(spark: SparkSession, catalog: str) -> _Address:
     """Returns the address to serve the catalog at: any port, unless the session has loaded the catalog before.
 
     Raises:

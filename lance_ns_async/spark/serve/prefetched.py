@@ -21,6 +21,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.gateway.routes import ROUTES
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
@@ -62,7 +63,7 @@ class Prefetched:
         self._known: dict[TableId, Location] = dict(locations)
         self._upstream = upstream
         self._evictions = 0
-        self._flights = SingleFlights(self._learned)
+        self._flights = SingleFlights(self._learn)
         self.answered = 0
         """Number of requests about a table that needed no upstream."""
 
@@ -71,7 +72,7 @@ class Prefetched:
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
             answer: DescribeTableResponse = await self._upstream.do("describe_table", request)
             return answer
-        at = await self._located(TableId(request.id or ()))
+        at = await self._locate(TableId(request.id or ()))
         # The pinned version is omitted, because a reader without a version reads the latest one.
         table = replace(at.table(), version=None)
         return requests.described(table, with_uri=request.with_table_uri)
@@ -81,20 +82,24 @@ class Prefetched:
         if request.version is not None:
             answer: TableExistsResponse = await self._upstream.do("table_exists", request)
             return answer
-        await self._located(TableId(request.id or ()))
+        await self._locate(TableId(request.id or ()))
         return TableExistsResponse()
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
         """Returns any other operation that the upstream supports."""
         if operation not in OPERATIONS or not self._upstream.has(operation):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {operation!r}")
-        return partial(self._passed, operation)
+        return partial(self._pass_on, operation)
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Registers an observer of the remote calls of the upstream while the context is open."""
         return self._upstream.observe(observer)
 
-    async def _located(self, id: TableId) -> Location:
+    def snapshot(self) -> CallLoad | None:
+        """Returns the load of the upstream's remote calls; None if there are none."""
+        return self._upstream.snapshot()
+
+    async def _locate(self, id: TableId) -> Location:
         at = self._known.get(id)
         if at is None or (at.expires_at is not None and time() + LEAD > at.expires_at and self._upstream.renews):
             # A request after an eviction does not share a call that started before the eviction.
@@ -102,14 +107,14 @@ class Prefetched:
         self.answered += 1
         return at
 
-    async def _learned(self, key: tuple[int, TableId]) -> Location:
+    async def _learn(self, key: tuple[int, TableId]) -> Location:
         evictions, id = key
-        found = await self._upstream.locate(id)
+        location = await self._upstream.locate(id)
         if evictions == self._evictions:
-            self._known[id] = found
-        return found
+            self._known[id] = location
+        return location
 
-    async def _passed(self, operation: str, request: Any, *others: Any) -> Any:
+    async def _pass_on(self, operation: str, request: Any, *others: Any) -> Any:
         try:
             return await self._upstream.do(operation, request, *others)
         except LanceNamespaceError as e:
@@ -119,7 +124,7 @@ class Prefetched:
         finally:
             # This applies to errors, too, because a failed operation may have changed the table.
             if operation in MOVING:
-                self._evict(_moved(request))
+                self._evict(_moved_ids(request))
             elif operation == "drop_namespace":
                 self._evict([id for id in self._known if id[: len(request.id)] == tuple(request.id)])
 
@@ -132,7 +137,7 @@ class Prefetched:
             self._upstream.forget(ids)
 
 
-def _moved(request: Any) -> Sequence[TableId]:
+def _moved_ids(request: Any) -> Sequence[TableId]:
     """Returns the ids whose location a request changes; a rename changes the old and the new id."""
     id = TableId(request.id)
     if not isinstance(request, RenameTableRequest):

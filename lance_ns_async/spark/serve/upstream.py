@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, Literal, NoReturn, Protocol
 
-import anyio.to_thread
 from lance_namespace import (
     ListNamespacesRequest,
     ListNamespacesResponse,
@@ -19,6 +17,7 @@ from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import keep_all, take
+from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
@@ -68,6 +67,9 @@ class Upstream(Protocol):
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Registers an observer of remote calls; see `AsyncNamespace.observe`."""
 
+    def snapshot(self) -> CallLoad | None:
+        """Returns the load of remote calls; None if there are no remote calls."""
+
 
 class Catalog:
     """The catalog of a resolver; its calls run in the event loop of the namespace."""
@@ -83,8 +85,8 @@ class Catalog:
     async def locate(self, id: TableId) -> Location:
         """Returns the location of the table from the resolver's cache or the catalog."""
         self.located += 1
-        found = await self._resolver.aprefetch(id, pin_versions=False, on_error="raise", progress=False)
-        return found[id]
+        locations = await self._resolver.aprefetch(id, pin_versions=False, on_error="raise", progress=False)
+        return locations[id]
 
     def forget(self, ids: Sequence[TableId]) -> None:
         """Removes the tables from the resolver's cache."""
@@ -95,10 +97,9 @@ class Catalog:
         return hasattr(self._namespace, operation)
 
     async def do(self, operation: str, request: Any, *others: Any) -> Any:
-        """Runs the operation of the namespace in a worker thread and returns its response."""
+        """Returns the response of the namespace's operation."""
         self.passed += 1
-        work = partial(getattr(self._namespace, operation), request, *others)
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return await self._namespace.arun(lambda client: getattr(client, operation)(request, *others))
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Registers an observer of remote calls; see `AsyncNamespace.observe`.
@@ -107,6 +108,10 @@ class Catalog:
             InvalidInputError: The namespace is closed.
         """
         return self._namespace.observe(observer)
+
+    def snapshot(self) -> CallLoad:
+        """Returns the load of the namespace's calls."""
+        return self._namespace.snapshot()
 
 
 class Nobody:
@@ -160,6 +165,9 @@ class Nobody:
         """Returns an empty context, because there are no remote calls."""
         return nullcontext()
 
+    def snapshot(self) -> None:
+        """Returns None, because there are no remote calls."""
+
     async def _tables(self, request: ListTablesRequest) -> ListTablesResponse:
         parent = NamespaceId(request.id or ())
         depth = len(parent)
@@ -175,10 +183,10 @@ class Nobody:
         return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
 
     def _below(self, parent: NamespaceId) -> Sequence[TableId]:
-        found = [id for id in self._ids if id.parent[: len(parent)] == parent]
-        if not found:
+        ids = [id for id in self._ids if id.parent[: len(parent)] == parent]
+        if not ids:
             refuse(parent, "has no table that was prefetched")
-        return found
+        return ids
 
 
 def refuse(subject: Id, why: str) -> NoReturn:

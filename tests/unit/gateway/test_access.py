@@ -241,6 +241,9 @@ async def test_what_happens_is_counted(tmp_path: Path) -> None:
         "# TYPE lance_ns_request_seconds histogram",
     ]:
         assert line in lines, line
-    calls = [line for line in lines if line.startswith("lance_ns_calls_total{")]
-    assert any(line.startswith('lance_ns_calls_total{operation="describe_table",outcome="') for line in calls)
+    calls = "lance_ns_call_duration_seconds_count"
+    assert any(line.startswith(f'{calls}{{operation="describe_table",error_type="') for line in lines)
+    assert f'{calls}{{operation="list_namespaces"}} 1' in lines
+    load = it.ns.snapshot()
+    assert f"lance_ns_call_limit {load.limit}" in lines and "lance_ns_call_in_flight 0" in lines
     assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in lines)

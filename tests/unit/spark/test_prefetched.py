@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,10 +31,12 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.spark import Locations
+from lance_ns_async import IcebergNamespace
+from lance_ns_async.spark import LocationResolver, Locations
 from lance_ns_async.spark.serve.prefetched import Prefetched
 from lance_ns_async.spark.serve.upstream import Catalog, Nobody
 from tests.connector.lake import Lake
+from tests.fakes.iceberg import FakeIceberg
 
 Make = Callable[[Locations], Prefetched]
 
@@ -208,3 +211,25 @@ async def test_without_a_catalog_all_else_is_refused(lake: Lake) -> None:
     await describe(namespace, "db", "t")
     with pytest.raises(InvalidInputError, match="limit 0"):
         await namespace.list_tables(ListTablesRequest(id=["db"], limit=0))
+
+
+def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
+    outcomes: list[str] = []
+    with FakeIceberg() as server, IcebergNamespace(endpoint=server.endpoint) as catalog:
+        server.add_table(["db"], "t")
+        catalog.exists(["db", "t"])
+        resolver = LocationResolver(catalog)
+        namespace = Prefetched(resolver.prefetch([]), Catalog(resolver, catalog))
+
+        async def leave() -> None:
+            # It runs on the loop of the sync namespace, as the endpoint does.
+            for request in (describe(namespace, "db", "t"), namespace.list_tables(ListTablesRequest(id=["db"]))):
+                with server.hold("tables") as hold:
+                    asked = asyncio.ensure_future(request)
+                    await hold.reached(1)
+                    asked.cancel()
+                    await asyncio.wait([asked])
+
+        with catalog.observe(lambda call: outcomes.append(call.outcome)):
+            catalog.run(lambda client: leave())
+    assert outcomes == ["cancelled", "cancelled"]

@@ -34,7 +34,7 @@ NOT_MEANT = [
     ("file://data/lake", "goes on with three slashes"),
     ("s3://", "names no bucket"),
     ("s3:///lake", "names no bucket"),
-    ("foo://bucket/lake", r"unknown scheme 'foo', Lance knows s3, .*, file, "),
+    ("foo://bucket/lake", r"unknown scheme 'foo', known are s3, .*, file, "),
     ("s3n://bucket/lake", r"unknown scheme 's3n', did you mean s3\?"),
 ]
 
