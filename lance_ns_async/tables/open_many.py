@@ -10,8 +10,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.concurrency import each
-from lance_ns_async.engine.describe import Progress, describe_tables
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.describe import Progress, describe_tables, without_traceback
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import in_thread
@@ -46,34 +45,25 @@ class Opened:
 async def open_many(
     backend: Backend, opener: Opener, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None
 ) -> Opened:
-    """Describes and opens each table once.
-
-    Cost: as `describe_tables`, or one call per table if the catalog vends credentials.
-    """
+    """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
     wanted = list(dict.fromkeys(ids))
+    described = await describe_tables(backend, wanted, max_in_flight=max_in_flight, vend=True)
     datasets: dict[TableId, LanceDataset] = {}
-    errors: dict[TableId, LanceNamespaceError] = {}
-    tables: dict[TableId, Table] = {}
-    can = backend.capabilities
-    # No catalog vends credentials for several tables in one call.
-    if (can.describe_batch or can.listing_has_locations) and not can.vends:
-        described = await describe_tables(backend, wanted, max_in_flight=max_in_flight)
-        tables.update(described.tables)
-        errors.update(described.errors)
-        if progress is not None and errors:
-            progress(len(errors))
+    errors = dict(described.errors)
+    if progress is not None and errors:
+        progress(len(errors))
 
-    async def open_one(id: TableId) -> None:
+    async def open_one(item: tuple[TableId, Table]) -> None:
+        id, table = item
         try:
-            table = tables.get(id) or await located(backend, id)
             async with meanwhile.explained(backend, table):
                 datasets[id] = await in_thread(table, lambda: opener.open(table))
         except LanceNamespaceError as e:
-            errors[id] = e
+            errors[id] = without_traceback(e)
         if progress is not None:
             progress(1)
 
-    await each(open_one, [id for id in wanted if id not in errors], max_in_flight=max_in_flight)
+    await each(open_one, described.tables.items(), max_in_flight=max_in_flight)
     return Opened(
         {id: datasets[id] for id in wanted if id in datasets}, {id: errors[id] for id in wanted if id in errors}
     )

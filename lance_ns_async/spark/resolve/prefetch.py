@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 
-from lance_namespace import DescribeTableRequest, DescribeTableVersionRequest
+from lance_namespace import DescribeTableVersionRequest
 from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -15,12 +15,10 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import deadline
-from lance_ns_async.engine.describe import Described
 from lance_ns_async.errors import NotALanceTableError
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.spark.resolve.cache import LEAD, Known, Memory
 from lance_ns_async.spark.resolve.location import Location
@@ -124,12 +122,12 @@ class _Run:
         unknown = [id for id in self.ids if id not in self.known]
         if not unknown:
             return
-        if self._ask.vends:
-            outcome = await self._vended(unknown, steps)
-        else:
-            outcome = await self._namespace.describe_tables(
-                unknown, max_in_flight=self._ask.max_in_flight, progress=steps.settle
-            )
+        outcome = await self._namespace.describe_tables(
+            unknown,
+            vend_credentials=self._ask.vends,
+            max_in_flight=self._ask.max_in_flight,
+            progress=steps.settle,
+        )
         self.known.update((id, self._memory.learn(table)) for id, table in outcome.tables.items())
         named = frozenset(self._ask.wanted.ids)
         for id, error in outcome.errors.items():
@@ -137,34 +135,6 @@ class _Run:
                 self._failed[id] = error
         if self._ask.pin_versions and outcome.errors:
             steps.settle(len(outcome.errors))
-
-    async def _vended(self, ids: Sequence[TableId], steps: Steps) -> Described:
-        """Describes the tables with vended credentials, which needs at least one call for each table."""
-        tables: dict[TableId, Table] = {}
-        errors: dict[TableId, LanceNamespaceError] = {}
-
-        async def visit(id: TableId) -> None:
-            try:
-                tables[id] = await self._asked(id)
-            except LanceNamespaceError as e:
-                errors[id] = e
-            steps.settle()
-
-        await each(visit, ids, max_in_flight=self._ask.max_in_flight)
-        return Described(tables, errors)
-
-    async def _asked(self, id: TableId) -> Table:
-        request = DescribeTableRequest(id=list(id), vend_credentials=True)
-        try:
-            found = await self._namespace.describe_table(request)
-        except NotALanceTableError:
-            raise
-        except InvalidInputError:
-            # A catalog may refuse to vend credentials; the configured ones are used then.
-            request.vend_credentials = False
-            found = await self._namespace.describe_table(request)
-        assert found.location is not None
-        return Table(id, found.location, found.properties or {}, found.storage_options, version=found.version)
 
     def check_kept(self) -> None:
         """Records an error for each table of a refresh that has moved, because its pinned version is invalid there."""

@@ -252,6 +252,23 @@ async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> Non
     assert "not asked for" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
 
 
+@pytest.mark.parametrize("vends", [True, False])
+async def test_tables_are_described_alone_if_their_catalog_vends_credentials(vends: bool) -> None:
+    can = Capabilities(0, None, listing_has_locations=True, describe_batch=9, vends=vends)
+    backend = planted(dict.fromkeys(tables(*"abcd"), "lance"), can, as_asked)
+    described = await describe_tables(backend, tables(*"abcd"), max_in_flight=2, vend=True)
+    assert described.tables == backend.tables
+    assert [operation for operation, _ in backend.calls] == (["describe_table"] * 4 if vends else ["describe_tables"])
+
+
+async def test_a_401_ends_a_describe_with_credentials() -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None, vends=True), as_asked)
+    backend.faults["describe_table", ids[0]] = UnauthenticatedError("Unauthenticated: expired")
+    described = await describe_tables(backend, ids, max_in_flight=1, vend=True)
+    assert outcome(described) == dict.fromkeys(ids, UnauthenticatedError) and len(backend.calls) == 1
+
+
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
 async def test_when_the_time_is_over_nothing_more_is_asked(can: Capabilities) -> None:
     ids = tables(*"abcdefgh")

@@ -95,6 +95,18 @@ def test_one_that_fails_spoils_no_other(server: RenewingPolaris, resolver: Locat
     assert (report.found, len(report.denied), len(report.failed), len(report.missing)) == (2, 1, 1, 1)
 
 
+def test_after_a_401_no_other_table_is_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    server.fail(401, times=None)
+    report = resolver.prefetch(TABLES, max_in_flight=1).report
+    assert (len(report.denied), report.calls, len(server.requests)) == (3, 1, 1)
+
+
+def test_an_impossible_id_is_refused_before_any_call(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    with pytest.raises(InvalidInputError, match=r"table id \['t'\]: this catalog wants"):
+        resolver.prefetch(["t", *TABLES])
+    assert server.requests == []
+
+
 def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
     found = resolver.prefetch(TABLES, pin_versions=False)
     server.clear()
