@@ -304,7 +304,7 @@ class AsyncNamespace(TableVersions, DataOperations):
             if request.check_declared:
                 declared = table.version is None and await datasets.is_only_declared(table)
             if detailed and not declared:
-                details = await self._opened(table, datasets.told, snapshot)
+                details = await self._opened(table, datasets.read_details, snapshot)
         return requests.described(
             table,
             with_uri=request.with_table_uri,

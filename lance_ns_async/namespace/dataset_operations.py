@@ -103,6 +103,11 @@ class DatasetOperations(Session):
             return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 
+def opener_of(namespace: DatasetOperations) -> Opener:
+    """Returns the opener of the namespace's datasets, for example for Spark's driver."""
+    return namespace._opener
+
+
 def staging(namespace: DatasetOperations) -> Staging:
     """Returns the `Staging` with which other processes, for example Spark executors, write files of tables."""
     return Staging(namespace._backend, namespace._opener, namespace._operation)

@@ -371,7 +371,7 @@ class DataOperations(TableUpkeep, Unserved):
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: Progress | None = None,
-    ) -> Opened:
+    ) -> Opened[LanceDataset]:
         """Opens many tables concurrently, each once.
 
         Args:

@@ -15,6 +15,7 @@ from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
+from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,14 +95,15 @@ def _pinned(locations: LocationMap) -> Sequence[Location]:
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:
         return list(locations.values())
-    loop = BackgroundLoop.lease()
+    loop, opener = BackgroundLoop.lease(), Opener()
     try:
-        opened = loop.run(open_tables(tables))
+        opened = loop.run(open_tables(opener, tables))
     finally:
         loop.release()
+        opener.close()
     if opened.errors:
         raise one_error(list(opened.errors.values()), of=len(locations))
-    now = {table.id: Location.of(table, opened.details[table.id]) for table in tables}
+    now = {table.id: Location.of(table, opened.datasets[table.id]) for table in tables}
     return [now.get(id, location) for id, location in locations.items()]
 
 

@@ -20,6 +20,7 @@ from lance_ns_async.calls.policy import deadline
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.dataset_operations import opener_of
 from lance_ns_async.spark.resolve.cache import LEAD, Known, Memory
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.locations import Locations
@@ -61,7 +62,6 @@ class Ask:
 async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Locations:
     """Runs one prefetch or refresh and updates the cache; see `LocationResolver.prefetch`."""
     started = monotonic()
-    until = None if ask.timeout is None else started + ask.timeout
     seconds: list[float] = []
 
     def note(call: Call) -> None:
@@ -75,7 +75,7 @@ async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Lo
             await run.describe(steps)
             run.check_kept()
             if ask.pin_versions:
-                await run.open(steps, None if until is None else until - monotonic())
+                await run.open(steps)
     errors = [*run.errors(), *run.unmatched()]
     locations = run.locations()
     if errors and ask.on_error == "raise":
@@ -146,17 +146,17 @@ class _Run:
                     f"version {old.version} is not what it was: prefetch it anew)"
                 )
 
-    async def open(self, steps: Steps, timeout: float | None) -> None:
+    async def open(self, steps: Steps) -> None:
         """Opens the datasets of the known tables that are not open yet."""
         unopened = {id: known for id, known in self.known.items() if known.details is None}
         opened = await open_tables(
+            opener_of(self._namespace),
             (known.table for known in unopened.values()),
             max_in_flight=self._ask.max_in_flight,
-            timeout=timeout,
-            settled=steps.settle,
+            progress=steps.settle,
             finish=self._finish,
         )
-        for id, details in opened.details.items():
+        for id, details in opened.datasets.items():
             unopened[id].details = details
         self._failed.update(opened.errors)
 
