@@ -25,7 +25,7 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import remaining
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import Locator
 from lance_ns_async.errors import failure_of, raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 
@@ -164,7 +164,7 @@ async def describe_tables(
     ids: Iterable[TableId],
     *,
     max_in_flight: int,
-    vend: bool = False,
+    locator: Locator | None = None,
     progress: Progress | None = None,
     places: Places | None = None,
 ) -> Described:
@@ -176,24 +176,24 @@ async def describe_tables(
         backend: The backend to call.
         ids: The tables to describe; duplicates are ignored.
         max_in_flight: Maximum number of concurrent steps.
-        vend: Whether to locate each table with credentials; no effect if the catalog vends none.
+        locator: Locates each table with credentials, if the catalog vends any; None for descriptions without.
         progress: Receives the number of completed ids.
         places: The positions in listings after the previous group of ids; updated for the next group.
 
     Cost:
         The calls of `plan`, and one more for each id that no shared response contained. With credentials, the calls of
-        `located` for each id, because no catalog vends credentials for several tables in one call.
+        `locator` for each id, because no catalog vends credentials for several tables in one call.
     """
     asked = dict.fromkeys(ids)
     places = {} if places is None else places
     if places:
         for parent in places.keys() - {id.parent for id in asked}:
             del places[parent]
-    describe = partial(located, backend) if vend else backend.describe_table
+    describe = backend.describe_table if locator is None else locator.locate
     run = _Run(backend, describe, progress, places)
     # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
     naming = replace(backend.capabilities, listing_has_locations=False, describe_batch=0)
-    sharing = naming if vend and backend.capabilities.vends else backend.capabilities
+    sharing = naming if locator is not None and backend.capabilities.vends else backend.capabilities
     await each(run.step, plan(asked, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
     return Described(run.tables, {id: run.errors[id] for id in asked if id in run.errors} if run.errors else {})

@@ -60,7 +60,11 @@ class ManyTables(Session):
             checked = await in_slices(self._table, ids)
             workers = self._workers(max_in_flight)
             return await describe.describe_tables(
-                self._backend, checked, max_in_flight=workers, vend=vend_credentials, progress=progress
+                self._backend,
+                checked,
+                max_in_flight=workers,
+                locator=self._locator if vend_credentials else None,
+                progress=progress,
             )
 
     async def stream_tables(
@@ -212,6 +216,8 @@ class ManyTables(Session):
                 return
             except LanceNamespaceError as e:
                 errors.append(e)
+            finally:
+                self._locator.forget(id)
 
         async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:

@@ -12,6 +12,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import remaining
 from lance_ns_async.engine.describe import Progress, describe_tables, without_traceback
+from lance_ns_async.engine.locate import Locator
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import THREADS, in_thread
@@ -47,7 +48,13 @@ class Opened(Generic[T]):
 
 
 async def open_many(
-    backend: Backend, opener: Opener, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None
+    backend: Backend,
+    locator: Locator,
+    opener: Opener,
+    ids: Iterable[TableId],
+    *,
+    max_in_flight: int,
+    progress: Progress | None,
 ) -> Opened[LanceDataset]:
     """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
 
@@ -56,7 +63,7 @@ async def open_many(
             return await in_thread(table, lambda: opener.open(table))
 
     wanted = list(dict.fromkeys(ids))
-    described = await describe_tables(backend, wanted, max_in_flight=max_in_flight, vend=True)
+    described = await describe_tables(backend, wanted, max_in_flight=max_in_flight, locator=locator)
     if progress is not None and described.errors:
         progress(len(described.errors))
     tables = {id: described.tables[id] for id in wanted if id in described.tables}
