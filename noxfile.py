@@ -84,13 +84,11 @@ FLOORS = [
 ]
 """Unit tests that use what the package depends on, each thing by one of them at least."""
 
-ECOSYSTEM: dict[str, tuple[str, list[str]]] = {
-    "pylance": ("test_pylance*.py", []),
-    "lancedb": ("test_lancedb*.py", ["lancedb"]),
-    "lance-ray": ("test_lance_ray*.py", ["ray"]),
-    "daft-lance": ("test_daft*.py", ["ray", "daft"]),
+ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
+    "lancedb": (["test_pylance*.py", "test_lancedb*.py"], ["lancedb"]),
+    "ray": (["test_lance_ray*.py", "test_daft*.py"], ["ray", "daft"]),
 }
-"""By package: its tests, and the dependency groups that they need."""
+"""By environment: the tests that run in it, and the dependency groups that they need."""
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -173,14 +171,14 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("package", list(ECOSYSTEM))
-def ecosystem(session: nox.Session, package: str) -> None:
-    """A package that takes Lance namespaces, given ours, on catalogs that run for it."""
-    files, groups = ECOSYSTEM[package]
+@nox.parametrize("environment", list(ECOSYSTEM))
+def ecosystem(session: nox.Session, environment: str) -> None:
+    """Packages that take Lance namespaces, given ours, on catalogs that run for them."""
+    files, groups = ECOSYSTEM[environment]
     install(session, "-e", ".[cli,glue]", *group("test", "servers", *groups))
     # Ray takes all cores for itself.
     alone = ["-n", "0"] if "ray" in groups else []
-    pytest(session, *alone, *sorted(glob(f"tests/ecosystem/{files}")))
+    pytest(session, *alone, *sorted(path for file in files for path in glob(f"tests/ecosystem/{file}")))
 
 
 @nox.session

@@ -13,14 +13,15 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose, chosen
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose, require_catalog
 from lance_ns_async.cli.errors import Code, ScriptGroup, say
 from lance_ns_async.cli.output import Format, ObjectFormat
 
 app = typer.Typer(
     cls=ScriptGroup,
-    help="Lists, describes, resolves and serves the Lance tables of a catalog.",
-    epilog="Exit codes: 0 fine, 1 some failed, 2 usage, 3 not found, 4 denied, 5 unavailable, 70 internal, 130 Ctrl-C.",
+    help="List, describe, resolve and serve the Lance tables of a catalog.",
+    epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
+    "unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
@@ -33,11 +34,11 @@ class OnError(StrEnum):
     RAISE = "raise"
 
 
-Secrets = Annotated[bool, typer.Option("--show-secrets", help="Storage options too, with all secrets in them.")]
+Secrets = Annotated[bool, typer.Option("--show-secrets", help="Show storage options, including all secrets.")]
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(value: bool) -> None:
+    if value:
         print(version("lance-ns-async"))
         raise typer.Exit
 
@@ -45,8 +46,12 @@ def _show_version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def common(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks of errors, and a line a remote call.")] = False,
-    show_version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print tracebacks of errors, and a line for each remote call.")
+    ] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Applies the options of all commands."""
     if debug:
@@ -59,27 +64,29 @@ def common(
 
 @app.command("ls")
 def list_(
-    namespace: Annotated[str, typer.Argument(help="Where to look; the root if left out.", show_default=False)] = "",
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Everything below, too.")] = False,
-    namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="Namespaces instead of tables.")] = False,
-    long: Annotated[bool, typer.Option("--long", "-l", help="With locations.")] = False,
-    format: Annotated[Format, typer.Option("--output", "-o")] = Format.PLAIN,
+    namespace: Annotated[str, typer.Argument(help="Namespace to list; the root by default.", show_default=False)] = "",
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all child namespaces.")] = False,
+    namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
+    format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.PLAIN,
     impl: Impl = None,
     properties: Properties = None,
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Lists tables or namespaces, one per line, as they arrive."""
+    """List the tables or namespaces in a namespace, one per line, as they arrive."""
     from lance_ns_async.cli.listing import Listing
 
-    with chosen(impl, properties, profile, config).open() as catalog:
+    with require_catalog(impl, properties, profile, config).open() as catalog:
         listing = Listing(catalog, namespace, recursive=recursive, namespaces=namespaces, long=long)
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(listing.rows()) as rows:
             count = output.write(rows, listing.columns, format, sys.stdout)
         if not count and not (recursive or namespaces):
             below = (
-                "; -r looks below it, -n lists its namespaces" if listing.holds_namespaces() else ", and no namespaces"
+                "; use -r to include child namespaces, -n to list namespaces"
+                if listing.holds_namespaces()
+                else ", and no namespaces"
             )
             say(f"no tables in {namespace or 'the root'}{below}")
     if listing.failed:
@@ -88,37 +95,49 @@ def list_(
 
 @app.command()
 def describe(
-    table: Annotated[str, typer.Argument(help="Its id, e.g. prod.sales.orders.", show_default=False)],
-    version: Annotated[int | None, typer.Option("--version", help="As of that version; opens the dataset.")] = None,
-    details: Annotated[bool, typer.Option("--details", "-d", help="Schema and statistics; opens the dataset.")] = False,
+    table: Annotated[str, typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False)],
+    version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
+    details: Annotated[
+        bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
+    ] = False,
     show_secrets: Secrets = False,
-    format: Annotated[ObjectFormat, typer.Option("--output", "-o")] = ObjectFormat.TABLE,
+    format: Annotated[ObjectFormat, typer.Option("--output", "-o", help="Output format.")] = ObjectFormat.TABLE,
     impl: Impl = None,
     properties: Properties = None,
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Describes a table: where it is and how to read it."""
-    from lance_ns_async.cli.describing import describe
+    """Describe a table: its location, properties and storage options."""
+    from lance_ns_async.cli.listing import describe
 
-    with chosen(impl, properties, profile, config).open() as catalog:
-        found = describe(catalog, table, version=version, details=details, show_secrets=show_secrets)
-    output.write_object(found, format)
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        description = describe(catalog, table, version=version, details=details, show_secrets=show_secrets)
+    output.write_object(description, format)
 
 
 @app.command()
 def resolve(
     what: Annotated[
-        list[str] | None, typer.Argument(help="Ids and patterns, e.g. prod.sales.* or prod.**.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False),
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", "-f", metavar="FILE", help="Ids and patterns, one a line; - is stdin.")
+        Path | None,
+        typer.Option(
+            "--from-file", "-f", metavar="FILE", help="Read ids and patterns from a file, one per line; - is stdin."
+        ),
     ] = None,
-    format: Annotated[Format | None, typer.Option("--output", "-o", help="Else by the name of --out.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout.")] = None,
-    pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Versions and rows; opens each dataset once.")] = True,
+    format: Annotated[
+        Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")
+    ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin/--no-pin", help="Add versions and row counts; opens each dataset once.")
+    ] = True,
     on_error: Annotated[
-        OnError, typer.Option("--on-error", help="Whether one that fails ends it all.")
+        OnError, typer.Option("--on-error", help="Report tables that fail, or stop at the first one.")
     ] = OnError.REPORT,
     show_secrets: Secrets = False,
     impl: Impl = None,
@@ -126,15 +145,15 @@ def resolve(
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Resolves many tables at once to their locations and versions."""
-    from lance_ns_async.cli.resolving import asked, format_for, write
+    """Resolve many tables concurrently to their locations and versions."""
+    from lance_ns_async.cli.resolving import format_for, read_targets, write
     from lance_ns_async.spark import LocationResolver
 
-    wanted = asked(what or (), from_file)
-    catalog = chosen(impl, properties, profile, config)
+    targets = read_targets(what or (), from_file)
+    catalog = require_catalog(impl, properties, profile, config)
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
         locations = resolver.prefetch(
-            wanted, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
+            targets, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
         )
     write(locations, format_for(format, out), out, secrets=show_secrets)
     print(locations.report, file=sys.stderr)
@@ -144,50 +163,63 @@ def resolve(
 
 @app.command()
 def serve(
-    host: Annotated[str, typer.Option("--host", help="Any but this machine's own needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 2333,
+    host: Annotated[
+        str,
+        typer.Option("--host", help="Address to listen on; an address that other machines can reach requires a token."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 selects a free one.")
+    ] = 2333,
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="What clients must show; else LANCE_NS_TOKEN, else a random one that is printed.",
+            help="Read the token that clients must send; by default LANCE_NS_TOKEN, else a random one that is printed.",
         ),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM, the chain; serves HTTPS.")
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM, if it is not with the certificate.")
+        Path | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="Private key in PEM format, if it is not in the certificate's file."
+        ),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A name that a proxy on this machine asks for it by.")
+        list[str] | None,
+        typer.Option("--name", help="Accept this host name from a proxy on this machine; may be repeated."),
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", help="Joins an id's names in paths.")] = "$",
-    max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Bytes of rows a request may have.")] = 2**30,
+    delimiter: Annotated[str, typer.Option("--delimiter", help="Delimiter of the names of an id in paths.")] = "$",
+    max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Maximum bytes of rows in a request.")] = 2**30,
     max_answer_bytes: Annotated[
-        int, typer.Option("--max-answer-bytes", min=1, help="Bytes of rows an answer may have.")
+        int, typer.Option("--max-answer-bytes", min=1, help="Maximum bytes of rows in a response.")
     ] = 2**28,
     max_held_bytes: Annotated[
         int | None,
         typer.Option(
-            "--max-held-bytes", min=1, help="Bytes of all requests and answers at once; else 4 times the largest."
+            "--max-held-bytes",
+            min=1,
+            help="Maximum bytes of all requests and responses together; by default 4 times the largest limit of one.",
         ),
     ] = None,
     function: Annotated[
-        list[str] | None, typer.Option("--function", help="An SQL function that clients may call besides the usual.")
+        list[str] | None,
+        typer.Option("--function", help="Allow clients to call this SQL function, too; may be repeated."),
     ] = None,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that requests have when it ends.")] = 30,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
     impl: Impl = None,
     properties: Properties = None,
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Serves the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
+    """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     from lance_ns_async.cli.serving import serve
 
     serve(
-        chosen(impl, properties, profile, config),
+        require_catalog(impl, properties, profile, config),
         host=host,
         port=port,
         hosts=name or (),
@@ -205,27 +237,29 @@ def serve(
 
 @app.command()
 def demo(
-    count: Annotated[int, typer.Option("--tables", min=1, help="How many tables.")] = 1000,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows in each.")] = 300,
+    count: Annotated[int, typer.Option("--tables", min=1, help="Number of tables.")] = 1000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows in each table.")] = 300,
     namespace: Annotated[
         str,
         typer.Option(
-            "--namespace", help="Where they go; made if missing. Some catalogs want two levels, as in lake.demo."
+            "--namespace",
+            help="Namespace of the tables, created if missing. Some catalogs require two levels, e.g. lake.demo.",
         ),
     ] = "demo",
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Where the embedded catalog is; else the user's cache.")
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Directory of the embedded catalog; by default in the user's cache."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Drops the tables of earlier runs first.")] = False,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Reads them with Spark, too.")] = True,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Drop the tables of earlier runs first.")] = False,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Also read the tables with Spark.")] = True,
     impl: Impl = None,
     properties: Properties = None,
     profile: Profile = None,
     config: Config = None,
 ) -> None:
-    """Creates many small tables, resolves them concurrently and reads them all in one Spark job.
+    """Create many small tables, resolve them concurrently and read them all in one Spark job.
 
-    Uses an embedded catalog, unless another is chosen. A later run reuses existing tables.
+    Without a catalog, an embedded one is used. A later run reuses existing tables.
     """
     from lance_ns_async.cli import demo, ids
 

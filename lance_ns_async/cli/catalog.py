@@ -25,7 +25,7 @@ Impl = Annotated[
         "--impl",
         "-i",
         metavar="NAME",
-        help="The catalog's kind: dir, hive3, glue, iceberg, ...",
+        help="Kind of the catalog: dir, hive3, glue, iceberg, ...",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -35,18 +35,20 @@ Properties = Annotated[
         "--property",
         "-p",
         metavar="KEY=VALUE",
-        help="A property of the catalog; KEY=@FILE takes the value from a file. Others on this machine can see "
-        "command lines: give secrets by file or environment.",
+        help="Property of the catalog; KEY=@FILE reads the value from a file. Other users of this machine can see "
+        "command lines: pass secrets by file or environment.",
         rich_help_panel=_PANEL,
     ),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", "-P", metavar="NAME", help="A catalog in a TOML file.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--profile", "-P", metavar="NAME", help="Name of a profile, a catalog in a TOML file.", rich_help_panel=_PANEL
+    ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The TOML file with the profiles.", rich_help_panel=_PANEL),
+    typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL),
 ]
 
 
@@ -90,34 +92,36 @@ def choose(
     Raises:
         Misuse: A property or the profile is invalid, or the profile and `impl` name different kinds.
     """
-    given = _Layer(impl, dict(map(_assignment, properties or ())))
+    options = _Layer(impl, dict(map(_assignment, properties or ())))
     files = [config] if config else profiles.usual_files(environment)
     named = _Layer(*profiles.profile(profile, files)) if profile else _Layer()
     if profile and impl and named.impl != impl:
-        raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, and --impl says {impl!r}")
-    around = _Layer(environment.get("LANCE_NS_IMPL") or None, dict(_assigned(environment)))
+        raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, but --impl is {impl!r}")
+    around = _Layer(environment.get("LANCE_NS_IMPL") or None, dict(_environment_properties(environment)))
     if not profile and (usual := environment.get("LANCE_NS_PROFILE")):
         named = _Layer(*profiles.profile(usual, files))
-    chosen = impl or (named.impl if profile else None) or around.impl or named.impl
-    if chosen is None:
+    kind = impl or (named.impl if profile else None) or around.impl or named.impl
+    if kind is None:
         return None
-    layers = [layer.properties for layer in (named, around, given) if layer.impl in (None, chosen)]
-    return Catalog(chosen, _merged(chosen, layers))
+    layers = [layer.properties for layer in (named, around, options) if layer.impl in (None, kind)]
+    return Catalog(kind, _merge(kind, layers))
 
 
-def chosen(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
+def require_catalog(
+    impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None
+) -> Catalog:
     """Returns the result of `choose`; raises `Misuse` if no catalog is named."""
-    found = choose(impl, properties, profile, config)
-    if found is None:
-        raise Misuse("no catalog: give --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
-    return found
+    catalog = choose(impl, properties, profile, config)
+    if catalog is None:
+        raise Misuse("no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
+    return catalog
 
 
 def _assignment(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         # The message does not contain the text, because it may be a secret without its key.
-        raise Misuse("-p wants KEY=VALUE, and one of them has no key or no '='")
+        raise Misuse("-p: must be KEY=VALUE, but one has no key or no '='")
     if not value.startswith("@"):
         return key, value
     file = Path(value[1:]).expanduser()
@@ -131,21 +135,21 @@ def _assignment(text: str) -> tuple[str, str]:
     return key, content
 
 
-def _assigned(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _environment_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environment.items():
         if name.startswith(_PROPERTY):
             yield name.removeprefix(_PROPERTY).lower().replace("__", "."), value
 
 
-def _merged(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+def _merge(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
     """Returns the properties of all layers; later layers override earlier ones, whatever the spelling of a key."""
-    merged: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for layer in layers:
-        told = {_folded(impl, key) for key in layer}
-        kept = {key: value for key, value in merged.items() if _folded(impl, key) not in told}
-        merged = {**kept, **layer}
-    return merged
+        overrides = {_fold(impl, key) for key in layer}
+        rest = {key: value for key, value in properties.items() if _fold(impl, key) not in overrides}
+        properties = {**rest, **layer}
+    return properties
 
 
-def _folded(impl: str, key: str) -> str:
+def _fold(impl: str, key: str) -> str:
     return key.removeprefix(f"{impl}.").replace("-", "_").replace(".", "_").lower()

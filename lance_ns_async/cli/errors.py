@@ -81,13 +81,13 @@ def say(message: str) -> None:
     print("lance-ns:", line, file=sys.stderr)
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Returns the message of an error; an unexpected one is marked as an internal error."""
     notes: list[str] = getattr(error, "__notes__", [])
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     if CODES.get(type(error).__name__) is None and exit_code(error) is Code.INTERNAL:
-        return f"internal error: {type(error).__name__}: {error}; --debug before the command tells where"
+        return f"internal error: {type(error).__name__}: {error}; use --debug before the command for the traceback"
     return "; ".join([str(error), *notes])
 
 
@@ -145,7 +145,7 @@ def _close(code: Code, error: BaseException) -> None:
         # The interpreter flushes standard output again at its end, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif code is not Code.INTERRUPTED:
-        say(told(error))
+        say(describe_error(error))
 
 
 def _usage(error: Any) -> str:

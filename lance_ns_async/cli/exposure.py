@@ -37,12 +37,12 @@ def warn_if_exposed(file: Path, what: str) -> None:
     if os.name != "posix":
         return
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         # The file was readable just before, so it was replaced or removed meanwhile.
         return
-    exposed = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    if stat.S_ISREG(found.st_mode) and exposed:
-        can = "change" if exposed & (stat.S_IWGRP | stat.S_IWOTH) else "read"
-        told = f"others on this machine can {can} it (mode {stat.S_IMODE(found.st_mode):04o})"
-        say(f"warning: {file} holds {what}, and {told}: chmod 600 {quote(str(file))}")
+    access = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if stat.S_ISREG(status.st_mode) and access:
+        can = "change" if access & (stat.S_IWGRP | stat.S_IWOTH) else "read"
+        reason = f"others on this machine can {can} it (mode {stat.S_IMODE(status.st_mode):04o})"
+        say(f"warning: {file} holds {what}, and {reason}: chmod 600 {quote(str(file))}")

@@ -31,7 +31,7 @@ def is_pattern(text: str) -> bool:
     return not _WILD.isdisjoint(text)
 
 
-def written(id: Id) -> str:
+def format_id(id: Id) -> str:
     """Returns the id as text that `names` can parse."""
     text = str(id)
     return f"{DELIMITER}{text}" if len(id) == 1 and "." in text else text

@@ -1,4 +1,4 @@
-"""Output of the command `ls`: ids as the catalog returns them, optionally with locations."""
+"""Output of the commands `ls` and `describe`: ids as the catalog returns them, locations, and single tables."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _GROUP = 5_000
 """Number of tables that are located together: enough for concurrency, but few enough for early output."""
+
+HIDDEN = "***"
+"""The value that replaces storage options, which may be secrets."""
 
 
 class Listing:
@@ -35,14 +38,14 @@ class Listing:
         """Yields a row for each namespace or table, as soon as it is known."""
         if self._namespaces:
             for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
-                yield {"id": ids.written(namespace)}
+                yield {"id": ids.format_id(namespace)}
             return
         tables = self._namespace.iter_tables(self._start, recursive=self._recursive)
         if self._long:
-            yield from self._located(tables)
+            yield from self._locate(tables)
             return
         for table in tables:
-            yield {"id": ids.written(table)}
+            yield {"id": ids.format_id(table)}
 
     def holds_namespaces(self) -> bool:
         """Returns whether the listed namespace has child namespaces.
@@ -57,13 +60,27 @@ class Listing:
         page = self._namespace.list_namespaces(ListNamespacesRequest(id=list(self._start), limit=1))
         return bool(page.namespaces)
 
-    def _located(self, tables: Iterable[TableId]) -> Iterator[Row]:
+    def _locate(self, tables: Iterable[TableId]) -> Iterator[Row]:
         waiting = iter(tables)
         while group := list(islice(waiting, _GROUP)):
-            found = self._namespace.describe_tables(group)
+            result = self._namespace.describe_tables(group)
             for id in group:
-                if id in found.tables:
-                    yield {"id": ids.written(id), "location": found.tables[id].location}
-            for error in found.errors.values():
+                if id in result.tables:
+                    yield {"id": ids.format_id(id), "location": result.tables[id].location}
+            for error in result.errors.values():
                 say(str(error))
-            self.failed += len(found.errors)
+            self.failed += len(result.errors)
+
+
+def describe(namespace: Namespace, table: str, *, version: int | None, details: bool, show_secrets: bool) -> Row:
+    """Returns the catalog's description of a table, with `details` also the dataset's; omits unknown fields."""
+    from lance_namespace import DescribeTableRequest
+
+    id = ids.table(table)
+    request = DescribeTableRequest(id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details)
+    description = namespace.describe_table(request).model_dump(by_alias=True, exclude_none=True)
+    options = description.get("storage_options")
+    if options and not show_secrets:
+        # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
+        description["storage_options"] = dict.fromkeys(options, HIDDEN)
+    return {"id": ids.format_id(id), **{key: value for key, value in description.items() if value not in ({}, [])}}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-_UNBOUNDED = 100_000
+_UNLIMITED_WIDTH = 100_000
 """Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
 
 
@@ -49,16 +49,16 @@ class Page(Console):
     def __init__(self, stream: IO[str] | None = None) -> None:
         super().__init__(file=stream, highlight=False, markup=False)
         if not self.is_terminal:
-            self.width = _UNBOUNDED
+            self.width = _UNLIMITED_WIDTH
 
     def lay(self, table: Table) -> None:
         """Prints the table; removes trailing spaces if the output is not a terminal."""
         if self.is_terminal:
             self.print(table)
             return
-        with self.capture() as captured:
+        with self.capture() as capture:
             self.print(table)
-        for line in captured.get().splitlines():
+        for line in capture.get().splitlines():
             self.file.write(f"{line.rstrip()}\n")
 
     def on_broken_pipe(self) -> NoReturn:
@@ -91,7 +91,7 @@ def write_parquet(table: pa.Table, file: Path | None) -> None:
 
     if file is None:
         if sys.stdout.isatty():
-            raise Misuse("parquet is not for a terminal: give --out FILE, or send the output on")
+            raise Misuse("parquet cannot be written to a terminal: use --out FILE, or redirect the output")
         sys.stdout.flush()
         pq.write_table(table, sys.stdout.buffer)
         return
@@ -102,7 +102,7 @@ def write_parquet(table: pa.Table, file: Path | None) -> None:
 
 
 @contextmanager
-def opened(file: Path | None) -> Iterator[IO[str]]:
+def open_text(file: Path | None) -> Iterator[IO[str]]:
     """Opens the file for text output; standard output if `file` is None."""
     if file is None:
         yield sys.stdout
@@ -114,15 +114,15 @@ def opened(file: Path | None) -> Iterator[IO[str]]:
         raise Misuse(f"{file}: {error.strerror}") from error
 
 
-def write_object(found: Row, format: ObjectFormat) -> None:
+def write_object(row: Row, format: ObjectFormat) -> None:
     """Writes one object to standard output: one line per field, or JSON."""
     if format is ObjectFormat.JSON:
-        print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+        print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for key, value in found.items():
+    for key, value in row.items():
         table.add_row(key, Text(_text(value)))
     Page().lay(table)
 
@@ -133,9 +133,9 @@ def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
 
     count = 0
     # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.
-    shown = printable if stream.isatty() else str
+    render = printable if stream.isatty() else str
     for row in rows:
-        stream.write("\t".join(shown(_text(row.get(column))) for column in columns) + "\n")
+        stream.write("\t".join(render(_text(row.get(column))) for column in columns) + "\n")
         count += 1
     return count
 
@@ -161,15 +161,15 @@ def _csv(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
 
 def _table(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    found = list(rows)
+    entries = list(rows)
     for column in columns:
         # A truncated id or location is useless, so long values continue in the next line.
-        table.add_column(column, overflow="fold", justify="right" if _is_number(found, column) else "left")
-    for row in found:
+        table.add_column(column, overflow="fold", justify="right" if _is_number(entries, column) else "left")
+    for row in entries:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))
-    if found:
+    if entries:
         Page(stream).lay(table)
-    return len(found)
+    return len(entries)
 
 
 def _is_number(rows: Iterable[Row], column: str) -> bool:

@@ -32,19 +32,19 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
     Raises:
         Misuse: No file contains the profile, or a file cannot be read.
     """
-    known: list[str] = []
+    names: list[str] = []
     for file in files:
-        found = _profiles(file)
-        if name in found:
-            impl, properties = _read(found[name], f"{file}: profile {name!r}")
+        profiles_here = _profiles(file)
+        if name in profiles_here:
+            impl, properties = _read(profiles_here[name], f"{file}: profile {name!r}")
             if secrets := exposure.secrets_among(properties):
                 exposure.warn_if_exposed(file, f"{', '.join(secrets)} of profile {name!r}")
             return impl, properties
-        known += found
+        names += profiles_here
     if not files:
-        raise Misuse(f"profile {name!r}: there is no file of profiles; --config or LANCE_NS_CONFIG names one")
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
+        raise Misuse(f"profile {name!r}: no file with profiles; set --config or LANCE_NS_CONFIG")
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known profiles: {', '.join(names) or 'none'}"
     raise Misuse(f"profile {name!r}: not in {' or '.join(map(str, files))}; {hint}")
 
 
@@ -54,15 +54,15 @@ def _profiles(file: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise Misuse(f"{file}: {reason}") from error
-    found = content.get("profiles", {})
-    if not isinstance(found, dict):
-        raise Misuse(f"{file}: 'profiles' holds no tables; write [profiles.NAME]")
-    return found
+    profiles = content.get("profiles", {})
+    if not isinstance(profiles, dict):
+        raise Misuse(f"{file}: 'profiles' has no tables; write [profiles.NAME]")
+    return profiles
 
 
 def _read(content: object, where: str) -> tuple[str, dict[str, str]]:
     if not isinstance(content, dict):
-        raise Misuse(f"{where} is no table; write [profiles.NAME]")
+        raise Misuse(f"{where} is not a table; write [profiles.NAME]")
     properties = dict(_flat(content, "", where))
     if "impl" not in properties:
         raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
@@ -79,4 +79,4 @@ def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tu
             case str() | int() | float():
                 yield f"{prefix}{key}", str(value)
             case _:
-                raise Misuse(f"{where}: {prefix}{key} is neither text nor a number nor true or false")
+                raise Misuse(f"{where}: {prefix}{key} must be text, a number, true or false")

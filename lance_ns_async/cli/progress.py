@@ -21,17 +21,17 @@ from rich.progress import (
 class Bar:
     """A progress bar."""
 
-    def __init__(self, shown: Progress, task: TaskID) -> None:
-        self._shown = shown
+    def __init__(self, display: Progress, task: TaskID) -> None:
+        self._display = display
         self._task = task
 
     def advance(self, count: int = 1) -> None:
         """Increases the number of completed items."""
-        self._shown.update(self._task, advance=count)
+        self._display.update(self._task, advance=count)
 
-    def reach(self, done: int, total: int) -> None:
+    def reach(self, count: int, total: int) -> None:
         """Sets the number of completed items and the total known so far."""
-        self._shown.update(self._task, completed=done, total=total)
+        self._display.update(self._task, completed=count, total=total)
 
 
 class _Count(ProgressColumn):
@@ -48,5 +48,5 @@ def progress(what: str, total: int | None = None) -> Iterator[Bar]:
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _Count()]
     with Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as shown:
-        yield Bar(shown, shown.add_task(what, total=total))
+    ) as display:
+        yield Bar(display, display.add_task(what, total=total))

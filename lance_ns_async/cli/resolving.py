@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
 
 
-def asked(given: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
+def read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
     """Returns the ids and patterns in the arguments and in the file; the file `-` is standard input."""
-    texts = list(given)
+    texts = list(arguments)
     if file is not None:
-        with _opened(file) as stream:
+        with _open(file) as stream:
             texts += ids.lines(stream)
     elif not texts:
-        raise Misuse("nothing to resolve: give ids or patterns, or --from-file")
+        raise Misuse("no ids: pass ids or patterns, or --from-file")
     return [text if ids.is_pattern(text) else ids.table(text) for text in texts]
 
 
-def format_for(wanted: Format | None, file: Path | None) -> Format:
+def format_for(option: Format | None, file: Path | None) -> Format:
     """Returns the output format: the requested one, else by the file's suffix, else a table."""
-    if wanted is not None or file is None or not file.suffix:
-        return wanted or Format.TABLE
-    if (found := _SUFFIXES.get(file.suffix.lower())) is None:
-        raise Misuse(f"{file}: no known format; name it {', '.join(_SUFFIXES)}, or say which with --output")
-    return found
+    if option is not None or file is None or not file.suffix:
+        return option or Format.TABLE
+    if (format := _SUFFIXES.get(file.suffix.lower())) is None:
+        raise Misuse(f"{file}: unknown suffix; use {', '.join(_SUFFIXES)}, or set the format with --output")
+    return format
 
 
 def write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:
@@ -44,27 +44,27 @@ def write(locations: Locations, format: Format, file: Path | None, *, secrets: b
     if format is Format.PARQUET:
         output.write_parquet(locations.to_arrow(secrets=secrets), file)
         return
-    with output.opened(file) as stream:
+    with output.open_text(file) as stream:
         if format is Format.JSON:
             # `Locations.from_json` can read this form, for a Spark job that starts later.
             stream.write(locations.to_json(secrets=secrets) + "\n")
             return
-        found = locations.to_arrow(secrets=secrets)
+        table = locations.to_arrow(secrets=secrets)
         match format:
             case Format.PLAIN:
                 columns = ["id", "location"]
             case Format.TABLE:
                 # For people, duplicate columns and columns without any value are omitted.
                 columns = [
-                    name for name in found.column_names if name != "names" and found[name].null_count < len(found)
+                    name for name in table.column_names if name != "names" and table[name].null_count < len(table)
                 ]
             case _:
-                columns = found.column_names
-        output.write(found.to_pylist(maps_as_pydicts="strict"), columns, format, stream)
+                columns = table.column_names
+        output.write(table.to_pylist(maps_as_pydicts="strict"), columns, format, stream)
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[TextIO]:
+def _open(file: Path) -> Iterator[TextIO]:
     if str(file) == "-":
         yield sys.stdin
         return

@@ -56,9 +56,9 @@ def serve(
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
         if token is None:
-            raise Misuse(f"--host {host}: others can reach it there; give a token by --token-file or {TOKEN}")
+            raise Misuse(f"--host {host}: reachable from other machines; set a token with --token-file or {TOKEN}")
         if tls is None:
-            say(f"--host {host} without --tls-cert: whoever sees the network sees token, credentials and rows")
+            say(f"--host {host} without --tls-cert: token, credentials and rows are not encrypted on the network")
     server = partial(
         serving,
         host=host,
@@ -87,7 +87,7 @@ async def _serve(
     """Serves until a signal arrives; returns the number of requests that were cut off."""
     import anyio
 
-    from lance_ns_async.cli.ending import Deadline
+    from lance_ns_async.cli.shutdown import Deadline
     from lance_ns_async.storage import threads
 
     def under_way() -> str:
@@ -115,7 +115,7 @@ async def _serve(
 def _token(file: Path | None) -> str | None:
     if file is None:
         if (token := os.environ.get(TOKEN)) == "":
-            raise Misuse(f"{TOKEN}: it is set, and empty; unset it to have a random token made")
+            raise Misuse(f"{TOKEN}: must not be empty; unset it to use a random token")
         return token
     try:
         token = file.expanduser().read_text(encoding="utf-8").strip()
@@ -123,7 +123,7 @@ def _token(file: Path | None) -> str | None:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise Misuse(f"--token-file {file}: {reason}") from error
     if not token:
-        raise Misuse(f"--token-file {file}: it is empty")
+        raise Misuse(f"--token-file {file}: the file is empty")
     warn_if_exposed(file.expanduser(), "the gateway's token")
     return token
 
@@ -131,7 +131,7 @@ def _token(file: Path | None) -> str | None:
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     if cert is None:
         if key is not None:
-            raise Misuse("--tls-key: it goes with --tls-cert")
+            raise Misuse("--tls-key: requires --tls-cert")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:

@@ -224,7 +224,7 @@ class _Handler:
 
     async def _done(self, route: Route, asked: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.
-        with share.kept(), bounds.applied(self.limits.bounds(share)):
+        with share.kept(), bounds.apply(self.limits.bounds(share)):
             return answers.response(route, await getattr(self.namespace, route.operation)(*asked))
 
 

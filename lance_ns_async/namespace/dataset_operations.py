@@ -12,8 +12,8 @@ from lance_ns_async.model import Page, Table
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
-from lance_ns_async.tables import meanwhile
-from lance_ns_async.tables.callback import connecting
+from lance_ns_async.tables import concurrent_changes
+from lance_ns_async.tables.callback import make_connector
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.staging import Staging
@@ -47,7 +47,7 @@ class DatasetOperations(Session):
             No call: problems with the server are raised by the first operation.
         """
         made = super().connect(impl, properties, policy=policy)
-        made._opener = Opener(connecting(impl, dict(properties), policy))
+        made._opener = Opener(make_connector(impl, dict(properties), policy))
         return made
 
     async def aclose(self) -> None:
@@ -96,7 +96,7 @@ class DatasetOperations(Session):
         self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
     ) -> T:
         """Returns the result of `work` on the dataset of a table that is already located."""
-        async with meanwhile.explained(self._backend, table):
+        async with concurrent_changes.explain(self._backend, table):
             return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 

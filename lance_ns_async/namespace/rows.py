@@ -37,7 +37,7 @@ from lance_ns_async.namespace.upkeep import TableUpkeep
 from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
-from lance_ns_async.tables import arrow, creating, meanwhile, reading, searching, writing
+from lance_ns_async.tables import arrow, concurrent_changes, creating, reading, searching, writing
 from lance_ns_async.tables.creating import Content, Made
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.open_many import Opened, open_many
@@ -466,7 +466,7 @@ class DataOperations(TableUpkeep, Unserved):
     async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:
         """Returns the table and the result of `work`, which may write the first version of the table."""
         table = await self._locator.locate(id)
-        async with meanwhile.explained(self._backend, table):
+        async with concurrent_changes.explain(self._backend, table):
             return table, await in_thread(table, lambda: work(table), changes=True, reads=True)
 
 

@@ -119,7 +119,7 @@ class TableUpkeep(DatasetOperations):
         """
         request = requests.coerced(ListTableIndicesRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
-        found = await self._read(request.id, lambda it, _: indexes.described(it), snapshot)
+        found = await self._read(request.id, lambda it, _: indexes.list_indexes(it), snapshot)
         page, token = await page_of(found, request.limit, request.page_token)
         return ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
 

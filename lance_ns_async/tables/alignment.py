@@ -16,30 +16,30 @@ _WIDE = 16
 """Required alignment of decimals, in bytes."""
 
 
-def aligned(rows: Rows) -> Rows:
+def align(rows: Rows) -> Rows:
     """Returns the same rows; columns with an unsupported alignment are copied."""
     columns = rows.columns
-    moved = [_column(column) for column in columns]
-    if all(new is old for new, old in zip(moved, columns, strict=True)):
+    copies = [_column(column) for column in columns]
+    if all(new is old for new, old in zip(copies, columns, strict=True)):
         return rows
-    return type(rows).from_arrays(moved, schema=rows.schema)
+    return type(rows).from_arrays(copies, schema=rows.schema)
 
 
-def aligned_reader(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+def align_reader(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Returns a reader of the same rows, aligned; the reader itself if no column has decimals."""
     if not any(_has_wide(field.type) for field in reader.schema):
         return reader
-    return pa.RecordBatchReader.from_batches(reader.schema, map(aligned, reader))
+    return pa.RecordBatchReader.from_batches(reader.schema, map(align, reader))
 
 
 def _column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     if isinstance(column, pa.Array):
         return _array(column)
     chunks = column.chunks
-    moved = [_array(chunk) for chunk in chunks]
-    if all(new is old for new, old in zip(moved, chunks, strict=True)):
+    copies = [_array(chunk) for chunk in chunks]
+    if all(new is old for new, old in zip(copies, chunks, strict=True)):
         return column
-    return pa.chunked_array(moved, column.type)
+    return pa.chunked_array(copies, column.type)
 
 
 def _array(array: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import bounds, ipc
-from lance_ns_async.tables.alignment import aligned, aligned_reader
+from lance_ns_async.tables.alignment import align, align_reader
 
 _FILE_MAGIC = b"ARROW1"
 
@@ -28,27 +28,27 @@ def rows(request_data: object) -> pa.Table:
     """
     if not isinstance(request_data, bytes | bytearray | memoryview | pa.Buffer):
         raise InvalidInputError(
-            f"request_data: it is bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
+            f"request_data: must be the bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
             "write them with pyarrow.ipc.new_stream"
         )
     data = pa.py_buffer(request_data)
     if data.slice(0, min(len(_FILE_MAGIC), data.size)).to_pybytes() == _FILE_MAGIC:
-        raise InvalidInputError("request_data: it is an Arrow IPC file, not a stream; use pyarrow.ipc.new_stream")
+        raise InvalidInputError("request_data: must be an Arrow IPC stream, not a file; use pyarrow.ipc.new_stream")
     limit, hold = bounds.current().decoded_bytes, bounds.current().hold
     try:
         if limit is not None:
-            decoded = ipc.check(data, limit)
+            size = ipc.check(data, limit)
             if hold is not None:
                 # Uncompressed buffers are not copied.
-                hold(max(0, decoded - data.size))
+                hold(max(0, size - data.size))
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
         table.validate(full=True)
         if limit is not None:
             ipc.check_views(table, limit)
     except (pa.ArrowException, OSError, ValueError) as e:
-        raise InvalidInputError(f"request_data: it is no Arrow IPC stream ({e})") from e
-    return aligned(table)
+        raise InvalidInputError(f"request_data: not an Arrow IPC stream ({e})") from e
+    return align(table)
 
 
 def file(reader: pa.RecordBatchReader) -> bytes:
@@ -61,15 +61,15 @@ def file(reader: pa.RecordBatchReader) -> bytes:
             # Columns that share memory are written separately.
             if limit is not None and sink.tell() + batch.nbytes > limit:
                 raise InvalidInputError(
-                    f"k: the answer has over {limit} bytes; ask for fewer rows by k and go on with offset, or for "
+                    f"k: the response would have more than {limit} bytes; use a smaller k and offset, or "
                     "fewer columns, or open the table and read it from its storage"
                 )
             if hold is not None:
                 # Both the file and its copy as bytes need memory.
                 hold(2 * batch.nbytes)
             writer.write_batch(batch)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def readable(data: object) -> Any:
@@ -79,19 +79,19 @@ def readable(data: object) -> Any:
         InvalidInputError: The data has no Arrow form.
     """
     if isinstance(data, pa.Table | pa.RecordBatch):
-        return aligned(data)
+        return align(data)
     if isinstance(data, pa.RecordBatchReader):
-        return aligned_reader(data)
+        return align_reader(data)
     if isinstance(data, pa.dataset.Dataset):
         return data
     if hasattr(data, "__arrow_c_stream__"):
         try:
-            return aligned_reader(pa.RecordBatchReader.from_stream(data))
+            return align_reader(pa.RecordBatchReader.from_stream(data))
         except Exception as e:
             # Data frame libraries raise their own errors.
-            raise InvalidInputError(f"data: {type(data).__name__} is no table of Arrow columns ({e})") from e
+            raise InvalidInputError(f"data: {type(data).__name__} cannot be read as an Arrow table ({e})") from e
     how = next((how for kind, how in _INSTEAD if isinstance(data, kind)), _USUALLY)
-    raise InvalidInputError(f"data: {type(data).__name__} is no Arrow data; give {how}")
+    raise InvalidInputError(f"data: {type(data).__name__} is not Arrow data; pass {how}")
 
 
 _USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read as an Arrow stream"
@@ -140,7 +140,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.dataset.Dataset):
-        return aligned_reader(data.scanner().to_reader())
+        return align_reader(data.scanner().to_reader())
     table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     rows = max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes))
     return table.to_reader(max_chunksize=rows)

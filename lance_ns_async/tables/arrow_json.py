@@ -50,8 +50,8 @@ _SIMPLE: Mapping[str, list[pa.DataType]] = {
     "binary": [pa.binary(), pa.binary_view()],
     "large_binary": [pa.large_binary()],
 }
-_WORDS = {arrow: word for word, known in _SIMPLE.items() for arrow in known}
-_TYPES = {word: known[0] for word, known in _SIMPLE.items()} | {"boolean": pa.bool_()}
+_WORDS = {arrow: word for word, arrow_types in _SIMPLE.items() for arrow in arrow_types}
+_TYPES = {word: arrow_types[0] for word, arrow_types in _SIMPLE.items()} | {"boolean": pa.bool_()}
 
 # A decimal's length is 1000 times its precision plus its scale, which may be negative.
 _DECIMALS = {"decimal128": pa.decimal128, "decimal256": pa.decimal256}
@@ -76,37 +76,37 @@ def json_schema(schema: pa.Schema) -> JsonArrowSchema:
     return JsonArrowSchema(fields=[_column(field) for field in schema], metadata=metadata)
 
 
-def arrow_type(told: JsonArrowDataType) -> pa.DataType:
+def arrow_type(json_type: JsonArrowDataType) -> pa.DataType:
     """Returns the Arrow type of a JSON Arrow type, with names of the spec or of `lance.schema`.
 
     Raises:
         ValueError: It is not a valid type.
     """
-    word = told.type.lower()
+    word = json_type.type.lower()
     if (simple := _TYPES.get(word)) is not None:
         return simple
     match word:
         case "decimal128" | "decimal256":
-            precision, scale = divmod(_length(told) - _LOWEST_SCALE, _DIGITS)
+            precision, scale = divmod(_length(json_type) - _LOWEST_SCALE, _DIGITS)
             if (scale := scale + _LOWEST_SCALE) > _HIGHEST_SCALE:
-                raise ValueError(f"{word} wants as its length {_DIGITS} times the precision, plus the scale")
+                raise ValueError(f"the length of {word} must be {_DIGITS} times the precision, plus the scale")
             return _DECIMALS[word](precision, scale)
         case "fixed_size_binary":
-            return pa.binary(_length(told))
+            return pa.binary(_length(json_type))
         case "list":
-            return pa.list_(_fields(told)[0])
+            return pa.list_(_fields(json_type)[0])
         case "large_list":
-            return pa.large_list(_fields(told)[0])
+            return pa.large_list(_fields(json_type)[0])
         case "fixed_size_list":
-            return pa.list_(_fields(told)[0], _length(told))
+            return pa.list_(_fields(json_type)[0], _length(json_type))
         case "struct":
-            return pa.struct(_fields(told, least=0))
+            return pa.struct(_fields(json_type, least=0))
         case "map":
-            entries = _fields(told)[0].type
+            entries = _fields(json_type)[0].type
             if not pa.types.is_struct(entries) or entries.num_fields != 2 or entries[0].nullable:
-                raise ValueError("map wants as its field a struct of a key, which is not nullable, and a value")
+                raise ValueError("the field of map must be a struct of a key that is not nullable, and a value")
             return pa.map_(entries[0], entries[1])
-    return _lance_type(told.type)
+    return _lance_type(json_type.type)
 
 
 def _column(field: pa.Field) -> JsonArrowField:
@@ -118,18 +118,18 @@ def _column(field: pa.Field) -> JsonArrowField:
 
 def _unsaid(what: str, why: Exception) -> UnsupportedOperationError:
     return UnsupportedOperationError(
-        f"Not supported: the {what} in JSON Arrow form ({why}); open the dataset for its schema"
+        f"Not supported: the {what} in JSON Arrow form ({why}); open the dataset to read its schema"
     )
 
 
 def _field(field: pa.Field) -> JsonArrowField:
-    told, metadata = _type(field.type), _metadata(field.metadata)
+    json_type, metadata = _type(field.type), _metadata(field.metadata)
     if isinstance(field.type, pa.BaseExtensionType):
         metadata = _extension(field)
         if metadata[_EXTENSION] == "lance.json":
             # Lance stores this extension as binary, whatever its Arrow storage type.
-            told = JsonArrowDataType(type="large_binary")
-    return JsonArrowField(name=field.name, nullable=field.nullable, type=told, metadata=metadata)
+            json_type = JsonArrowDataType(type="large_binary")
+    return JsonArrowField(name=field.name, nullable=field.nullable, type=json_type, metadata=metadata)
 
 
 def _type(arrow: pa.DataType) -> JsonArrowDataType:
@@ -148,47 +148,47 @@ def _type(arrow: pa.DataType) -> JsonArrowDataType:
         case pa.DictionaryType():
             return _type(arrow.value_type)
         case pa.ListType():
-            return _nested("list", [arrow.value_field])
+            return _nested_type("list", [arrow.value_field])
         case pa.LargeListType():
-            return _nested("large_list", [arrow.value_field])
+            return _nested_type("large_list", [arrow.value_field])
         case pa.FixedSizeListType():
-            return _nested("fixed_size_list", [arrow.value_field], arrow.list_size)
+            return _nested_type("fixed_size_list", [arrow.value_field], arrow.list_size)
         case pa.StructType():
-            return _nested("struct", arrow)
+            return _nested_type("struct", arrow)
         case pa.MapType() if not arrow.keys_sorted:
             entries = pa.struct([arrow.key_field, arrow.item_field])
-            return _nested("map", [pa.field("entries", entries, nullable=False)])
-    raise ValueError(f"it has no word for the type {arrow}")
+            return _nested_type("map", [pa.field("entries", entries, nullable=False)])
+    raise ValueError(f"no name for the type {arrow}")
 
 
-def _nested(word: str, fields: Iterable[pa.Field], length: int | None = None) -> JsonArrowDataType:
+def _nested_type(word: str, fields: Iterable[pa.Field], length: int | None = None) -> JsonArrowDataType:
     return JsonArrowDataType(type=word, fields=[_field(field) for field in fields], length=length)
 
 
-def _metadata(found: Mapping[bytes, bytes] | None) -> dict[str, str] | None:
-    return {key.decode(): value.decode() for key, value in found.items()} if found else None
+def _metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, str] | None:
+    return {key.decode(): value.decode() for key, value in metadata.items()} if metadata else None
 
 
 def _extension(field: pa.Field) -> dict[str, str]:
     """Returns the field's metadata including the keys of its extension, which pyarrow does not provide."""
     from lance.schema import LanceSchema
 
-    told: Any = LanceSchema.from_pyarrow(pa.schema([field.with_name("it")])).fields()[0]
-    found: dict[str, str] = told.metadata
-    return found
+    lance_field: Any = LanceSchema.from_pyarrow(pa.schema([field.with_name("it")])).fields()[0]
+    metadata: dict[str, str] = lance_field.metadata
+    return metadata
 
 
-def _fields(told: JsonArrowDataType, least: int = 1) -> list[pa.Field]:
-    if told.fields is None or len(told.fields) < least:
-        raise ValueError(f"{told.type} wants fields")
-    return [pa.field(it.name, arrow_type(it.type), it.nullable, it.metadata) for it in told.fields]
+def _fields(json_type: JsonArrowDataType, least: int = 1) -> list[pa.Field]:
+    if json_type.fields is None or len(json_type.fields) < least:
+        raise ValueError(f"{json_type.type} requires fields")
+    return [pa.field(it.name, arrow_type(it.type), it.nullable, it.metadata) for it in json_type.fields]
 
 
-def _length(told: JsonArrowDataType) -> int:
-    if told.length is None or told.length > _MOST:
-        raise ValueError(f"{told.type} wants a length of at most {_MOST}")
-    found: int = told.length
-    return found
+def _length(json_type: JsonArrowDataType) -> int:
+    if json_type.length is None or json_type.length > _MOST:
+        raise ValueError(f"{json_type.type} requires a length of at most {_MOST}")
+    length: int = json_type.length
+    return length
 
 
 def _lance_type(word: str) -> pa.DataType:
@@ -197,4 +197,4 @@ def _lance_type(word: str) -> pa.DataType:
     try:
         return json_to_schema({"fields": [{"name": "it", "nullable": True, "type": {"type": word}}]}).field(0).type
     except ValueError as e:
-        raise ValueError(f"{word!r} is no word of it") from e
+        raise ValueError(f"unknown type {word!r}") from e

@@ -52,7 +52,7 @@ def current() -> Bounds:
 
 
 @contextmanager
-def applied(bounds: Bounds) -> Iterator[None]:
+def apply(bounds: Bounds) -> Iterator[None]:
     """Applies other bounds within the block."""
     token = _bounds.set(bounds)
     try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
 
-def connecting(impl: str, properties: Mapping[str, str], policy: Policy | None) -> Callable[[], LanceNamespace]:
+def make_connector(impl: str, properties: Mapping[str, str], policy: Policy | None) -> Callable[[], LanceNamespace]:
     """Returns a function that creates a sync namespace with its own connections and event loop.
 
     It is separate from the caller's namespace, because a dataset may outlive that namespace, and may be read in the
@@ -21,7 +21,7 @@ def connecting(impl: str, properties: Mapping[str, str], policy: Policy | None) 
 
     def connect() -> LanceNamespace:
         # Imported by name, because this module is below `namespace` and is used by it.
-        made: LanceNamespace = import_module("lance_ns_async.namespace.sync").Namespace(impl, properties, policy)
-        return made
+        namespace: LanceNamespace = import_module("lance_ns_async.namespace.sync").Namespace(impl, properties, policy)
+        return namespace
 
     return connect

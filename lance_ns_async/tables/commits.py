@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping[TableId, Version]:
+async def commit(backend: Backend, new_versions: Mapping[TableId, Version]) -> Mapping[TableId, Version]:
     """Commits a version of each table, all or none, and moves their manifests to the final names.
 
     Raises:
@@ -42,17 +42,17 @@ async def commit(backend: Backend, wanted: Mapping[TableId, Version]) -> Mapping
         _must_be_managed(table)
         return await manifests.read(table, version)
 
-    made = await backend.commit_versions(wanted, prepare)
-    await each(_published, made.values(), max_in_flight=len(made))
-    return {id: versions.found[0] for id, versions in made.items()}
+    results = await backend.commit_versions(new_versions, prepare)
+    await each(_publish, results.values(), max_in_flight=len(results))
+    return {id: versions.found[0] for id, versions in results.items()}
 
 
 async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Version | None:
     """Returns the latest version; None if there is none, or none in the catalog that commits the table's versions."""
-    known = await _known(backend, id, all=False, branch=branch)
-    if not known.table.managed_versioning:
-        return next(iter(await manifests.recorded(known.table, branch)), None)
-    return await _at_hand(known.table, known.found[0]) if known.found else None
+    versions = await _recorded_versions(backend, id, all=False, branch=branch)
+    if not versions.table.managed_versioning:
+        return next(iter(await manifests.list_committed(versions.table, branch)), None)
+    return await _at_hand(versions.table, versions.found[0]) if versions.found else None
 
 
 async def one(backend: Backend, id: TableId, number: int | None, branch: str | None = None) -> Version:
@@ -61,25 +61,25 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
     Raises:
         TableVersionNotFoundError: There is no such version.
     """
-    known = await _known(backend, id, all=False, branch=branch)
-    table, found = known.table, known.found
+    recorded_versions = await _recorded_versions(backend, id, all=False, branch=branch)
+    table, versions = recorded_versions.table, recorded_versions.found
     if not table.managed_versioning:
-        found = await manifests.recorded(table, branch)
+        versions = await manifests.list_committed(table, branch)
     elif number is not None and (table.version is None or number < table.version):
-        found = (await _known(backend, id, all=True)).found if found else []
-        if all(version.number != number for version in found):
+        versions = (await _recorded_versions(backend, id, all=True)).found if versions else []
+        if all(version.number != number for version in versions):
             # Some catalogs only record the latest version.
-            found = [*(await manifests.stored(table)).values()]
-    version = next((version for version in found if number in (None, version.number)), None)
+            versions = [*(await manifests.list_stored(table)).values()]
+    version = next((version for version in versions if number in (None, version.number)), None)
     if version is None:
-        which = "it has none yet" if number is None else f"version {number}"
+        which = "it has no version yet" if number is None else f"version {number}"
         raise TableVersionNotFoundError(f"Table version not found: {id} ({which})")
     return await _at_hand(table, version) if table.managed_versioning else version
 
 
 async def present(backend: Backend, id: TableId, branch: str | None = None) -> Sequence[Version]:
     """Returns the versions whose manifests exist, oldest first."""
-    return await _present(await _known(backend, id, all=True, branch=branch), branch)
+    return await _present(await _recorded_versions(backend, id, all=True, branch=branch), branch)
 
 
 async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, int | None]]) -> int:
@@ -94,37 +94,38 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
         InvalidInputError: A range with an end contains the latest version.
         InvalidTableStateError: A tag or a branch needs one of the versions.
     """
-    known = await _known(backend, id, all=True)
-    table = known.table
-    found = await _present(known)
-    if not found:
+    versions = await _recorded_versions(backend, id, all=True)
+    table = versions.table
+    existing = await _present(versions)
+    if not existing:
         return 0
-    *old, last = found
+    *old, last = existing
     for start, end in ranges:
         if end is not None and start <= last.number < end:
             raise InvalidInputError(
-                f"ranges: [{start}, {end}) holds {last.number}, the latest version, which must stay"
+                f"ranges: [{start}, {end}) contains the latest version {last.number}, which cannot be deleted"
             )
-    going = _within(old, ranges)
-    if not going:
+    obsolete = _within(old, ranges)
+    if not obsolete:
         return 0
-    needed = await manifests.needed(table)
-    for version in going:
-        if version.number in needed:
+    references = await manifests.find_references(table)
+    for version in obsolete:
+        if version.number in references:
             raise InvalidTableStateError(
-                f"Invalid table state: {id} (version {version.number} must stay: {needed[version.number]} needs it)"
+                f"Invalid table state: {id} (version {version.number} cannot be deleted: "
+                f"{references[version.number]} refers to it)"
             )
-    numbers = [version.number for version in going]
+    numbers = [version.number for version in obsolete]
     if not table.managed_versioning:
         return await manifests.clean_up(table, numbers)
     await backend.forget_versions(id, numbers)
-    await manifests.remove(table, going)
-    return len(going)
+    await manifests.remove(table, obsolete)
+    return len(obsolete)
 
 
 def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:
     """Returns the versions in any of the ranges, in one pass over both, because both may be long."""
-    found: list[Version] = []
+    selected: list[Version] = []
     following = iter(sorted(ranges, key=lambda it: it[0]))
     upcoming = next(following, None)
     end: float = 0
@@ -133,52 +134,56 @@ def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | Non
             end = max(end, inf if upcoming[1] is None else upcoming[1])
             upcoming = next(following, None)
         if version.number < end:
-            found.append(version)
-    return found
+            selected.append(version)
+    return selected
 
 
-async def _published(made: Versions) -> None:
+async def _publish(versions: Versions) -> None:
     """Moves the manifest of a version that was just committed to its final name."""
-    table, version = made.table, made.found[0]
+    table, version = versions.table, versions.found[0]
     try:
         if not await manifests.publish(table, version):
             raise _no_manifest(table, version)
     except LanceNamespaceError as e:
-        e.add_note(f"version {version.number} of {table.id} is committed; asking for it tries this again")
+        e.add_note(f"version {version.number} of {table.id} is committed; a request for it tries this step again")
         raise
 
 
-async def _known(backend: Backend, id: TableId, *, all: bool, branch: str | None = None) -> Versions:
+async def _recorded_versions(backend: Backend, id: TableId, *, all: bool, branch: str | None = None) -> Versions:
     if not backend.capabilities.commits_versions:
         return Versions(await located(backend, id), [])
-    known = await backend.table_versions(id, all=all)
-    if known.table.managed_versioning and branch not in (None, MAIN):
+    versions = await backend.table_versions(id, all=all)
+    if versions.table.managed_versioning and branch not in (None, MAIN):
         raise UnsupportedOperationError(
-            f"Not supported: branch {branch!r} of {id} (its catalog commits the main one alone)"
+            f"Not supported: branch {branch!r} of {id} (its catalog commits only versions of the main branch)"
         )
-    return known
+    return versions
 
 
-async def _present(known: Versions, branch: str | None = None) -> Sequence[Version]:
-    table = known.table
+async def _present(versions: Versions, branch: str | None = None) -> Sequence[Version]:
+    table = versions.table
     if not table.managed_versioning:
-        return [*reversed(await manifests.recorded(table, branch))]
-    if not known.found:
+        return [*reversed(await manifests.list_committed(table, branch))]
+    if not versions.found:
         return []
-    await _at_hand(table, known.found[0])
-    told = {version.number: version for version in known.found if version.staging is not None}
-    stored = await manifests.stored(table)
+    await _at_hand(table, versions.found[0])
+    in_catalog = {version.number: version for version in versions.found if version.staging is not None}
+    in_storage = await manifests.list_stored(table)
     # Manifests after the latest version were not committed.
-    return [told.get(number, stored[number]) for number in sorted(stored) if number <= known.found[0].number]
+    return [
+        in_catalog.get(number, in_storage[number])
+        for number in sorted(in_storage)
+        if number <= versions.found[0].number
+    ]
 
 
 async def _at_hand(table: Table, version: Version) -> Version:
     """Returns the version after moving its manifest to the final name, if necessary."""
     if version.staging is None:
         # The catalog has no record of the manifest's path.
-        stored = (await manifests.stored(table)).get(version.number)
-        if stored is not None:
-            return replace(version, staging=stored.staging)
+        in_storage = (await manifests.list_stored(table)).get(version.number)
+        if in_storage is not None:
+            return replace(version, staging=in_storage.staging)
     elif await manifests.find(table, version):
         return version
     raise _no_manifest(table, version)
@@ -196,11 +201,13 @@ def _no_manifest(table: Table, version: Version) -> LanceNamespaceError:
 
 def _must_commit(backend: Backend) -> None:
     if not backend.capabilities.commits_versions:
-        raise UnsupportedOperationError("Not supported: this catalog commits no versions; Lance does, in the storage")
+        raise UnsupportedOperationError(
+            "Not supported: this catalog does not commit versions; Lance commits them in the storage"
+        )
 
 
 def _must_be_managed(table: Table) -> None:
     if not table.managed_versioning:
         raise UnsupportedOperationError(
-            f"Not supported: {table.id} (Lance commits its versions in the storage, for managed_by is not 'impl')"
+            f"Not supported: {table.id} (Lance commits its versions in the storage, because managed_by is not 'impl')"
         )

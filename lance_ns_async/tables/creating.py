@@ -19,6 +19,7 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    TableVersionNotFoundError,
 )
 
 from lance_ns_async.backends.base import Backend
@@ -28,7 +29,7 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.threads import in_thread, under_way
-from lance_ns_async.tables import dropping, first, meanwhile, names, replacing, writing
+from lance_ns_async.tables import concurrent_changes, dropping, fields, first_version, replacing, writing
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Content:
     """Storage options for this write, which override those of the catalog."""
 
     def __post_init__(self) -> None:
-        names.check(self.schema.names, "columns")
+        fields.check_columns(self.schema.names, "columns")
 
     def place(self, table: Table) -> Table:
         """Returns the table with the storage options for this write."""
@@ -86,19 +87,19 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
     table = await declare(backend, id, content)
     place = content.place(table)
 
-    def work() -> first.First:
+    def work() -> first_version.First:
         try:
-            return first.create(opener, place, content.data)
+            return first_version.create(opener, place, content.data)
         finally:
             if under_way().given_up.is_set():
                 # The declaration may have been removed before the last file was deleted.
                 dir_markers.remove(place.location, place.storage_options)
 
     async with rollback(partial(take_back, backend, place)):
-        async with meanwhile.explained(backend, place, makes=True):
-            made = await in_thread(place, work, changes=True, reads=True)
-        await confirm(backend, place, made.transaction)
-    return Made(table, made.dataset)
+        async with concurrent_changes.explain(backend, place, makes=True):
+            result = await in_thread(place, work, changes=True, reads=True)
+        await confirm(backend, place, result.transaction)
+    return Made(table, result.dataset)
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
@@ -109,7 +110,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         TableAlreadyExistsError: The table is registered, or another client has written to it since its declaration.
     """
     backend.check_declaration(id, None, content.properties or {})
-    location, looked = await look_before(backend, id, content.options)
+    location, is_free = await look_before(backend, id, content.options)
     try:
         mine = await backend.declare_table(id, location, content.properties or {}, content.schema)
     except TableAlreadyExistsError as e:
@@ -120,19 +121,19 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         table = await located(backend, id)
         if not is_same(mine, table):
             raise TableAlreadyExistsError(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (somebody has dropped it since it was declared here, and "
-                "declared it again; append to it, overwrite it, or drop it first)"
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (another client dropped and declared it again after "
+                "this declaration; append to it, overwrite it, or drop it first)"
             )
         place = content.place(table)
-        async with meanwhile.explained(backend, place, makes=True):
-            free = looked or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
+        async with concurrent_changes.explain(backend, place, makes=True):
+            free = is_free or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
         if not free:
             # If the location was unknown before the declaration, the data was written after it.
             kind = TableAlreadyExistsError if location is None else DataThereError
             raise kind(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which somebody else has "
-                "written since it was declared here, or which was there before; append to it, overwrite it, or drop it "
-                "first)"
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which "
+                "another client wrote "
+                "before or after this declaration; append to it, overwrite it, or drop it first)"
             )
     return table
 
@@ -167,9 +168,9 @@ async def look_before(
             if await dropping.finish(backend, table):
                 return location, True
             raise DataThereError(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but at {location} there is data; "
-                "register it there, give another location, or remove it; where a drop of it is under way, try again "
-                "later, and where one was cut off, drop_table goes on with it)"
+                f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
+                "register it there, use another location, or remove the data; if a drop of it is running, try again "
+                "later; if a drop was interrupted, drop_table completes it)"
             ) from None
         # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
         return location, False
@@ -190,7 +191,7 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
         except TableNotFoundError:
             raise e from None
     try:
-        async with meanwhile.explained(backend, table, makes=True):
+        async with concurrent_changes.explain(backend, table, makes=True):
             return Made(table, await in_thread(table, lambda: opener.open(table)))
     except TableNotFoundError:
         return Made(table, None)
@@ -206,8 +207,8 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
             return await _overwritten(backend, opener, id, content)
         except DataThereError:
             raise
-        except TableAlreadyExistsError:
-            # Another client may be writing the first version.
+        except (TableAlreadyExistsError, TableNotFoundError, TableVersionNotFoundError):
+            # Another client may be writing the first version, or may have withdrawn it after it was opened here.
             continue
     return await _overwritten(backend, opener, id, content)
 
@@ -228,10 +229,10 @@ async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: C
 async def _written_over(backend: Backend, opener: Opener, table: Table, content: Content) -> Made:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
-    async with meanwhile.explained(backend, place, makes=True):
-        dataset, made = await in_thread(place, work, changes=True, reads=True)
-    if made is not None:
-        await confirm(backend, place, made)
+    async with concurrent_changes.explain(backend, place, makes=True):
+        dataset, transaction = await in_thread(place, work, changes=True, reads=True)
+    if transaction is not None:
+        await confirm(backend, place, transaction)
     return Made(table, dataset)
 
 
@@ -265,23 +266,25 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     except TableNotFoundError:
         pass
     except LanceNamespaceError as e:
-        e.add_note(f"and the rows are written to {table.location}; whether table {table.id} is still there is unknown")
+        e.add_note(f"and the rows are written to {table.location}; it is unknown whether table {table.id} still exists")
         raise
     error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
 
     async def withdraw(_: BaseException) -> None:
-        became = await in_thread(table, partial(first.withdraw, table, transaction, delete=delete), changes=True)
+        became = await in_thread(
+            table, partial(first_version.withdraw, table, transaction, delete=delete), changes=True
+        )
         error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
 
     async with rollback(withdraw):
         raise error
 
 
-_UNKNOWN = "whether they stay at {location} is unknown: look there before you write them again"
+_UNKNOWN = "it is unknown whether they are still at {location}: check there before you write them again"
 
-_BECAME: Mapping[first.Fate, str] = {
-    "gone": "they are gone again: write them again",
-    "there": "they stay at {location}, in data that others use by now: look there, do not write them again",
+_BECAME: Mapping[first_version.Fate, str] = {
+    "gone": "they were removed: write them again",
+    "there": "they are still at {location}, in data that other clients use now: check there, do not write them again",
     "unknown": _UNKNOWN,
 }
 """The part of the error message about the rows of a first version that was withdrawn, by outcome."""
@@ -309,8 +312,9 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
     """
     files: Sequence[str] = ()
     left = (
-        f"and table {table.id} stays registered at {table.location}, for whether somebody has written to it is unknown "
-        "({why}); if nobody has, deregister_table removes it"
+        f"and table {table.id} stays registered at {table.location}, because it is unknown whether "
+        "another client wrote "
+        "to it ({why}); if not, deregister_table removes it"
     )
     try:
         there = await backend.describe_table(table.id)
@@ -320,10 +324,10 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
             there = await located(backend, table.id)
         place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
         if not datasets.is_at_hand(place):
-            error.add_note(left.format(why="its storage cannot be looked at from here"))
+            error.add_note(left.format(why="its storage is not accessible from here"))
             return
         if not await datasets.is_only_declared(place):
-            error.add_note(f"and table {table.id} stays registered, for a version of it is at {table.location}")
+            error.add_note(f"and table {table.id} stays registered, because a version of it is at {table.location}")
             return
         if clear:
             # Listed while the name is registered: later files may belong to the next table of that name.
@@ -341,7 +345,7 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
-        error.add_note(f"and of table {table.id} is left: its registration at {table.location} ({e})")
+        error.add_note(f"and table {table.id} stays registered at {table.location} ({e})")
         return
     await _look_once_more(backend, place, files, error)
 
@@ -356,8 +360,8 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         free = await datasets.is_only_declared(table)
     except LanceNamespaceError as e:
         error.add_note(
-            f"and whether somebody has written to table {table.id} at {table.location} is unknown ({e}); it is not "
-            "registered any more: if there is data, register_table makes it a table again"
+            f"and it is unknown whether another client wrote to table {table.id} at {table.location} ({e}); it is "
+            "no longer registered: if there is data, register_table registers it again"
         )
         return
     if free:
@@ -365,42 +369,42 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
             await datasets.remove_files(table, files)
             await datasets.tidy(table)
         except LanceNamespaceError as e:
-            error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+            error.add_note(f"and unused files are left at {table.location} ({e})")
         return
     try:
         await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
-        error.add_note(f"and table {table.id} is registered again, for somebody has just written to it")
+        error.add_note(f"and table {table.id} is registered again, because another client wrote to it")
     except TableAlreadyExistsError:
         return
     except LanceNamespaceError as e:
         error.add_note(
-            f"and somebody has just written to {table.location}, where table {table.id} could not be registered again "
-            f"({e}); where it is missing, register_table makes it a table again"
+            f"and another client wrote to {table.location}, but table {table.id} could not be registered again "
+            f"({e}); if it is missing, register_table registers it again"
         )
 
 
 def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[str, Mapping[str, str]] | None:
     """Returns location and properties of the registration for an overwrite; None if it needs no change."""
-    kept, wanted = old.properties or {}, content.properties or {}
-    same = all(kept.get(key) == value for key, value in wanted.items())
+    old_properties, new_properties = old.properties or {}, content.properties or {}
+    same = all(old_properties.get(key) == value for key, value in new_properties.items())
     if same and (old.schema is None or old.schema.equals(content.schema)):
         return None
     if old.managed_versioning and not backend.capabilities.replaces:
         raise InvalidInputError(
-            f"table {old.id}: its catalog commits its versions, and would forget them with other properties; "
-            "leave the properties out, or drop the table first"
+            f"table {old.id}: its catalog commits its versions, and would lose them with other properties; "
+            "omit the properties, or drop the table first"
         )
-    properties = dict(wanted if content.properties is not None else kept)
+    properties = dict(new_properties if content.properties is not None else old_properties)
     if old.managed_versioning:
         # A change of the other properties does not change which side commits the versions.
-        properties.setdefault("managed_by", kept.get("managed_by", "impl"))
+        properties.setdefault("managed_by", old_properties.get("managed_by", "impl"))
     backend.check_declaration(old.id, old.location, properties)
     return old.location, properties
 
 
 async def register_anew(
-    backend: Backend, old: Table, wanted: tuple[str, Mapping[str, str]], schema: pa.Schema
+    backend: Backend, old: Table, registration: tuple[str, Mapping[str, str]], schema: pa.Schema
 ) -> Table:
     """Replaces the registration; returns the table with the credentials for writes."""
-    await replacing.replace(backend, old, *wanted, schema)
+    await replacing.replace(backend, old, *registration, schema)
     return await located(backend, old.id)

@@ -101,9 +101,9 @@ class Deletion:
                 with suppress(OSError):
                     write_mark(session, replace(self.mark, deregistered=True))
             if self.before.manifests and late:
-                known = {*self.before.paths, *self._named(session, files.manifests)}
+                deletable = {*self.before.paths, *self._named(session, files.manifests)}
                 some = (CATALOGS, *_NEVER_TWICE)
-                paths = [path for path in files.paths if path in known or not path.startswith(some)]
+                paths = [path for path in files.paths if path in deletable or not path.startswith(some)]
                 late = self._clear(session, [path for path in paths if path not in files.marks], late[-1])
             if not late:
                 self._end(files.marks)
@@ -128,7 +128,7 @@ class Deletion:
                 continue
             try:
                 dataset = datasets.opened(self.table, Snapshot(version_of(path)))
-                committed = dataset.read_transaction(dataset.version)
+                transaction = dataset.read_transaction(dataset.version)
             except (OSError, ValueError):
                 if session.contains(path):
                     raise
@@ -136,10 +136,13 @@ class Deletion:
                 continue
             named |= {f"data/{it.path}" for one in dataset.get_fragments() for it in one.data_files()}
             named |= {it for one in dataset.get_fragments() if (it := one.deletion_file()) is not None}
-            if committed is not None:
-                uuids = [committed.uuid, *(it.uuid for it in getattr(committed.operation, "new_indices", None) or ())]
-                listed = [*session.list("_transactions"), *session.list("_indices")]
-                named |= {it for it in listed if any(uuid in it for uuid in uuids)}
+            if transaction is not None:
+                uuids = [
+                    transaction.uuid,
+                    *(it.uuid for it in getattr(transaction.operation, "new_indices", None) or ()),
+                ]
+                candidates = [*session.list("_transactions"), *session.list("_indices")]
+                named |= {it for it in candidates if any(uuid in it for uuid in uuids)}
         return named.difference(self.before.paths)
 
     def _clear(self, session: Any, paths: Sequence[str], latest: str) -> Sequence[str]:
@@ -150,18 +153,18 @@ class Deletion:
         """
         locations.check_deletable(self.table)
         unique = [path for path in paths if path.startswith(_NEVER_TWICE)]
-        shared = sorted({*paths} - {latest, *unique})
+        reusable = sorted({*paths} - {latest, *unique})
         with ThreadPoolExecutor(DELETES_AT_ONCE) as pool:
 
             def in_time(path: str) -> None:
                 _check_time(self.until)
                 delete(session, path)
 
-            for done in [pool.submit(in_time, path) for path in shared]:
-                done.result()
+            for future in [pool.submit(in_time, path) for path in reusable]:
+                future.result()
             in_time(latest)
-            for done in [pool.submit(delete, session, path) for path in unique]:
-                done.result()
+            for future in [pool.submit(delete, session, path) for path in unique]:
+                future.result()
         return Files(session.list("_versions")).manifests_after(latest)
 
     def _end(self, marks: Sequence[str]) -> None:

@@ -35,7 +35,7 @@ MANIFEST = ".manifest"
 CATALOGS = "metadata/"
 """Folder of the catalog's own files; files written later may belong to the next table at the location."""
 
-_ZIPPED = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 
 CATALOGS_MOST = 16
 """Maximum number of these files in a mark. If another process completes the drop, further ones stay."""
@@ -75,8 +75,8 @@ class Mark:
         if self.host != _host():
             return time.time() < self.until + _GRACE_SECONDS
         if self.process == os.getpid():
-            return self.started == _started(self.process) and _running[self.token] > 0
-        return _started(self.process) == self.started != ""
+            return self.started == _start_time(self.process) and _running[self.token] > 0
+        return _start_time(self.process) == self.started != ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class Files:
     @property
     def manifests(self) -> Sequence[str]:
         """The manifests of the main branch, oldest first."""
-        found = [path for path in self.paths if path.startswith("_versions/") and path.endswith(MANIFEST)]
-        return sorted(found, key=version_of)
+        manifests = [path for path in self.paths if path.startswith("_versions/") and path.endswith(MANIFEST)]
+        return sorted(manifests, key=version_of)
 
     def manifests_after(self, latest: str) -> Sequence[str]:
         """Returns the manifests of versions after `latest`; none if `latest` or an earlier one still exists."""
-        found = self.manifests
-        return found if all(version_of(path) > version_of(latest) for path in found) else []
+        manifests = self.manifests
+        return manifests if all(version_of(path) > version_of(latest) for path in manifests) else []
 
     @property
     def content(self) -> str:
@@ -105,8 +105,8 @@ class Files:
     @property
     def catalogs(self) -> Sequence[str]:
         """Digests of the names of the catalog's own files, latest first."""
-        found = sorted((path for path in self.paths if path.startswith(CATALOGS)), reverse=True)
-        return [digest(path) for path in found]
+        names = sorted((path for path in self.paths if path.startswith(CATALOGS)), reverse=True)
+        return [digest(path) for path in names]
 
     @property
     def marks(self) -> Sequence[str]:
@@ -122,7 +122,7 @@ def new_mark(id: TableId) -> Mark:
         content="",
         host=_host(),
         process=process,
-        started=_started(process),
+        started=_start_time(process),
         until=give_up_time(),
     )
 
@@ -176,7 +176,7 @@ def content_of(session: Any, path: str) -> bytes:
             return b""
         with open(local, "rb") as file:
             content = file.read()
-    if not content.startswith(_ZIPPED):
+    if not content.startswith(_GZIP_MAGIC):
         return content
     try:
         return gzip.decompress(content)
@@ -209,17 +209,17 @@ def _host() -> str:
     return "/".join(parts)
 
 
-def _started(process: int) -> str:
+def _start_time(process: int) -> str:
     """Returns the start time of a process on this machine; an empty string if there is no such process."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             state, *fields = file.read().rpartition(")")[2].split()
         return "" if state in "ZX" else fields[18]
     except (FileNotFoundError, ProcessLookupError):
-        return "" if os.path.exists("/proc/self/stat") else _signalled(process)
+        return "" if os.path.exists("/proc/self/stat") else _probe(process)
 
 
-def _signalled(process: int) -> str:
+def _probe(process: int) -> str:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

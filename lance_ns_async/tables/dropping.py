@@ -121,10 +121,10 @@ async def drop(backend: Backend, id: TableId) -> Table:
     await check_not_shared(backend, table)
     mark = new_mark(id)
     with at_work(mark.token):
-        before, marked = await _marked(table, mark)
-        async with rollback(partial(_unmark, backend, table, marked)):
+        before, own_mark = await _write_mark(table, mark)
+        async with rollback(partial(_unmark, backend, table, own_mark)):
             await backend.deregister_table(id)
-        await _delete_dropped(backend, table, before, marked)
+        await _delete_dropped(backend, table, before, own_mark)
     return table
 
 
@@ -140,7 +140,7 @@ async def finish(backend: Backend, table: Table) -> bool:
 
     Cost: a listing of the location; if there is a mark of a drop, a describe of all tables of the namespace.
     """
-    return await _finished(backend, table, within=_RECENT_SECONDS)
+    return await _finish(backend, table, within=_RECENT_SECONDS)
 
 
 async def disown(backend: Backend, table: Table) -> None:
@@ -192,11 +192,11 @@ async def check_not_shared(backend: Backend, table: Table) -> None:
         if place is None or not same_place(place, table.location):
             continue
         with suppress(TableNotFoundError):
-            found = await backend.describe_table(other)
-            if same_place(found.location, table.location):
+            owner = await backend.describe_table(other)
+            if same_place(owner.location, table.location):
                 raise InvalidTableStateError(
-                    f"Invalid table state: {table.id} (its data at {table.location} is also that of table {other}, "
-                    "which is registered there; deregister one of them, and nothing is deleted)"
+                    f"Invalid table state: {table.id} (table {other} is also registered at its location "
+                    f"{table.location}; deregister one of them to keep the data)"
                 )
 
 
@@ -215,8 +215,8 @@ async def _free(backend: Backend, id: TableId) -> Table:
     if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
         return Table(id, "")
     raise InvalidTableStateError(
-        f"Invalid table state: {id} (it is no longer registered, but the catalog had lost where its data was, so none "
-        f"was deleted; there is data at its default place {place}: register it there, or remove it)"
+        f"Invalid table state: {id} (it is no longer registered, but the catalog had lost its location, so no data was "
+        f"deleted; there is data at its default location {place}: register it there, or remove it)"
     )
 
 
@@ -233,14 +233,14 @@ async def _left_behind(backend: Backend, id: TableId, error: TableNotFoundError)
         table = Table(id, place, storage_options=backend.configured_options)
         if not datasets.is_at_hand(table) or await datasets.is_only_declared(table):
             return None
-        return table if await _finished(backend, table, within=inf) else None
+        return table if await _finish(backend, table, within=inf) else None
     except LanceNamespaceError as e:
-        where = "its default place, which is unknown" if place is None else place
-        error.add_note(f"and whether an earlier drop has left data at {where} is unknown, or it was not deleted ({e})")
+        where = "its default location, which is unknown," if place is None else place
+        error.add_note(f"and data of an earlier drop may exist at {where}; it was not deleted ({e})")
         return None
 
 
-async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
+async def _finish(backend: Backend, table: Table, *, within: float) -> bool:
     """Completes an interrupted drop; returns whether the data was deleted.
 
     Args:
@@ -252,9 +252,9 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
         """Returns the files, and whether the drop has certainly removed the registration."""
         session = session_of(table)
         files = Files(session.list())
-        meant = [it for it in read_marks(session, files) if it.content == files.content]
-        recent = [it for it in meant if it.subject == mark.subject and time.time() < it.until + within]
-        certain = any(it.deregistered for it in meant)
+        matches = [it for it in read_marks(session, files) if it.content == files.content]
+        recent = [it for it in matches if it.subject == mark.subject and time.time() < it.until + within]
+        certain = any(it.deregistered for it in matches)
         return files if certain or recent else Files([]), certain
 
     def claim() -> Deletion | None:
@@ -268,9 +268,9 @@ async def _finished(backend: Backend, table: Table, *, within: float) -> bool:
             write_mark(session, mine)
             now = Files(session.list())
             others = [it for it in read_marks(session, now) if it.token != mine.token]
-            meant = [it for it in others if it.content == files.content]
-            known = any(it.deregistered or it.subject == mine.subject for it in meant)
-            if now.content != files.content or not known or any(it.is_at_work() for it in others):
+            matches = [it for it in others if it.content == files.content]
+            is_known = any(it.deregistered or it.subject == mine.subject for it in matches)
+            if now.content != files.content or not is_known or any(it.is_at_work() for it in others):
                 # Another process completes the drop, or has completed it, and another table uses the location now. Or
                 # the mark is gone, because the drop was rejected or the data was left to another name.
                 delete(session, mine.path)
@@ -303,14 +303,14 @@ async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
     if certain:
         # The client that now uses the name may just have declared it.
         ids = [id for id in ids if not _is_same_name(backend, id, table.id)]
-    described = await describe_tables(backend, ids, max_in_flight=_DESCRIBES_AT_ONCE)
-    unknown = [error for error in described.errors.values() if not isinstance(error, TableNotFoundError)]
+    descriptions = await describe_tables(backend, ids, max_in_flight=_DESCRIBES_AT_ONCE)
+    unknown = [error for error in descriptions.errors.values() if not isinstance(error, TableNotFoundError)]
     if unknown and not certain:
         return False
-    return not any(same_place(it.location, table.location) for it in described.tables.values())
+    return not any(same_place(it.location, table.location) for it in descriptions.tables.values())
 
 
-async def _marked(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
+async def _write_mark(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
     """Returns the files at the location, and the mark that was written.
 
     The mark is None if there is nothing to delete, or if the storage cannot be written.
@@ -318,13 +318,13 @@ async def _marked(table: Table, mark: Mark) -> tuple[Files, Mark | None]:
     files = await in_thread(table, partial(_own, table))
     if not files.manifests:
         return files, None
-    written = replace(mark, content=files.content, catalogs=files.catalogs[:CATALOGS_MOST])
+    full_mark = replace(mark, content=files.content, catalogs=files.catalogs[:CATALOGS_MOST])
     try:
-        await in_thread(table, lambda: write_mark(session_of(table), written), changes=True)
+        await in_thread(table, lambda: write_mark(session_of(table), full_mark), changes=True)
     except InternalError:
         # A full disk must not prevent drops.
         return files, None
-    return files, written
+    return files, full_mark
 
 
 def _own(table: Table) -> Files:
@@ -337,10 +337,10 @@ def _own(table: Table) -> Files:
     metadata = [path for path in paths if path.startswith(CATALOGS) and path.endswith(_METADATA)]
     if table.registration is None or not metadata:
         return Files(paths)
-    told = table.registration.encode()
+    registration = table.registration.encode()
     with ThreadPoolExecutor(DELETES_AT_ONCE) as pool:
         texts = pool.map(partial(content_of, session), metadata)
-        others = {path for path, text in zip(metadata, texts, strict=True) if told not in text}
+        others = {path for path, text in zip(metadata, texts, strict=True) if registration not in text}
     return Files([path for path in paths if path not in others])
 
 
@@ -361,13 +361,13 @@ async def _unmark(backend: Backend, table: Table, mark: Mark | None, error: Base
 
 async def _delete_dropped(backend: Backend, table: Table, before: Files, mark: Mark | None) -> None:
     """Deletes the data of a table that is no longer registered; a location without a dataset counts as deleted."""
-    left = f"the table is no longer registered; what is left of its data is at {table.location}"
+    left = f"the table is no longer registered; its remaining data is at {table.location}"
     deletion = Deletion(table, before, mark, mark.until if mark is not None else give_up_time())
     try:
         if not await deletion.run(backend) and not await _is_registered_at(backend, table):
             raise ConcurrentModificationError(
-                f"{PHRASES[ConcurrentModificationError]}: {table.id} (others have written to its place, or registered "
-                "it, while the data was deleted, so the rest was left to them)"
+                f"{PHRASES[ConcurrentModificationError]}: {table.id} (another client wrote to its location, or "
+                "registered it, while the data was deleted; the remaining data was not deleted)"
             )
     except LanceNamespaceError as e:
         raise type(e)(f"{e}; {left}") from e

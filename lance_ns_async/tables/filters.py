@@ -142,7 +142,7 @@ class _Group:
     """Number of operators around the bracket."""
     calls: int
     """Number of enclosing words before brackets, including its own."""
-    nested: int = 0
+    depth: int = 0
     """Nesting depth of brackets and NOT, including this bracket."""
     rewritten: int = 0
     """Number of enclosing COALESCE and similar functions, including its own."""
@@ -172,7 +172,7 @@ class _Count:
     planning: int = 0
     functions: int = 0
     patterns: int = 0
-    built: int = 0
+    built_bytes: int = 0
     building: int = 0
     multiplying: int = 0
 
@@ -225,7 +225,7 @@ def _check(text: _Text) -> None:
     total, bounds = text.total, text.total.bounds
     total.bytes += len(text.sql.encode("utf-8", "surrogatepass"))
     if total.bytes > bounds.sql_bytes:
-        text.refuse(f"the SQL is longer than {bounds.sql_bytes} bytes", "ask in several requests")
+        text.refuse(f"the SQL has more than {bounds.sql_bytes} bytes", "split it into several requests")
     _scan(text)
     total.tokens += text.tokens
     if bounds.functions is not None:
@@ -242,14 +242,14 @@ def _scan(text: _Text) -> None:
     nots = 0
     word = ""
     """The word or quoted name before the current token, ignoring white space."""
-    for found in _TOKEN.finditer(text.sql):
-        kind, token = found.lastgroup, found.group()
+    for token_match in _TOKEN.finditer(text.sql):
+        kind, token = token_match.lastgroup, token_match.group()
         if kind in ("space", "comment"):
             # The parser reads each blank several times.
             text.tokens += len(token) // 2
             _check_tokens(text, budget)
             if kind == "comment" and strict:
-                text.refuse("it has a comment", "leave comments out")
+                text.refuse("comments are not allowed", "remove the comment")
             continue
         text.tokens += 1
         total.parsing += 1 << group.calls
@@ -257,37 +257,37 @@ def _scan(text: _Text) -> None:
         _check_tokens(text, budget)
         if total.parsing > MAX_PARSING:
             text.refuse(
-                "it is too long for what it has in brackets after functions and NOT",
-                "take long lists out of NOT (...), as in x NOT IN (...), and out of functions",
+                "too many values in brackets after functions and NOT",
+                "write long lists outside NOT (...) and functions, e.g. x NOT IN (...)",
             )
         if total.planning > MAX_PLANNING:
-            text.refuse("it has too much in COALESCE and the like within each other", "write coalesce(a, b, c, ...)")
+            text.refuse("nested COALESCE and similar functions are too large", "write coalesce(a, b, c, ...)")
         if token.lower() == "not":
             nots += 1
         elif kind != "open":
             nots = 0
-        if group.nested + nots > MAX_NESTED:
-            within = f" within {group.nested} brackets and NOT" if group.nested else ""
-            text.refuse(f"it has {nots} or more NOT in a row{within}", "leave out pairs of NOT: they change nothing")
+        if group.depth + nots > MAX_NESTED:
+            within = f" within {group.depth} brackets and NOT" if group.depth else ""
+            text.refuse(f"it has {nots} or more NOT in a row{within}", "remove pairs of NOT: they have no effect")
         match kind:
             case "string" | "number":
                 length = len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
                 text.literals += length
                 text.longest = max(text.longest, length)
-                if kind == "string" and word and _is_prefix(text.sql, found.start()):
-                    text.refuse(f"it has a string with a prefix, {word}'...'", "write it as '...'")
+                if kind == "string" and word and _is_prefix(text.sql, token_match.start()):
+                    text.refuse(f"a string has the prefix {word}, as in {word}'...'", "remove the prefix")
                 word = ""
             case "word" | "quoted":
                 word = token.lower() if kind == "word" else token
                 _word(text, group, word)
             case "open":
                 group = _open(text, group, token, word)
-                group.nested += nots
+                group.depth += nots
                 nots = 0
-                if group.nested > MAX_NESTED:
+                if group.depth > MAX_NESTED:
                     text.refuse(
-                        f"it has more than {MAX_NESTED} brackets and NOT within each other",
-                        "leave out those that change nothing",
+                        f"brackets and NOT are nested more than {MAX_NESTED} levels deep",
+                        "remove those without effect",
                     )
                 word = ""
             case "close":
@@ -296,7 +296,9 @@ def _scan(text: _Text) -> None:
                 joins = inner.name in BUILDING or (inner.name == "[" and inner.commas > 0)
                 text.builds |= joins and inner.columns > 0
                 if not groups:
-                    text.refuse(f"it closes a bracket at character {found.start() + 1} that is not open", "open it")
+                    text.refuse(
+                        f"no open bracket for the one that is closed at character {token_match.start() + 1}", "open it"
+                    )
                 group = groups[-1]
                 group.deepest = max(group.deepest, inner.deepest)
                 group.between = max(group.between, inner.deepest)
@@ -312,12 +314,12 @@ def _scan(text: _Text) -> None:
                 _operator(text, group)
                 word = ""
             case "unclosed":
-                text.refuse(f"it opens {token} at character {found.start() + 1} and does not close it", "close it")
+                text.refuse(f"{token} at character {token_match.start() + 1} is not closed", "close it")
             case _:
                 if strict or token in "$?:":
                     text.refuse(
-                        f"it has {token!r} at character {found.start() + 1}, which is no part of Lance's SQL",
-                        "put strings into '...', and names of columns into `...`",
+                        f"{token!r} at character {token_match.start() + 1} is not valid in Lance's SQL",
+                        "write strings as '...' and column names as `...`",
                     )
                 word = ""
 
@@ -326,7 +328,7 @@ def _check_tokens(text: _Text, budget: int) -> None:
     if text.tokens > budget:
         text.refuse(
             f"the SQL has more than {text.total.bounds.sql_tokens} words, literals, operators and commas",
-            "ask in several requests, or write the values to a table and use merge_insert_into_table",
+            "split it into several requests, or write the values to a table and use merge_insert_into_table",
         )
 
 
@@ -347,14 +349,14 @@ def _word(text: _Text, group: _Group, word: str) -> None:
             if total.terms > total.bounds.sql_terms:
                 text.refuse(
                     f"it has more than {total.bounds.sql_terms} AND and OR",
-                    "write x = 1 OR x = 2 OR ... as x IN (1, 2, ...), or ask in several requests",
+                    "write x = 1 OR x = 2 OR ... as x IN (1, 2, ...), or split it into several requests",
                 )
         case "between":
             group.between += 1
             group.ands += 1
             group.deepest = max(group.deepest, group.between)
             if group.between > MAX_BETWEEN:
-                text.refuse(f"it has more than {MAX_BETWEEN} BETWEEN within each other", "write x >= a AND x <= b")
+                text.refuse(f"BETWEEN is nested more than {MAX_BETWEEN} levels deep", "write x >= a AND x <= b")
             _operator(text, group)
         case _ if word in _OPERATORS:
             text.matches |= word in ("like", "ilike", "similar")
@@ -370,33 +372,31 @@ def _operator(text: _Text, group: _Group) -> None:
     if group.base + group.operators > MAX_OPERATORS:
         text.refuse(
             f"it has a term with more than {MAX_OPERATORS} operators",
-            "join fewer values in one term, or write x = 1 OR x = 2 OR ... as x IN (1, 2, ...)",
+            "use fewer values in one term, or write x = 1 OR x = 2 OR ... as x IN (1, 2, ...)",
         )
 
 
 def _open(text: _Text, outer: _Group, bracket: str, word: str) -> _Group:
     total = text.total
     if len(text.groups) > MAX_DEPTH:
-        text.refuse(f"it has more than {MAX_DEPTH} brackets within each other", "leave out those that change nothing")
+        text.refuse(f"brackets are nested more than {MAX_DEPTH} levels deep", "remove those without effect")
     is_call = bool(word) and word != ")" and word not in _BEFORE_BRACKETS and not (bracket == "[" and word != "array")
     calls = outer.calls + is_call
     if calls > MAX_CALLS:
-        text.refuse(
-            f"it has more than {MAX_CALLS} functions, NOT and the like within each other", "write it with fewer"
-        )
+        text.refuse(f"functions, NOT and the like are nested more than {MAX_CALLS} levels deep", "use fewer levels")
     if bracket == "[":
         _operator(text, outer)
     rewritten = outer.rewritten + (is_call and word in _REWRITTEN)
     name = word if is_call else "[" if bracket == "[" else ""
-    opened = _Group(outer.base + outer.operators + 1, calls, outer.nested + 1, rewritten, name)
-    if opened.base > MAX_OPERATORS:
-        _operator(text, opened)
-    text.groups.append(opened)
+    group = _Group(outer.base + outer.operators + 1, calls, outer.depth + 1, rewritten, name)
+    if group.base > MAX_OPERATORS:
+        _operator(text, group)
+    text.groups.append(group)
     if total.bounds.functions is None:
-        return opened
+        return group
     if is_call and word not in _SYNTAX:
         _function(text, outer, word)
-    return opened
+    return group
 
 
 def _function(text: _Text, outer: _Group, name: str) -> None:
@@ -405,14 +405,14 @@ def _function(text: _Text, outer: _Group, name: str) -> None:
     assert total.bounds.functions is not None
     if name not in total.bounds.functions:
         text.refuse(
-            f"function {name.strip('`').strip(chr(34))!r} is not served here",
-            "compute it where you are, or have the server allow it",
+            f"function {name.strip('`').strip(chr(34))!r} is not allowed",
+            "compute it in the client, or ask the operator of the server to allow it",
         )
     if outer.name in MULTIPLYING and outer.commas:
         _check_argument(text, outer, name)
     total.functions += 1
     if total.functions > MAX_FUNCTIONS:
-        text.refuse(f"it calls functions more than {MAX_FUNCTIONS} times", "ask in several requests")
+        text.refuse(f"it calls functions more than {MAX_FUNCTIONS} times", "split it into several requests")
     if name in _PATTERNS:
         text.matches = True
         total.patterns += 1
@@ -420,41 +420,41 @@ def _function(text: _Text, outer: _Group, name: str) -> None:
             text.refuse(f"it has more than {MAX_PATTERNS} regular expressions", "join them as 'a|b'")
     if name in MULTIPLYING:
         if text.multiplies:
-            text.refuse(f"it calls {text.multiplies} and {name}", "call one of such functions in a text")
+            text.refuse(f"it calls both {text.multiplies} and {name}", "call only one of them in one text")
         text.multiplies = name
 
 
 def _check_argument(text: _Text, group: _Group, word: str) -> None:
     """Rejects arguments that could make a value as long as the product of the lengths of two columns."""
     if text.total.bounds.functions is not None and word not in ("true", "false", "null", "from", "for", "placing"):
-        text.refuse(f"{group.name} has {word} as a further argument", "give it literals but for the first one")
+        text.refuse(f"{word} is not the first argument of {group.name}", "use literals for all arguments but the first")
 
 
 def _check_built(text: _Text) -> None:
     """Raises InvalidInputError if the text could build values far larger than the rows."""
     total = text.total
     if text.matches and text.longest > MAX_PATTERN:
-        text.refuse(f"beside a pattern it has a literal of more than {MAX_PATTERN} bytes", "use shorter ones")
+        text.refuse(f"with a pattern, a literal may have at most {MAX_PATTERN} bytes", "use shorter literals")
     if text.multiplies:
         total.multiplying += 1
         if text.builds or total.multiplying > 4:
-            text.refuse(f"it calls {text.multiplies} beside functions that join values", "do one in each request")
+            text.refuse(f"it calls {text.multiplies} with functions that join values", "use separate requests")
         if text.literals > MAX_MULTIPLIED:
             text.refuse(
-                f"beside {text.multiplies} it has literals of more than {MAX_MULTIPLIED} bytes", "use shorter ones"
+                f"with {text.multiplies}, literals may have at most {MAX_MULTIPLIED} bytes", "use shorter literals"
             )
     # A single column is not a new value.
     if not text.builds and not (text.is_value and (text.literals or text.tokens > 1)):
         return
-    total.built += text.literals
+    total.built_bytes += text.literals
     total.building += text.tokens
-    if total.built > MAX_BUILT:
+    if total.built_bytes > MAX_BUILT:
         text.refuse(
-            f"values built for each row hold literals of more than {MAX_BUILT} bytes",
-            "compute them where you are, and send the rows",
+            f"values built for each row have literals of more than {MAX_BUILT} bytes",
+            "compute the values in the client, and send the rows",
         )
     if total.building > MAX_BUILDING * (4 if text.is_value else 1):
         text.refuse(
             f"values are built of more than {MAX_BUILDING} words, literals, operators and commas",
-            "ask in several requests",
+            "split it into several requests",
         )

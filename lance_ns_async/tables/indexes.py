@@ -11,7 +11,7 @@ from lance_namespace import CreateTableIndexRequest, DescribeTableIndexStatsResp
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.index_content import IndexContent
 
-from lance_ns_async.tables.given import given
+from lance_ns_async.tables.full_text import arguments
 from lance_ns_async.tables.searching import DISTANCES, dimension
 
 if TYPE_CHECKING:
@@ -87,21 +87,21 @@ def check(request: CreateTableIndexRequest) -> None:
 def check_scalar(request: CreateTableIndexRequest) -> None:
     """Raises InvalidInputError for a request that is not a valid one for a scalar or text index."""
     if _kind(request) in VECTOR_TYPES:
-        raise InvalidInputError(f"index_type {request.index_type!r}: create_table_index makes it")
+        raise InvalidInputError(f"index_type {request.index_type!r}: not a scalar index; use create_table_index")
     _check(request, SCALAR_TYPES)
 
 
 def check_name(name: str | None) -> str:
     """Returns the name of an existing index. Raises InvalidInputError if the name is missing or empty."""
     if not name:
-        raise InvalidInputError("index_name: it is left out; list_table_indices tells those there are")
+        raise InvalidInputError("index_name: required; list_table_indices returns the existing names")
     return name
 
 
 def create(dataset: LanceDataset, request: CreateTableIndexRequest) -> None:
     """Creates the index of a checked request."""
     kind = cast(Any, _kind(request))
-    settings = given({_PYLANCE.get(field, field): getattr(request, field) for field in _SETTINGS})
+    settings = arguments({_PYLANCE.get(field, field): getattr(request, field) for field in _SETTINGS})
     settings["name"] = request.name or None
     if kind in SCALAR_TYPES:
         dataset.create_scalar_index(request.column, kind, replace=False, **settings)
@@ -118,7 +118,7 @@ def drop(dataset: LanceDataset, name: str) -> None:
     dataset.drop_index(name)
 
 
-def described(dataset: LanceDataset) -> Mapping[str, IndexContent]:
+def list_indexes(dataset: LanceDataset) -> Mapping[str, IndexContent]:
     """Returns the indexes, keyed by name."""
     rows = dataset.count_rows()
     return {index.name: _content(index, rows) for index in dataset.describe_indices()}
@@ -126,14 +126,14 @@ def described(dataset: LanceDataset) -> Mapping[str, IndexContent]:
 
 def stats(dataset: LanceDataset, name: str) -> DescribeTableIndexStatsResponse:
     """Returns the statistics of an existing index."""
-    found = dataset.stats.index_stats(name)
-    metric = next((part["metric_type"] for part in found["indices"] if "metric_type" in part), None)
+    statistics = dataset.stats.index_stats(name)
+    metric = next((part["metric_type"] for part in statistics["indices"] if "metric_type" in part), None)
     return DescribeTableIndexStatsResponse(
         distance_type=metric,
-        index_type=found["index_type"],
-        num_indexed_rows=found["num_indexed_rows"],
-        num_unindexed_rows=found["num_unindexed_rows"],
-        num_indices=found["num_indices"],
+        index_type=statistics["index_type"],
+        num_indexed_rows=statistics["num_indexed_rows"],
+        num_unindexed_rows=statistics["num_unindexed_rows"],
+        num_indices=statistics["num_indices"],
     )
 
 
@@ -156,36 +156,34 @@ def _content(index: Any, rows: int) -> IndexContent:
     )
 
 
-def _check(request: CreateTableIndexRequest, known: Mapping[str, tuple[str, ...]]) -> None:
+def _check(request: CreateTableIndexRequest, types: Mapping[str, tuple[str, ...]]) -> None:
     kind = _kind(request)
-    if kind not in known:
-        raise InvalidInputError(f"index_type {request.index_type!r}: it is one of {', '.join(known)}")
+    if kind not in types:
+        raise InvalidInputError(f"index_type {request.index_type!r}: must be one of {', '.join(types)}")
     for field in _SETTINGS:
-        if field not in known[kind] and getattr(request, field) is not None:
-            raise InvalidInputError(f"{field}: an index of type {kind} has no such setting")
+        if field not in types[kind] and getattr(request, field) is not None:
+            raise InvalidInputError(f"{field}: not supported by an index of type {kind}; remove it")
     for field, most in _MOST.items():
         if (value := getattr(request, field)) is not None and value > most:
-            raise InvalidInputError(f"{field} {value}: it is at most {most}; leave it out for the usual")
+            raise InvalidInputError(f"{field} {value}: must be at most {most}; omit it for the default")
     if request.base_tokenizer is not None and not _TOKENIZER.fullmatch(request.base_tokenizer):
         raise InvalidInputError(
-            f"base_tokenizer {request.base_tokenizer!r}: it is a name, such as simple, ngram or lindera/ipadic"
+            f"base_tokenizer {request.base_tokenizer!r}: must be a name, such as simple, ngram or lindera/ipadic"
         )
     if request.distance_type is not None and request.distance_type.lower() not in DISTANCES:
-        raise InvalidInputError(
-            f"distance_type {request.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}"
-        )
+        raise InvalidInputError(f"distance_type {request.distance_type!r}: must be one of {', '.join(DISTANCES)}")
 
 
 def _kind(request: CreateTableIndexRequest) -> str:
     """Returns the requested type in pylance's spelling; case, `_` and `-` are ignored in the request."""
-    return _BY_FOLDED.get(_folded(request.index_type), request.index_type)
+    return _BY_FOLDED.get(_fold(request.index_type), request.index_type)
 
 
-def _folded(kind: str) -> str:
+def _fold(kind: str) -> str:
     return re.sub("[_-]", "", kind).upper()
 
 
-_BY_FOLDED = {_folded(kind): kind for kind in (*VECTOR_TYPES, *SCALAR_TYPES)}
+_BY_FOLDED = {_fold(kind): kind for kind in (*VECTOR_TYPES, *SCALAR_TYPES)}
 
 
 def _sub_vectors(dataset: LanceDataset, column: str) -> int | None:

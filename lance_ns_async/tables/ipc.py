@@ -28,7 +28,7 @@ _REMEDY = "send fewer rows in each request"
 
 @dataclass(slots=True)
 class _Sizes:
-    decoded: int = 0
+    decoded_bytes: int = 0
     values: int = 0
 
 
@@ -50,7 +50,7 @@ def check(data: pa.Buffer, limit: int) -> int:
         except (struct.error, IndexError) as e:
             raise pa.ArrowInvalid("a message's metadata is broken") from e
         _check_sizes(sizes, limit)
-    return sizes.decoded
+    return sizes.decoded_bytes
 
 
 def check_views(table: pa.Table, limit: int) -> None:
@@ -58,9 +58,9 @@ def check_views(table: pa.Table, limit: int) -> None:
     total = 0
     for column in table.columns:
         for chunk in column.chunks:
-            total += sum(_viewed(chunk))
+            total += sum(_view_sizes(chunk))
     if total > limit:
-        raise InvalidInputError(f"request_data: its views of strings and bytes hold over {limit} bytes; {_REMEDY}")
+        raise InvalidInputError(f"request_data: its string and binary views have more than {limit} bytes; {_REMEDY}")
 
 
 def _messages(data: pa.Buffer) -> Iterator[Any]:
@@ -73,14 +73,12 @@ def _messages(data: pa.Buffer) -> Iterator[Any]:
 
 
 def _check_sizes(sizes: _Sizes, limit: int) -> None:
-    if sizes.decoded > limit:
+    if sizes.decoded_bytes > limit:
+        raise InvalidInputError(f"request_data: its rows have more than {limit} bytes after decompression; {_REMEDY}")
+    if sizes.values > 8 * sizes.decoded_bytes + _FREE_VALUES:
         raise InvalidInputError(
-            f"request_data: its rows are over {limit} bytes, which is what may be sent, once they are decompressed; "
-            f"{_REMEDY}"
-        )
-    if sizes.values > 8 * sizes.decoded + _FREE_VALUES:
-        raise InvalidInputError(
-            f"request_data: it declares {sizes.values} values in {sizes.decoded} bytes; {_REMEDY} where all are null"
+            f"request_data: it declares {sizes.values} values in {sizes.decoded_bytes} bytes; "
+            f"{_REMEDY} if all values are null"
         )
 
 
@@ -90,7 +88,9 @@ def _check_fields(schema: pa.Schema) -> None:
     while types:
         left -= len(types)
         if left < 0:
-            raise InvalidInputError(f"request_data: it has over {MAX_FIELDS} columns and fields; make several tables")
+            raise InvalidInputError(
+                f"request_data: more than {MAX_FIELDS} columns and nested fields; use several tables"
+            )
         types = [type.field(i).type for type in types for i in range(type.num_fields)]
 
 
@@ -112,17 +112,17 @@ def _add(sizes: _Sizes, metadata: memoryview, body: pa.Buffer | None) -> None:
     if not (buffers := _place(metadata, batch, 2)):
         return
     start, count = _vector(metadata, buffers)
-    compressed = _place(metadata, batch, 3) != 0
+    is_compressed = _place(metadata, batch, 3) != 0
     for i in range(count):
         offset, size = struct.unpack_from("<qq", metadata, start + 16 * i)
-        if compressed and size > 8 and body is not None:
+        if is_compressed and size > 8 and body is not None:
             if offset < 0 or offset + 8 > body.size:
                 raise IndexError
-            (declared,) = struct.unpack_from("<q", body, offset)
+            (declared_size,) = struct.unpack_from("<q", body, offset)
             # -1 means that this buffer is not compressed.
-            sizes.decoded += max(declared, 0) if declared != -1 else size
+            sizes.decoded_bytes += max(declared_size, 0) if declared_size != -1 else size
         else:
-            sizes.decoded += max(size, 0)
+            sizes.decoded_bytes += max(size, 0)
 
 
 def _place(data: memoryview, table: int, field: int) -> int:
@@ -152,22 +152,22 @@ def _vector(data: memoryview, place: int) -> tuple[int, int]:
 
 
 def _u32(data: memoryview, place: int) -> int:
-    found: int = struct.unpack_from("<I", data, place)[0]
-    return found
+    value: int = struct.unpack_from("<I", data, place)[0]
+    return value
 
 
 def _i64(data: memoryview, place: int) -> int:
-    found: int = struct.unpack_from("<q", data, place)[0]
-    if found < 0:
+    value: int = struct.unpack_from("<q", data, place)[0]
+    if value < 0:
         raise IndexError
-    return found
+    return value
 
 
-def _viewed(array: pa.Array) -> Iterator[int]:
+def _view_sizes(array: pa.Array) -> Iterator[int]:
     """Yields the bytes that the views in an array and in its child arrays refer to."""
     type = array.type
     if isinstance(array, pa.ExtensionArray):
-        yield from _viewed(array.storage)
+        yield from _view_sizes(array.storage)
     elif pa.types.is_string_view(type) or pa.types.is_binary_view(type):
         _, views = array.buffers()[:2]
         if views is not None and len(array):
@@ -176,11 +176,11 @@ def _viewed(array: pa.Array) -> Iterator[int]:
             yield pc.sum(lengths.slice(array.offset)).as_py() or 0
     elif pa.types.is_struct(type):
         for i in range(type.num_fields):
-            yield from _viewed(array.field(i))
+            yield from _view_sizes(array.field(i))
     elif pa.types.is_map(type):
-        yield from _viewed(array.keys)
-        yield from _viewed(array.items)
+        yield from _view_sizes(array.keys)
+        yield from _view_sizes(array.items)
     elif pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type):
-        yield from _viewed(array.values)
+        yield from _view_sizes(array.values)
     elif pa.types.is_dictionary(type):
-        yield from _viewed(array.dictionary)
+        yield from _view_sizes(array.dictionary)

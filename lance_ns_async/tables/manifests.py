@@ -56,16 +56,16 @@ async def read(table: Table, version: Version) -> pa.Schema:
         ConcurrentModificationError: The version already has a manifest with its final name.
         InvalidInputError: The file is in another directory, or is not a manifest of this version.
     """
-    given = (version.staging or "").rpartition("/")[0]
+    folder = (version.staging or "").rpartition("/")[0]
     # Object stores encode special characters in different ways.
-    if directory(table) not in (given.strip("/"), unquote(given).strip("/")):
-        raise _unfit(version, f"it is not in {directory(table)}")
+    if directory(table) not in (folder.strip("/"), unquote(folder).strip("/")):
+        raise _unfit(version, f"the file is not in {directory(table)}")
 
     def work() -> pa.Schema:
         store = _Store(table)
         if store.has(_name(version.manifest)):
             raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (version {version.number}: its manifest is there already)"
+                f"Concurrent modification: {table.id} (version {version.number}: its manifest already exists)"
             )
         return store.schema(version)
 
@@ -89,12 +89,12 @@ async def find(table: Table, version: Version) -> bool:
     return await in_thread(table, work)
 
 
-async def stored(table: Table) -> Mapping[int, Version]:
+async def list_stored(table: Table) -> Mapping[int, Version]:
     """Returns the versions that have a manifest in the storage, keyed by number. Cost: one listing."""
     return await in_thread(table, lambda: _Store(table).versions())
 
 
-async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]:
+async def list_committed(table: Table, branch: str | None = None) -> Sequence[Version]:
     """Returns the versions of a table whose storage commits them, newest first.
 
     Args:
@@ -106,17 +106,17 @@ async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]
     below = _VERSIONS if branch in (None, datasets.MAIN) else f"tree/{branch}/{_VERSIONS}"
 
     def work() -> list[Version]:
-        opened = datasets.opened(table, datasets.Snapshot(branch=branch))
+        dataset = datasets.opened(table, datasets.Snapshot(branch=branch))
         present = _Store(table).versions(below)
         return [
             Version(
-                told["version"],
-                present[told["version"]].staging,
-                timestamp_millis=int(told["timestamp"].timestamp() * 1000),
-                metadata=told["metadata"],
+                record["version"],
+                present[record["version"]].staging,
+                timestamp_millis=int(record["timestamp"].timestamp() * 1000),
+                metadata=record["metadata"],
             )
-            for told in cast(Any, opened).versions()
-            if told["version"] in present
+            for record in cast(Any, dataset).versions()
+            if record["version"] in present
         ]
 
     try:
@@ -126,7 +126,7 @@ async def recorded(table: Table, branch: str | None = None) -> Sequence[Version]
         return []
 
 
-async def needed(table: Table) -> Mapping[int, str]:
+async def find_references(table: Table) -> Mapping[int, str]:
     """Returns the versions that must be kept, each with the tag or child branch that needs it. Cost: one open."""
 
     def work() -> dict[int, str]:
@@ -144,8 +144,8 @@ async def clean_up(table: Table, numbers: Sequence[int]) -> int:
     """Removes versions that the storage committed, and the files that only they use; returns their number."""
 
     def work() -> int:
-        removed: int = datasets.opened(table).cleanup_old_versions(versions=[*numbers]).old_versions
-        return removed
+        count: int = datasets.opened(table).cleanup_old_versions(versions=[*numbers]).old_versions
+        return count
 
     return await in_thread(table, work, changes=True)
 
@@ -171,19 +171,19 @@ class _Store:
         self._folder = None if local is None else Path(local, _VERSIONS)
 
     def has(self, name: str) -> bool:
-        found: bool = self._session.contains(f"{_VERSIONS}/{name}")
-        return found
+        exists: bool = self._session.contains(f"{_VERSIONS}/{name}")
+        return exists
 
     def versions(self, below: str = _VERSIONS) -> dict[int, Version]:
-        found: dict[int, Version] = {}
+        versions: dict[int, Version] = {}
         root = directory(self._table).removesuffix(_VERSIONS)
         for path in self._session.list(below):
             name = _name(path)
             if (match := _FINAL.fullmatch(name)) is not None:
                 # Only names in scheme V2 have twenty digits.
                 number = int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
-                found[number] = Version(number, f"{root}{below}/{name}")
-        return found
+                versions[number] = Version(number, f"{root}{below}/{name}")
+        return versions
 
     def schema(self, version: Version) -> pa.Schema:
         import lance
@@ -193,16 +193,16 @@ class _Store:
             copy = os.path.join(folder, _VERSIONS, _name(version.manifest))
             os.mkdir(os.path.dirname(copy))
             if not self._fetch(_name(version.staging), copy):
-                raise _unfit(version, "there is no such file")
+                raise _unfit(version, "the file does not exist")
             if version.size not in (None, size := os.path.getsize(copy)):
-                raise _unfit(version, f"it holds {size} bytes, not {version.size}")
+                raise _unfit(version, f"its size is {size} bytes, not {version.size}")
             try:
-                found = lance.dataset(folder)
+                dataset = lance.dataset(folder)
             except (OSError, ValueError) as e:
-                raise _unfit(version, f"it cannot be read: {e}") from e
-            if found.version != version.number:
-                raise _unfit(version, f"it is of version {found.version}")
-            schema: pa.Schema = found.schema
+                raise _unfit(version, f"the file cannot be read: {e}") from e
+            if dataset.version != version.number:
+                raise _unfit(version, f"the file is the manifest of version {dataset.version}")
+            schema: pa.Schema = dataset.schema
             return schema
 
     def move(self, staging: str, final: str) -> bool:
@@ -248,8 +248,9 @@ class _Store:
     def _check_same(self, staging: str | Path, final: str | Path) -> None:
         if not filecmp.cmp(staging, final, shallow=False):
             raise InvalidTableStateError(
-                f"Invalid table state: {self._table.id} ({os.path.basename(final)} is not what the catalog committed, "
-                f"which is {os.path.basename(staging)}: somebody wrote past the catalog)"
+                f"Invalid table state: {self._table.id} ({os.path.basename(final)} differs from the "
+                "manifest that the catalog committed, "
+                f"{os.path.basename(staging)}: another client committed a version without the catalog)"
             )
 
 
@@ -259,4 +260,4 @@ def _name(path: str | None) -> str:
 
 
 def _unfit(version: Version, why: str) -> InvalidInputError:
-    return InvalidInputError(f"manifest_path {version.staging!r}: it is no manifest of version {version.number}: {why}")
+    return InvalidInputError(f"manifest_path {version.staging!r}: not a manifest of version {version.number}: {why}")

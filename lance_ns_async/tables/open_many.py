@@ -16,7 +16,7 @@ from lance_ns_async.engine.locate import Locator
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import meanwhile
+from lance_ns_async.tables import concurrent_changes
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ async def open_many(
     """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
 
     async def open_one(table: Table) -> LanceDataset:
-        async with meanwhile.explained(backend, table):
+        async with concurrent_changes.explain(backend, table):
             return await in_thread(table, lambda: opener.open(table))
 
     wanted = list(dict.fromkeys(ids))

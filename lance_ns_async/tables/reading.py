@@ -16,43 +16,43 @@ if TYPE_CHECKING:
 
 def count(dataset: LanceDataset, predicate: str | None) -> int:
     """Returns the number of rows that match; all rows if the predicate is None."""
-    found: int = dataset.count_rows(filter=predicate)
-    return found
+    rows: int = dataset.count_rows(filter=predicate)
+    return rows
 
 
-def query(dataset: LanceDataset, asked: searching.Query) -> bytes:
+def query(dataset: LanceDataset, request: searching.Query) -> bytes:
     """Returns the rows of a query as an Arrow IPC file."""
-    return arrow.file(searching.scan(dataset, asked).to_reader())
+    return arrow.file(searching.scan(dataset, request).to_reader())
 
 
-def explain(dataset: LanceDataset, asked: searching.Query, *, verbose: bool) -> str:
+def explain(dataset: LanceDataset, request: searching.Query, *, verbose: bool) -> str:
     """Returns the plan of a query."""
-    plan: str = searching.scan(dataset, asked).explain_plan(verbose)
+    plan: str = searching.scan(dataset, request).explain_plan(verbose)
     return plan
 
 
-def analyze(dataset: LanceDataset, asked: searching.Query) -> str:
+def analyze(dataset: LanceDataset, request: searching.Query) -> str:
     """Runs a query; returns its plan with the metrics of each step."""
-    plan: str = searching.scan(dataset, asked).analyze_plan()
+    plan: str = searching.scan(dataset, request).analyze_plan()
     return plan
 
 
 def stats(dataset: LanceDataset) -> GetTableStatsResponse:
     """Returns the statistics of the table and its fragments."""
     rows = sorted(fragment.count_rows() for fragment in dataset.get_fragments())
-    told, stored = dataset.stats.dataset_stats(), cast(Any, dataset.stats.data_stats())
+    dataset_stats, data_stats = dataset.stats.dataset_stats(), cast(Any, dataset.stats.data_stats())
 
     def at(percent: int) -> int:
         """Returns the percentile of the fragments' lengths."""
         return rows[min(len(rows) * percent // 100, len(rows) - 1)] if rows else 0
 
     return GetTableStatsResponse(
-        total_bytes=sum(field.bytes_on_disk for field in stored.fields),
+        total_bytes=sum(field.bytes_on_disk for field in data_stats.fields),
         num_rows=sum(rows),
         num_indices=len(dataset.describe_indices()),
         fragment_stats=FragmentStats(
-            num_fragments=told["num_fragments"],
-            num_small_fragments=told["num_small_files"],
+            num_fragments=dataset_stats["num_fragments"],
+            num_small_fragments=dataset_stats["num_small_files"],
             lengths=FragmentSummary(
                 min=at(0),
                 max=at(100),

@@ -45,17 +45,19 @@ def tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
     Raises:
         TableTagNotFoundError: There is no such tag.
     """
-    found = tags(dataset)
-    if name not in found:
+    all_tags = tags(dataset)
+    if name not in all_tags:
         raise TableTagNotFoundError(f"{PHRASES[TableTagNotFoundError]}: {table.id} (no tag {name!r})")
-    return found[name]
+    return all_tags[name]
 
 
 def create_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
     """Creates a tag for a version."""
     if not name.isascii():
         # Lance would write the tag, and could then not list any tags of the table.
-        raise _refused(table, f"tag {name!r}: Lance cannot read it back; use ASCII letters, digits, '.', '-' and '_'")
+        raise _invalid(
+            table, f"tag {name!r}: Lance cannot read such names; use ASCII letters, digits, '.', '-' and '_'"
+        )
     _check_length(table, "tag", name)
     check_branch(table, dataset, branch)
     dataset.tags.create(name, (_named(branch), version))
@@ -95,7 +97,7 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
     """
     if table.managed_versioning:
         raise UnsupportedOperationError(
-            f"Not supported: branches of {table.id} (its catalog commits the main one alone)"
+            f"Not supported: branches of {table.id} (its catalog commits only versions of the main branch)"
         )
     _check_length(table, "branch", name)
     if name in dataset.branches.list():
@@ -113,7 +115,7 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
 def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
     """Removes a branch and the data that only it refers to."""
     if name == MAIN:
-        raise _refused(table, f"the branch {MAIN!r} is the table itself; drop that")
+        raise _invalid(table, f"the branch {MAIN!r} cannot be deleted; drop the table instead")
     check_branch(table, dataset, name)
     dataset.branches.delete(name)
 
@@ -126,11 +128,11 @@ def restore(dataset: LanceDataset) -> None:
 
 def _check_length(table: Table, kind: str, name: str) -> None:
     if len(quote(name, safe="")) > _LONGEST:
-        told = shortened(name, 20)
-        raise _refused(table, f"{kind} {told!r}: its name is too long for a file's; use {_LONGEST} characters at most")
+        short_name = shortened(name, 20)
+        raise _invalid(table, f"{kind} {short_name!r}: the name is too long; use at most {_LONGEST} characters")
 
 
-def _refused(table: Table, why: str) -> InvalidInputError:
+def _invalid(table: Table, why: str) -> InvalidInputError:
     return InvalidInputError(f"{PHRASES[InvalidInputError]}: {table.id} ({why})")
 
 

@@ -115,4 +115,4 @@ def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
 
 
 def _left(error: LanceNamespaceError, before: str) -> str:
-    return f"and what was before could not be put back ({error}): {before}"
+    return f"and the earlier state could not be restored ({error}): {before}"

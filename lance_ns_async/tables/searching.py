@@ -9,10 +9,9 @@ import pyarrow as pa
 from lance_namespace import AnalyzeTableQueryPlanRequest, QueryTableRequest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.tables import matching
+from lance_ns_async.tables import full_text
 from lance_ns_async.tables.bounds import current
 from lance_ns_async.tables.filters import Texts
-from lance_ns_async.tables.given import given
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -44,49 +43,51 @@ _OF_VECTORS = (
 def check(query: Query) -> None:
     """Raises InvalidInputError for a query that is invalid for every table, or exceeds the bounds of the request."""
     if query.k < 1:
-        raise InvalidInputError(f"k {query.k}: a query asks for at least 1 row")
+        raise InvalidInputError(f"k {query.k}: must be at least 1")
     for field in ("k", "offset"):
         if (getattr(query, field) or 0) > _MOST_ROWS:
-            raise InvalidInputError(f"{field} {getattr(query, field)}: it is at most {_MOST_ROWS}, which is 2**63 - 1")
+            raise InvalidInputError(f"{field} {getattr(query, field)}: must be at most {_MOST_ROWS} (2**63 - 1)")
     for field in ("nprobes", "refine_factor", "ef"):
         if getattr(query, field) == 0:
-            raise InvalidInputError(f"{field} 0: it is at least 1; leave it out for the usual")
+            raise InvalidInputError(f"{field} 0: must be at least 1; omit it for the default")
     low, high = query.minimum_nprobes, query.maximum_nprobes
     if low is not None and high is not None and low > high:
-        raise InvalidInputError(f"minimum_nprobes {low}: it is above maximum_nprobes {high}")
+        raise InvalidInputError(f"minimum_nprobes {low}: must not be above maximum_nprobes {high}")
     if query.columns and query.columns.column_names is not None and query.columns.column_aliases is not None:
-        raise InvalidInputError("columns: give column_names or column_aliases, not both")
+        raise InvalidInputError("columns: set column_names or column_aliases, not both")
     if _distance(query) not in (None, *DISTANCES):
-        raise InvalidInputError(f"distance_type {query.distance_type!r}: unknown; it is one of {', '.join(DISTANCES)}")
-    searched = _vectors(query)
-    if searched and query.ef is not None and query.ef < query.k + (query.offset or 0):
-        raise InvalidInputError(f"ef {query.ef}: it is below k {query.k}; a graph is searched for at least so many")
-    _check_effort(query, searched)
-    if searched and query.full_text_query:
-        raise InvalidInputError("vector and full_text_query: a query searches by one of them; leave the vector empty")
-    if len(searched) > 1 and query.offset:
-        raise InvalidInputError(f"offset {query.offset}: with several vectors there is no one order to skip rows of")
-    if any(not vector for vector in searched):
-        raise InvalidInputError("multi_vector: one of them is empty; leave it out")
-    if not searched and (asked := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
-        raise InvalidInputError(f"{asked[0]}: it is about a search by a vector, and there is none; leave it out")
+        raise InvalidInputError(f"distance_type {query.distance_type!r}: must be one of {', '.join(DISTANCES)}")
+    vectors = _vectors(query)
+    if vectors and query.ef is not None and query.ef < query.k + (query.offset or 0):
+        raise InvalidInputError(f"ef {query.ef}: must be at least k + offset, which is {query.k + (query.offset or 0)}")
+    _check_effort(query, vectors)
+    if vectors and query.full_text_query:
+        raise InvalidInputError(
+            "vector and full_text_query: set only one of them; leave the vector empty for a text search"
+        )
+    if len(vectors) > 1 and query.offset:
+        raise InvalidInputError(f"offset {query.offset}: not supported with several vectors; omit it")
+    if any(not vector for vector in vectors):
+        raise InvalidInputError("multi_vector: a vector is empty; remove it")
+    if not vectors and (fields := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
+        raise InvalidInputError(f"{fields[0]}: allowed only with a vector; set a vector, or omit this field")
 
 
-def _check_effort(query: Query, searched: Sequence[Sequence[float]]) -> None:
+def _check_effort(query: Query, vectors: Sequence[Sequence[float]]) -> None:
     """Raises InvalidInputError if the search exceeds the bounds of the request."""
     bounds = current()
-    if bounds.searches is not None and len(searched) > bounds.searches:
+    if bounds.searches is not None and len(vectors) > bounds.searches:
         raise InvalidInputError(
-            f"multi_vector: {len(searched)} vectors; a query searches for at most {bounds.searches}, so make several"
+            f"multi_vector: {len(vectors)} vectors; at most {bounds.searches} are allowed in one query"
         )
-    wanted = max(1, len(searched)) * (query.k + (query.offset or 0))
-    if bounds.searched_rows is not None and (searched or query.full_text_query) and wanted > bounds.searched_rows:
+    rows = max(1, len(vectors)) * (query.k + (query.offset or 0))
+    if bounds.searched_rows is not None and (vectors or query.full_text_query) and rows > bounds.searched_rows:
         raise InvalidInputError(
-            f"k {query.k}: a search finds at most {bounds.searched_rows} rows, those of all its vectors and those it "
-            "skips counted; ask for fewer"
+            f"k {query.k}: a search may find at most {bounds.searched_rows} rows, including skipped rows and those of "
+            "all vectors; use a smaller k"
         )
     if query.full_text_query:
-        matching.check(query.full_text_query)
+        full_text.check(query.full_text_query)
 
 
 def texts(query: Query) -> Texts:
@@ -98,7 +99,7 @@ def texts(query: Query) -> Texts:
 def scan(dataset: LanceDataset, query: Query) -> Any:
     """Returns the scanner for a checked query: a vector or text search, or without either the first rows."""
     vectors = _vectors(query)
-    asked: dict[str, Any] = {
+    query_arguments: dict[str, Any] = {
         "filter": query.filter,
         "prefilter": query.prefilter,
         "fast_search": query.fast_search,
@@ -107,15 +108,15 @@ def scan(dataset: LanceDataset, query: Query) -> Any:
         "disable_scoring_autoprojection": True,
     }
     if len(vectors) < 2:
-        asked |= {"limit": query.k, "offset": query.offset}
+        query_arguments |= {"limit": query.k, "offset": query.offset}
     found_by = None
     if vectors:
-        asked["nearest"] = _nearest(dataset, query, vectors)
+        query_arguments["nearest"] = _nearest(dataset, query, vectors)
         found_by = "_distance"
     elif query.full_text_query:
-        asked["full_text_query"] = matching.text_query(dataset, query.full_text_query)
+        query_arguments["full_text_query"] = full_text.text_query(dataset, query.full_text_query)
         found_by = "_score"
-    return dataset.scanner(columns=_columns(dataset, query, found_by), **given(asked))
+    return dataset.scanner(columns=_columns(dataset, query, found_by), **full_text.arguments(query_arguments))
 
 
 def dimension(type: pa.DataType) -> int | None:
@@ -131,7 +132,7 @@ def _vectors(query: Query) -> Sequence[Sequence[float]]:
     """Returns the vectors of the search; none for a query without a vector search."""
     single, multi = query.vector.single_vector or [], query.vector.multi_vector or []
     if single and multi:
-        raise InvalidInputError("vector: give single_vector or multi_vector, not both")
+        raise InvalidInputError("vector: set single_vector or multi_vector, not both")
     return multi or ([single] if single else [])
 
 
@@ -146,7 +147,7 @@ def _nearest(dataset: LanceDataset, query: Query, vectors: Sequence[Sequence[flo
     rows = max(1, dataset.count_rows())
     # The search also has to find the rows that are skipped.
     k = min(query.k + (query.offset or 0), rows)
-    return given(
+    return full_text.arguments(
         {
             "column": query.vector_column or _vector_column(dataset.schema),
             "q": vectors[0] if len(vectors) == 1 else vectors,
@@ -172,14 +173,12 @@ def _vector_column(schema: pa.Schema) -> str:
         return fitting[0]
     lists = [field.name for field in schema if _is_list_of_floats(field.type)]
     if fitting:
-        which = f"name one of {', '.join(fitting)}"
+        which = f"set it to one of {', '.join(fitting)}"
     elif lists:
-        which = f"{lists[0]} holds lists of any length: write it as pyarrow.list_(pyarrow.float32(), dimension)"
+        which = f"{lists[0]} has lists of variable length: write it as pyarrow.list_(pyarrow.float32(), dimension)"
     else:
-        which = "the table has no column of vectors"
-    raise InvalidInputError(
-        f"vector_column: it was left out, and there is no column {_USUAL_COLUMN!r} of vectors; {which}"
-    )
+        which = "the table has no vector column"
+    raise InvalidInputError(f"vector_column: required, because there is no vector column {_USUAL_COLUMN!r}; {which}")
 
 
 def _is_list_of_floats(type: pa.DataType) -> bool:
@@ -187,12 +186,12 @@ def _is_list_of_floats(type: pa.DataType) -> bool:
 
 
 def _columns(dataset: LanceDataset, query: Query, found_by: str | None) -> list[str] | dict[str, str] | None:
-    asked = query.columns
-    names = asked.column_names if asked else None
-    aliases = asked.column_aliases if asked else None
+    columns = query.columns
+    names = columns.column_names if columns else None
+    aliases = columns.column_aliases if columns else None
     if aliases is not None:
         return {**aliases, **({found_by: found_by} if found_by and found_by not in aliases else {})}
     if names is None and found_by is None:
         return None
-    wanted: list[str] = [*(dataset.schema.names if names is None else names)]
-    return wanted if found_by is None or found_by in wanted else [*wanted, found_by]
+    column_names: list[str] = [*(dataset.schema.names if names is None else names)]
+    return column_names if found_by is None or found_by in column_names else [*column_names, found_by]

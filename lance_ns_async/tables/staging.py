@@ -28,7 +28,7 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translated
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables import commits, creating, first, meanwhile, replacing
+from lance_ns_async.tables import commits, concurrent_changes, creating, first_version, replacing
 from lance_ns_async.tables.creating import Content
 from lance_ns_async.tables.opening import Opener
 
@@ -41,7 +41,7 @@ Fit = Callable[["LanceDataset | None"], pa.Schema]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedWrite:
     """A table during a staged write: files that belong to no version yet are written to it."""
 
     table: Table
@@ -64,7 +64,7 @@ class Staging:
     operation: Callable[[], AbstractContextManager[None]]
     """Limits the time of a call, and raises an error if the namespace is closed."""
 
-    async def begin(self, id: TableId, mode: str, fit: Fit) -> Staged:
+    async def begin(self, id: TableId, mode: str, fit: Fit) -> StagedWrite:
         """Finds or declares the table.
 
         Args:
@@ -79,25 +79,25 @@ class Staging:
         id = ids.table_id(id, self.backend.capabilities)
         with self.operation():
             if mode == "create":
-                return await self._declared(id, fit)
+                return await self._declare(id, fit)
             try:
-                table, dataset = await self._found(id)
+                table, dataset = await self._find(id)
             except TableNotFoundError:
                 if mode == "append":
                     raise
-                return await self._declared(id, fit)
+                return await self._declare(id, fit)
             if dataset is not None and table.managed_versioning:
                 # The processes that write files read this version from the storage; this publishes its manifest there.
                 await commits.one(self.backend, id, dataset.version)
             schema = await anyio.to_thread.run_sync(fit, dataset)
-        return Staged(table, schema, mode == "overwrite", dataset, declared=False)
+        return StagedWrite(table, schema, mode == "overwrite", dataset, declared=False)
 
-    async def found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
+    async def find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         """Returns the table and its dataset; the dataset is None if nothing was written to the table yet."""
         with self.operation():
-            return await self._found(id)
+            return await self._find(id)
 
-    async def commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+    async def commit(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
         """Commits the files as a new version, added to the existing files or in their place; returns its dataset.
 
         If the version was certainly not committed, the files are deleted, and a declaration for this write is removed.
@@ -111,92 +111,93 @@ class Staging:
         with self.operation():
             return await self._commit(staged, fragments)
 
-    async def abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
+    async def abandon(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
         """Deletes files that are in no version, and removes the table if it was declared for them.
 
         A note on `error` says what is left. The table stays if another client has written to it meanwhile.
         """
         await undoing(self._abandon)(staged, fragments, error)
 
-    async def _abandon(self, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
-        gone = False
+    async def _abandon(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
+        is_gone = False
         try:
             # The earlier credentials may have expired.
             table = await located(self.backend, staged.table.id)
         except TableNotFoundError:
-            table, gone = staged.table, True
+            table, is_gone = staged.table, True
         except LanceNamespaceError as e:
-            error.add_note(f"and what was written to {staged.table.location} is left ({e})")
+            error.add_note(f"and files written to {staged.table.location} were not deleted ({e})")
             return
         # A table at another location is another table; its credentials do not apply to these files.
         table = table if table.location == staged.table.location else staged.table
         if fragments:
             await _discard(self.opener, table, staged, fragments, error)
-        if staged.declared and not gone:
+        if staged.declared and not is_gone:
             mine = replace(staged.table, storage_options=table.storage_options)
             await creating.take_back(self.backend, mine, error, clear=True)
 
-    async def _declared(self, id: TableId, fit: Fit) -> Staged:
+    async def _declare(self, id: TableId, fit: Fit) -> StagedWrite:
         schema = await anyio.to_thread.run_sync(fit, None)
         table = await creating.declare(self.backend, id, Content(schema.empty_table()))
-        return Staged(table, schema, replaces=True, dataset=None, declared=True)
+        return StagedWrite(table, schema, replaces=True, dataset=None, declared=True)
 
-    async def _found(self, id: TableId) -> tuple[Table, LanceDataset | None]:
+    async def _find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         table = await located(self.backend, id)
-        async with meanwhile.explained(self.backend, table):
-            return table, await in_thread(table, lambda: _opened(self.opener, table))
+        async with concurrent_changes.explain(self.backend, table):
+            return table, await in_thread(table, lambda: _open_or_none(self.opener, table))
 
-    async def _commit(self, staged: Staged, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+    async def _commit(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
         if staged.dataset is not None and not staged.replaces and not fragments:
             return staged.dataset
-        replaced: tuple[Table, tuple[str, Mapping[str, str]]] | None = None
+        replacement: tuple[Table, tuple[str, Mapping[str, str]]] | None = None
         in_doubt = False
 
         async def undo(error: BaseException) -> None:
             if in_doubt:
                 error.add_note(
-                    f"and whether table {table.id} has a version with what was written nobody can tell yet, so nothing "
-                    f"was removed from {table.location}: look at its versions before you write again"
+                    f"and it is unknown whether a version of table {table.id} contains the written "
+                    "rows, so nothing was "
+                    f"removed from {table.location}: check its versions before you write again"
                 )
                 return
-            if replaced is not None:
-                await replacing.restore(self.backend, *replaced, error)
+            if replacement is not None:
+                await replacing.restore(self.backend, *replacement, error)
             await self._abandon(staged, fragments, error)
 
         async with rollback(undo):
-            table = await self._found_again(staged)
+            table = await self._locate_again(staged)
             content = Content(staged.schema.empty_table())
             if staged.replaces and not staged.declared:
-                wanted = creating.what_to_register(self.backend, table, content)
-                if wanted is not None:
-                    replaced = table, wanted
-                    table = await creating.register_anew(self.backend, table, wanted, content.schema)
+                registration = creating.what_to_register(self.backend, table, content)
+                if registration is not None:
+                    replacement = table, registration
+                    table = await creating.register_anew(self.backend, table, registration, content.schema)
             in_doubt = True
             try:
                 transaction = _transaction(staged, fragments)
-                work = partial(_committed, self.opener, table, staged, transaction)
-                async with meanwhile.explained(self.backend, table):
+                work = partial(_commit_files, self.opener, table, staged, transaction)
+                async with concurrent_changes.explain(self.backend, table):
                     dataset = await in_thread(table, work, changes=True)
-            except _NotCommitted as refused:
+            except _CommitFailure as refused:
                 in_doubt = False
-                async with meanwhile.explained(self.backend, table):
+                async with concurrent_changes.explain(self.backend, table):
                     raise refused.error from refused.error.__cause__
         if staged.dataset is None:
             await creating.confirm(self.backend, table, transaction.uuid)
         return dataset
 
-    async def _found_again(self, staged: Staged) -> Table:
+    async def _locate_again(self, staged: StagedWrite) -> Table:
         """Returns the table with fresh credentials."""
         table = await located(self.backend, staged.table.id)
         if table.location != staged.table.location:
             raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (its data was written to {staged.table.location}, and meanwhile "
-                f"it is at {table.location}; write it again)"
+                f"Concurrent modification: {table.id} (the data was written to {staged.table.location}, but the table "
+                f"is now at {table.location}; write it again)"
             )
         return table
 
 
-class _NotCommitted(Exception):
+class _CommitFailure(Exception):
     """A commit that certainly had no effect, with the error that explains it."""
 
     def __init__(self, error: LanceNamespaceError) -> None:
@@ -204,15 +205,15 @@ class _NotCommitted(Exception):
         self.error = error
 
 
-def _committed(opener: Opener, table: Table, staged: Staged, transaction: Any) -> LanceDataset:
+def _commit_files(opener: Opener, table: Table, staged: StagedWrite, transaction: Any) -> LanceDataset:
     try:
         if staged.dataset is None:
-            first.commit(opener, table, transaction)
+            first_version.commit(opener, table, transaction)
             return opener.open(table, Snapshot(1))
-        return _appended(opener, table, transaction)
+        return _append(opener, table, transaction)
     except LanceNamespaceError as e:
         try:
-            newest = _opened(opener, table)
+            newest = _open_or_none(opener, table)
         except LanceNamespaceError:
             raise e from None
         # The commit may have succeeded, and only its response may be lost.
@@ -220,11 +221,11 @@ def _committed(opener: Opener, table: Table, staged: Staged, transaction: Any) -
         if version is not None:
             return opener.open(table, Snapshot(version))
         if newest is None or staged.dataset is not None:
-            raise _NotCommitted(e) from e
-        raise _NotCommitted(_outrun(table, declared=staged.declared)) from e
+            raise _CommitFailure(e) from e
+        raise _CommitFailure(_outrun(table, declared=staged.declared)) from e
 
 
-def _appended(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
+def _append(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
     from lance import LanceDataset
 
     dataset = opener.open(table)
@@ -236,12 +237,12 @@ def _appended(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
 def _version_of(newest: LanceDataset, transaction: Any) -> int | None:
     """Returns the version that a transaction committed; None if it committed none."""
     since = newest.version - transaction.read_version
-    made = newest.get_transactions(since) if since > 0 else []
-    uuids = [None if it is None else it.uuid for it in made]
+    transactions = newest.get_transactions(since) if since > 0 else []
+    uuids = [None if it is None else it.uuid for it in transactions]
     return newest.version - uuids.index(transaction.uuid) if transaction.uuid in uuids else None
 
 
-def _transaction(staged: Staged, fragments: Sequence[FragmentMetadata]) -> Any:
+def _transaction(staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> Any:
     from lance import LanceOperation, Transaction
 
     version = 0 if staged.dataset is None else staged.dataset.version
@@ -251,25 +252,25 @@ def _transaction(staged: Staged, fragments: Sequence[FragmentMetadata]) -> Any:
 
 
 def _outrun(table: Table, *, declared: bool) -> LanceNamespaceError:
-    told = f"{table.id} (at {table.location}: somebody else has written its first version meanwhile)"
+    message = f"{table.id} (at {table.location}: another client wrote its first version)"
     if declared:
-        return TableAlreadyExistsError(f"Table already exists: {told}")
-    return ConcurrentModificationError(f"Concurrent modification: {told}")
+        return TableAlreadyExistsError(f"Table already exists: {message}")
+    return ConcurrentModificationError(f"Concurrent modification: {message}")
 
 
 async def _discard(
-    opener: Opener, table: Table, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
+    opener: Opener, table: Table, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
     def work() -> None:
-        first.discard(opener, table, _transaction(staged, fragments), error)
+        first_version.discard(opener, table, _transaction(staged, fragments), error)
 
     try:
         await in_thread(table, work)
     except LanceNamespaceError as e:
-        error.add_note(f"and files that are of no use are left at {table.location} ({e})")
+        error.add_note(f"and unused files are left at {table.location} ({e})")
 
 
-def _opened(opener: Opener, table: Table) -> LanceDataset | None:
+def _open_or_none(opener: Opener, table: Table) -> LanceDataset | None:
     try:
         return opener.open(table)
     except TableNotFoundError:

@@ -23,7 +23,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.storage.pylance_errors import translated
-from lance_ns_async.tables import arrow, first, names, paths
+from lance_ns_async.tables import arrow, fields, first_version
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
 
@@ -55,19 +55,19 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
     except TableNotFoundError:
         if branch not in (None, MAIN):
             raise
-        names.check(data.schema.names, "columns")
+        fields.check_columns(data.schema.names, "columns")
         try:
-            made = first.create(opener, table, data)
-            return made.dataset, made.transaction
+            result = first_version.create(opener, table, data)
+            return result.dataset, result.transaction
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
                 raise ConcurrentModificationError(
-                    f"Concurrent modification: {table.id} (somebody else wrote its first version; {mode} again)"
+                    f"Concurrent modification: {table.id} (another client wrote its first version; {mode} again)"
                 ) from e
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
-        names.check(data.schema.names, "columns")
+        fields.check_columns(data.schema.names, "columns")
     with translated(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
     return dataset, None
@@ -80,18 +80,20 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         InvalidInputError: The request is invalid for every table.
     """
     if not request.on:
-        raise InvalidInputError("on: it is left out; name the columns that tell which rows are the same")
+        raise InvalidInputError("on: required; name the columns that identify a row")
     if request.when_matched_update_all_filt is not None and not request.when_matched_update_all:
-        raise InvalidInputError("when_matched_update_all_filt: it needs when_matched_update_all")
+        raise InvalidInputError("when_matched_update_all_filt: allowed only with when_matched_update_all")
     if request.when_not_matched_by_source_delete_filt is not None and not request.when_not_matched_by_source_delete:
-        raise InvalidInputError("when_not_matched_by_source_delete_filt: it needs when_not_matched_by_source_delete")
+        raise InvalidInputError(
+            "when_not_matched_by_source_delete_filt: allowed only with when_not_matched_by_source_delete"
+        )
     if not (
         request.when_matched_update_all
         or request.when_not_matched_insert_all
         or request.when_not_matched_by_source_delete
     ):
         raise InvalidInputError(
-            "merge: nothing is asked for; set when_matched_update_all, when_not_matched_insert_all or "
+            "merge: no action is set; set when_matched_update_all, when_not_matched_insert_all or "
             "when_not_matched_by_source_delete"
         )
     if request.timeout is None:
@@ -102,7 +104,7 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         why = e.errors()[0]["msg"].removeprefix("Value error, ")
         raise InvalidInputError(f"timeout {request.timeout!r}: {why}") from None
     except OverflowError:
-        raise InvalidInputError(f"timeout {request.timeout!r}: nobody lives so long") from None
+        raise InvalidInputError(f"timeout {request.timeout!r}: too large") from None
 
 
 def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
@@ -134,23 +136,23 @@ def merge(
             raise
         _check_keys(table, request.on or [], rows)
         try:
-            made = first.create(opener, table, rows)
+            result = first_version.create(opener, table, rows)
             counts = {"num_updated_rows": 0, "num_inserted_rows": rows.num_rows, "num_deleted_rows": 0}
-            return counts, made.dataset.version, made.transaction
+            return counts, result.dataset.version, result.transaction
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
-    return _merged(dataset, request, rows, timeout), dataset.version, None
+    return _merge(dataset, request, rows, timeout), dataset.version, None
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
     """Raises the errors that a merge into an existing table with these columns would raise."""
-    names.check(rows.schema.names, "columns")
-    if missing := [path for path in on if paths.split(path)[0] not in rows.schema.names]:
+    fields.check_columns(rows.schema.names, "columns")
+    if missing := [path for path in on if fields.split_path(path)[0] not in rows.schema.names]:
         phrase = PHRASES[TableColumnNotFoundError]
-        raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: the rows have no such column)")
+        raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: not a column of the rows)")
 
 
-def _merged(
+def _merge(
     dataset: LanceDataset, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
 ) -> Mapping[str, int]:
     merging = dataset.merge_insert(request.on)
@@ -170,19 +172,19 @@ def _merged(
 
 def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
     """Returns the SQL expressions of the columns to update, keyed by unquoted names, which pylance requires."""
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for path, expression in pairs:
-        name, *below = paths.split(path)
+        name, *below = fields.split_path(path)
         if below:
             raise UnsupportedOperationError(
-                f"Not supported: updates: {path} (Lance updates whole columns); update {paths.joined([name])}"
+                f"Not supported: updates: {path} (Lance updates whole columns); update {fields.join_path([name])}"
             )
-        if name in found:
-            raise InvalidInputError(f"updates: {path}: it is named twice")
-        found[name] = expression
-    if not found:
-        raise InvalidInputError("updates: none was given")
-    return found
+        if name in expressions:
+            raise InvalidInputError(f"updates: {path}: duplicate column")
+        expressions[name] = expression
+    if not expressions:
+        raise InvalidInputError("updates: must not be empty")
+    return expressions
 
 
 def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None) -> tuple[int, int]:

@@ -71,7 +71,7 @@ class Answer:
     @property
     def stays(self) -> bool:
         """Whether the error says that what was written may stay, or does, though not in the table that was meant."""
-        return self.error is not None and "they stay at" in self.message
+        return self.error is not None and "they are still at" in self.message
 
     def __str__(self) -> str:
         if self.ok:

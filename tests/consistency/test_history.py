@@ -10,7 +10,7 @@ from tests.consistency.operations import Answer, Operation
 NAME = ("n", "t")
 HOMES, ANYWHERE = Rules(homes=True, adopts=False), Rules(homes=False, adopts=False)
 TAKEN, MISSING = Answer("TableAlreadyExistsError"), Answer(NOT_FOUND)
-STAY = Answer("ConcurrentModificationError", "it was dropped meanwhile; they stay at /data/t")
+STAY = Answer("ConcurrentModificationError", "it was dropped meanwhile; they are still at /data/t")
 UNKNOWN = Answer("ServiceUnavailableError", "whether it took effect is unknown")
 
 Told = tuple[float, float, str, tuple[int, ...], Answer]

@@ -192,7 +192,7 @@ async def test_first_rows_that_others_use_stay_as_the_error_says(two: Two, mode:
             await two.theirs.write(id, theirs, mode="append")
         await two.theirs.deregister_table({"id": list(id)})
 
-    with pytest.raises(ConcurrentModificationError, match=r"they stay at .*, do not write them again"):
+    with pytest.raises(ConcurrentModificationError, match=r"they are still at .*, do not write them again"):
         await two.ours.write(two.id, then(two, meddle), mode=mode)
     await two.theirs.register_table({"id": two.id, "location": place})
     assert await two.rows() == ([1, 2] if theirs is None else [1, 2, 7, 8, 9])
@@ -224,7 +224,7 @@ async def cut_off(two: Two, tmp_path: Path) -> str:
         await anyio.to_thread.run_sync(files.upload_file, str(tmp_path / "broken"), broken)
 
     two.backend.removed = meddle
-    with pytest.raises(LanceNamespaceError, match="no longer registered; what is left of its data is at"):
+    with pytest.raises(LanceNamespaceError, match="no longer registered; its remaining data is at"):
         await two.ours.drop_table({"id": two.id})
     await anyio.to_thread.run_sync(files.delete_file, broken)
     return place
@@ -305,7 +305,7 @@ async def test_data_at_the_default_place_is_not_registered_by_a_create(two: Two)
         pytest.skip("it chooses a new place each time")
     lance.write_dataset(THEIRS, expected)
     for mode in ("create", "overwrite"):
-        with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but at .* there is data"):
+        with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but there is data at .*"):
             await two.ours.write(two.id, OURS, mode=mode)
         assert not await two.theirs.exists(two.id)
     assert lance.dataset(expected).to_table() == THEIRS

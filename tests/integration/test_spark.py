@@ -155,7 +155,7 @@ def test_an_empty_table_gives_no_row(spark: SparkSession, lake: Lake) -> None:
 
 
 def test_no_table_at_all_is_an_error_that_says_why(spark: SparkSession) -> None:
-    with pytest.raises(InvalidInputError, match="there is no table and so no column; resolved 0/0"):
+    with pytest.raises(InvalidInputError, match="no tables, and therefore no columns; resolved 0/0"):
         Locations([], Report(0)).dataframe(spark)
 
 

@@ -56,10 +56,10 @@ def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) ->
 @pytest.mark.parametrize(
     ("columns", "table_column", "told"),
     [
-        (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; there is 'id', 's', 'x'"),
-        (["id", "id"], "_table", "'id' is given twice"),
+        (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; its columns are 'id', 's', 'x'"),
+        (["id", "id"], "_table", "'id' is a duplicate"),
         ("id", "_table", r"use columns=\['id'\]"),
-        ([], None, "nothing to read"),
+        ([], None, "must not be empty without a table_column"),
         (None, "ID", r"table_column 'ID': the tables have a column 'id'"),
     ],
 )
@@ -82,7 +82,7 @@ def test_tables_that_differ_are_named_before_any_job(spark: SparkSession, lake: 
     assert str(caught.value) == (
         "3 of 8 tables differ from db$t0 and 4 more: db$less: column 'x' is missing; "
         "db$more: column 'y' is extra; db$other: column 's' is int32, not string. "
-        "To go on, read what they share with columns=['id'], or read each kind apart with locations.select(...)"
+        "To go on, read the common columns with columns=['id'], or read each kind separately with locations.select(...)"
     )
     assert locations.dataframe(spark, columns=["id"]).count() == 80
     assert locations.select("db.t?").dataframe(spark).count() == 50
@@ -164,7 +164,7 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
 def test_times_too_fine_for_spark_are_told_not_cut(spark: SparkSession, lake: Lake) -> None:
     lake.write("t", pa.table({"at": pa.array([1_000_001], pa.timestamp("ns"))}))
     frame = lake.prefetch().dataframe(spark)
-    with pytest.raises(PythonException, match=r"db\$t, version 1 .*column 'at' cannot be made timestamp\[us\]"):
+    with pytest.raises(PythonException, match=r"db\$t, version 1 .*column 'at' cannot be cast to timestamp\[us\]"):
         frame.collect()
 
 

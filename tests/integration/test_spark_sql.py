@@ -88,7 +88,7 @@ def test_odd_names_are_quoted_and_dropped(spark: SparkSession, ns: Namespace) ->
 def test_a_view_of_somebody_else_is_left_alone(spark: SparkSession, ns: Namespace) -> None:
     spark.range(3).createTempView("db_t1")
     try:
-        with pytest.raises(InvalidInputError, match="there is a temporary view `db_t1` already; drop it, or"):
+        with pytest.raises(InvalidInputError, match="a temporary view `db_t1` already exists; drop it, or"):
             views(spark, write(ns, "t0", "t1"))
         assert named(spark) == ["db_t1"]
         assert spark.table("db_t1").count() == 3

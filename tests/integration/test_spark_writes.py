@@ -149,7 +149,7 @@ def test_files_have_the_size_and_the_format_asked_for(spark: SparkSession, lake:
     lake.write(df, "append")
     lake.write(df, "overwrite", data_storage_version="2.0")
     assert {it.file_minor_version for fragment in lake.dataset().get_fragments() for it in fragment.data_files()} == {0}
-    with pytest.raises(InvalidInputError, match=r"data_storage_version '2.1': table db\$t is stored as '2.0'"):
+    with pytest.raises(InvalidInputError, match=r"data_storage_version '2.1': table db\$t has the version '2.0'"):
         lake.write(failing(spark), "append", data_storage_version="2.1")
     with pytest.raises(InvalidInputError, match=r"Unknown Lance storage version: 9.9"):
         lake.resolver.write(failing(spark), "db.u", data_storage_version="9.9")

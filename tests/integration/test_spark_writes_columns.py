@@ -75,11 +75,11 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
 
 
 MISFITS: Mapping[str, tuple[str, str]] = {
-    "missing": ("id", r"column 's' is in the table alone; .*lit\(None\)"),
-    "extra": ("id, s, 1 x", "column 'x' is in the DataFrame alone"),
-    "case": ("id ID, s", "column 'id' is in the table alone, column 'ID' is in the DataFrame alone"),
-    "type": ("string(id) id, s", "column 'id' is string in the DataFrame and is to be int64"),
-    "both": ("double(id) id", "column 's' is in the table alone, column 'id' is double in the DataFrame"),
+    "missing": ("id", r"column 's' is only in the table; .*lit\(None\)"),
+    "extra": ("id, s, 1 x", "column 'x' is only in the DataFrame"),
+    "case": ("id ID, s", "column 'id' is only in the table, column 'ID' is only in the DataFrame"),
+    "type": ("string(id) id, s", "column 'id' is string in the DataFrame, but must be int64"),
+    "both": ("double(id) id", "column 's' is only in the table, column 'id' is double in the DataFrame"),
 }
 
 
@@ -101,9 +101,19 @@ def test_columns_that_hold_the_same_are_appended(spark: SparkSession, lake: Lake
 
 
 UNFIT: Mapping[str, tuple[str, pa.Field, str, str]] = {
-    "length": ("create", pa.field("x", pa.list_(pa.float32(), 2)), "array(1.0D)", "a value cannot be made fixed_size"),
-    "range": ("append", pa.field("x", pa.int8()), "int(id * 100)", "a value cannot be made int8: Integer value"),
-    "null": ("append", pa.field("x", pa.int64(), nullable=False), "if(id = 19, null, id)", "there is a null in it"),
+    "length": (
+        "create",
+        pa.field("x", pa.list_(pa.float32(), 2)),
+        "array(1.0D)",
+        "a value cannot be cast to fixed_size",
+    ),
+    "range": ("append", pa.field("x", pa.int8()), "int(id * 100)", "a value cannot be cast to int8: Integer value"),
+    "null": (
+        "append",
+        pa.field("x", pa.int64(), nullable=False),
+        "if(id = 19, null, id)",
+        "has a null, but is not nullable",
+    ),
 }
 
 
@@ -122,9 +132,9 @@ def test_values_that_do_not_fit_end_the_job(spark: SparkSession, lake: Lake, tmp
 
 
 UNSTORABLE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "dot": (lambda df: df.withColumnRenamed("id", "a.b"), "cannot store what it is to be .*Top level field a.b"),
-    "twice": (lambda df: df.selectExpr("id", "id"), "'id' names 2 columns"),
-    "none": (lambda df: df.select(), "it has no column"),
+    "dot": (lambda df: df.withColumnRenamed("id", "a.b"), "cannot store these columns .*Top level field a.b"),
+    "twice": (lambda df: df.selectExpr("id", "id"), "2 columns are named 'id'"),
+    "none": (lambda df: df.select(), "has no columns"),
     "interval": (lambda df: df.selectExpr("make_interval(1) i"), r"no type for 'i' \(interval\)"),
     "reserved": (lambda df: df.withColumnRenamed("id", "_rowid"), "_rowid is a reserved name"),
 }

@@ -61,12 +61,12 @@ async def test_a_table_that_others_wrote_meanwhile_is_theirs(there: Lake, tmp_pa
     late = await Job.begun(there.ns, "append")
     written = [job.task(ROWS) for job in (lost, other, late)]
     await other.commit(written[1])
-    with pytest.raises(TableAlreadyExistsError, match="somebody else has written its first version"):
+    with pytest.raises(TableAlreadyExistsError, match="another client wrote its first version"):
         await lost.commit(written[0])
-    with pytest.raises(ConcurrentModificationError, match="somebody else has written its first version"):
+    with pytest.raises(ConcurrentModificationError, match="another client wrote its first version"):
         await late.commit(written[2])
     failed = await lost.abandon()
-    assert "table n$t stays registered, for a version of it is at" in notes(failed)
+    assert "table n$t stays registered, because a version of it is at" in notes(failed)
     assert files(tmp_path) == [written[1][0].files[0].path]
     assert await there.values("id") == [1, 2, 3]
 
@@ -101,9 +101,9 @@ async def test_a_declared_table_gets_its_first_version_even_if_it_is_empty(there
 
 
 REFUSED: Sequence[tuple[Callable[[], object], str]] = [
-    (lambda: writing(limits={"max_rows_per_file": 0}), "max_rows_per_file 0: at least 1"),
-    (lambda: writing("append", schema=SCHEMA), "schema: a table that is appended to has its columns"),
-    (lambda: fitting.for_new(TableId(["t"]), SCHEMA, pa.schema([("x", pa.int8())]), None), "'x' is no column"),
+    (lambda: writing(limits={"max_rows_per_file": 0}), "max_rows_per_file 0: must be at least 1"),
+    (lambda: writing("append", schema=SCHEMA), "schema: not allowed with mode 'append'"),
+    (lambda: fitting.for_new(TableId(["t"]), SCHEMA, pa.schema([("x", pa.int8())]), None), "'x' is not a column"),
 ]
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, Struct
 
 from lance_ns_async import TableId
 from lance_ns_async.spark.write import fitting
-from lance_ns_async.spark.write.task_writer import Names, Sink, fragments_writer, shaped
+from lance_ns_async.spark.write.task_writer import Names, Sink, conform, fragments_writer
 
 # It needs pyspark, as what Spark itself is needed for does.
 pytestmark = pytest.mark.integration
@@ -71,10 +71,10 @@ def test_nulls_are_found_where_there_may_be_none(
     want = pa.schema([pa.field("x", type)])
     batch = pa.RecordBatch.from_arrays([pa.array(values, given)], ["x"])
     if not refused:
-        assert shaped(batch, want, "t").column(0).to_pylist() == values
+        assert conform(batch, want, "t").column(0).to_pylist() == values
         return
     with pytest.raises(TableSchemaValidationError, match=r"^Table schema invalid: t \(column 'x': "):
-        shaped(batch, want, "t")
+        conform(batch, want, "t")
 
 
 def test_lists_without_offsets_get_them() -> None:
@@ -82,7 +82,7 @@ def test_lists_without_offsets_get_them() -> None:
     inner = pa.Array.from_buffers(LIST, 0, [None, none], children=[pa.array([], pa.int64())])
     column = pa.Array.from_buffers(pa.list_(LIST), 1, [pa.py_buffer(b"\0"), offsets], children=[inner])
     batch = pa.RecordBatch.from_arrays([column], ["x"])
-    found = shaped(batch, batch.schema, "t").column(0)
+    found = conform(batch, batch.schema, "t").column(0)
     assert found.to_pylist() == [None] and found.values.buffers()[1].size > 0
 
 

@@ -122,7 +122,7 @@ async def test_where_nobody_knows_whether_it_was_committed_nothing_is_removed(
     with pytest.raises(InternalError) as raised:
         await job.commit(written)
     monkeypatch.undo()
-    assert "nobody can tell yet, so nothing was removed" in notes(raised.value)
+    assert "it is unknown whether a version" in notes(raised.value)
     assert await there.values("id") == [1, 2, 3]
 
 
@@ -149,7 +149,9 @@ async def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:
     job = await catalog.begun("append")
     written = job.task(ROWS)
     catalog.fail("describe_table", PermissionDeniedError("Permission denied: t"))
-    assert f"what was written to {catalog.location} is left (Permission denied: t)" in notes(await job.abandon(written))
+    assert f"files written to {catalog.location} were not deleted (Permission denied: t)" in notes(
+        await job.abandon(written)
+    )
     with pytest.raises(PermissionDeniedError):
         await job.commit(written)
     assert len(files(tmp_path)) == 1
@@ -160,7 +162,7 @@ async def test_a_table_that_is_elsewhere_by_now_is_not_committed(tmp_path: Path)
     job = await catalog.begun("append")
     written = job.task(ROWS)
     catalog.backend.tables[catalog.id] = Table(catalog.id, str(tmp_path / "moved"))
-    with pytest.raises(ConcurrentModificationError, match=r"meanwhile it is at .*/moved"):
+    with pytest.raises(ConcurrentModificationError, match=r"but the table is now at .*/moved"):
         await job.commit(written)
 
 

@@ -16,7 +16,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.spark.write.task_writer import fragments_writer
 from lance_ns_async.spark.write.write import Writing
-from lance_ns_async.tables.staging import Staged
+from lance_ns_async.tables.staging import StagedWrite
 from tests.support.lake import ID
 
 FRAME = StructType([StructField("id", LongType(), nullable=False), StructField("s", StringType())])
@@ -36,7 +36,7 @@ def writing(mode: str = "create", id: Sequence[str] = ID, **how: Any) -> Writing
 class Job:
     """A write whose tasks run here, one after the other."""
 
-    def __init__(self, ns: AsyncNamespace, wanted: Writing, staged: Staged) -> None:
+    def __init__(self, ns: AsyncNamespace, wanted: Writing, staged: StagedWrite) -> None:
         self.ns = ns
         self.staged = staged
         self._sink = wanted.sink(staged)

@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     from lance_ns_async import NamespaceId
 
 
-def place(chosen: Catalog | None, directory: Path | None) -> Catalog:
+def place(catalog: Catalog | None, directory: Path | None) -> Catalog:
     """Returns the chosen catalog, or an embedded one in the directory or in the user's cache."""
     from lance_ns_async.spark.java import user_cache
 
-    if directory is not None and chosen is not None:
-        raise Misuse(
-            f"--dir names an embedded catalog, and a catalog of kind {chosen.impl!r} was chosen; leave one out"
-        )
-    if chosen is not None:
-        return chosen
+    if directory is not None and catalog is not None:
+        raise Misuse(f"--dir is for the embedded catalog, and a catalog of kind {catalog.impl!r} is set; use only one")
+    if catalog is not None:
+        return catalog
     root = (directory or user_cache() / "demo") / "catalog"
     return Catalog("dir", {"root": str(root.expanduser())})
 
@@ -34,14 +32,14 @@ def run(catalog: Catalog, parent: NamespaceId, *, count: int, rows: int, fresh: 
     """Runs the demo with `count` tables in the namespace `parent`, with `rows` rows each; returns its summary."""
     if spark:
         reading.check_installed()
-    wanted = tables.table_ids(parent, count)
+    ids = tables.table_ids(parent, count)
     if fresh:
         with progress("dropping tables") as bar:
             asyncio.run(tables.drop(catalog, parent, bar))
     with progress("making tables", count) as bar:
-        made = asyncio.run(tables.make(catalog, wanted, rows, bar))
+        creation = asyncio.run(tables.make(catalog, ids, rows, bar))
     with catalog.open() as namespace:
-        resolved = resolving.resolve(namespace, wanted)
+        resolution = resolving.resolve(namespace, ids)
         where = namespace.namespace_id().removeprefix("lance_ns_async:").rpartition("#")[0]
-    read = reading.read(resolved.locations) if spark else None
-    return Summary(f"{where}, namespace {parent}", count, rows, made, resolved, read)
+    read = reading.read(resolution.locations) if spark else None
+    return Summary(f"{where}, namespace {parent}", count, rows, creation, resolution, read)

@@ -65,8 +65,8 @@ def _vectors(text: list[str]) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    hashed = b"".join(shake_128(sentence.encode()).digest(DIMENSION) for sentence in text)
-    octets = pa.Array.from_buffers(pa.uint8(), len(hashed), [None, pa.py_buffer(hashed)])
+    digests = b"".join(shake_128(sentence.encode()).digest(DIMENSION) for sentence in text)
+    octets = pa.Array.from_buffers(pa.uint8(), len(digests), [None, pa.py_buffer(digests)])
     parts = pc.subtract(
         pc.divide(octets.cast(pa.float32()), pa.scalar(127.5, pa.float32())), pa.scalar(1, pa.float32())
     )

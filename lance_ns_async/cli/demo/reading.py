@@ -40,7 +40,7 @@ class Read:
 def check_installed() -> None:
     """Raises `Misuse` or JavaNotFoundError if Spark cannot be started; called before any other work."""
     if find_spec("pyspark") is None:
-        raise Misuse("the demo reads with Spark: pip install 'lance-ns-async[spark]', or leave it out with --no-spark")
+        raise Misuse("the demo needs Spark: pip install 'lance-ns-async[spark]', or use --no-spark")
     from lance_ns_async.spark.java import find_java
 
     find_java()
@@ -50,7 +50,7 @@ def read(locations: Locations) -> Read:
     """Reads every row of every table as one DataFrame, and aggregates them in one job."""
     from lance_ns_async.spark.local import local_spark
 
-    started = perf_counter()
+    start = perf_counter()
     with progress("starting Spark"), warnings.catch_warnings():
         # The warning does not apply: Spark forks this process only to start Java.
         warnings.filterwarnings("ignore", "lance is not fork-safe", UserWarning)
@@ -59,19 +59,19 @@ def read(locations: Locations) -> Read:
         ready = perf_counter()
         with progress("planning"):
             summary = _summary(locations.dataframe(spark))
-        planned = perf_counter()
-        found = _run(spark, summary)
-        done = perf_counter()
+        plan_end = perf_counter()
+        row = _run(spark, summary)
+        run_end = perf_counter()
     finally:
         spark.stop()
     return Read(
-        tables=found["tables"],
-        rows=found["rows"],
-        mean_score=found["mean_score"],
-        longest=found["longest"],
-        starting=ready - started,
-        planning=planned - ready,
-        running=done - planned,
+        tables=row["tables"],
+        rows=row["rows"],
+        mean_score=row["mean_score"],
+        longest=row["longest"],
+        starting=ready - start,
+        planning=plan_end - ready,
+        running=run_end - plan_end,
     )
 
 
@@ -99,8 +99,8 @@ def _run(spark: SparkSession, summary: DataFrame) -> Row:
         while wait([job], timeout=_LOOK_EVERY).not_done:
             tracker = spark.sparkContext.statusTracker()
             stages.update(tracker.getActiveStageIds())
-            known = [stage for stage in map(tracker.getStageInfo, stages) if stage is not None]
-            if known:
-                bar.reach(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+            infos = [stage for stage in map(tracker.getStageInfo, stages) if stage is not None]
+            if infos:
+                bar.reach(sum(stage.numCompletedTasks for stage in infos), sum(stage.numTasks for stage in infos))
         (row,) = job.result()
     return row

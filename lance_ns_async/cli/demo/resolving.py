@@ -18,7 +18,7 @@ SAMPLE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolution:
     """The locations of the tables, and the cost of their resolution; times are in seconds."""
 
     locations: Locations
@@ -33,22 +33,27 @@ class Resolved:
     sample: int
 
 
-def resolve(catalog: Namespace, wanted: Sequence[TableId]) -> Resolved:
+def resolve(catalog: Namespace, ids: Sequence[TableId]) -> Resolution:
     """Resolves the tables, then describes a sample of them one by one; raises the first error.
 
     Neither time includes the first connection.
     """
     from lance_ns_async.spark import LocationResolver
 
-    catalog.exists(wanted[0])
+    catalog.exists(ids[0])
     resolver = LocationResolver(catalog)
-    located = resolver.prefetch(wanted, pin_versions=False, on_error="raise")
+    in_catalog = resolver.prefetch(ids, pin_versions=False, on_error="raise")
     # The resolver keeps the locations, so the second call only opens the tables.
-    opened = resolver.prefetch(wanted, on_error="raise")
-    sample = wanted[:: max(1, len(wanted) // SAMPLE)][:SAMPLE]
-    one_by_one = _describe(catalog, sample) / len(sample) * len(wanted)
-    return Resolved(
-        opened, located.report.seconds, located.report.calls, opened.report.seconds, one_by_one, len(sample)
+    with_versions = resolver.prefetch(ids, on_error="raise")
+    sample = ids[:: max(1, len(ids) // SAMPLE)][:SAMPLE]
+    one_by_one = _describe(catalog, sample) / len(sample) * len(ids)
+    return Resolution(
+        with_versions,
+        in_catalog.report.seconds,
+        in_catalog.report.calls,
+        with_versions.report.seconds,
+        one_by_one,
+        len(sample),
     )
 
 
@@ -57,8 +62,8 @@ def _describe(catalog: Namespace, ids: Sequence[TableId]) -> float:
 
     requests = [DescribeTableRequest(id=list(id)) for id in ids]
     with progress("describing one by one", len(requests)) as bar:
-        started = perf_counter()
+        start = perf_counter()
         for request in requests:
             catalog.describe_table(request)
             bar.advance()
-        return perf_counter() - started
+        return perf_counter() - start

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from lance_ns_async.cli.demo.reading import Read
-from lance_ns_async.cli.demo.resolving import Resolved
-from lance_ns_async.cli.demo.tables import Made
+from lance_ns_async.cli.demo.resolving import Resolution
+from lance_ns_async.cli.demo.tables import Creation
 from lance_ns_async.cli.output import Page
 
 
@@ -22,8 +22,8 @@ class Summary:
     tables: int
     rows: int
     """Rows in each table."""
-    made: Made
-    resolved: Resolved
+    creation: Creation
+    resolution: Resolution
     read: Read | None
     """None if Spark was not used."""
 
@@ -31,13 +31,13 @@ class Summary:
         """Prints the summary to standard output, as plain text if that is not a terminal."""
         page = Page()
         page.print(f"{self.tables:,} Lance tables of {self.rows:,} rows in {self.where}\n", soft_wrap=True)
-        shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        shown.add_column("step", no_wrap=True)
-        shown.add_column("seconds", justify="right", no_wrap=True)
-        shown.add_column("")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("step", no_wrap=True)
+        table.add_column("seconds", justify="right", no_wrap=True)
+        table.add_column("")
         for step, seconds, remark in self._lines():
-            shown.add_row(step, _seconds(seconds), remark)
-        page.lay(shown)
+            table.add_row(step, _seconds(seconds), remark)
+        page.lay(table)
         if self.read is not None:
             page.print(f"\n{self._verdict(self.read)}", soft_wrap=True)
 
@@ -47,24 +47,28 @@ class Summary:
         return self.read is None or (self.read.tables, self.read.rows) == (self.tables, self.tables * self.rows)
 
     def _lines(self) -> Iterator[tuple[str, float, str]]:
-        made, resolved, read = self.made, self.resolved, self.read
-        if made.written:
-            found = f", {made.found:,} were there" if made.found else ""
+        creation, resolution, read = self.creation, self.resolution, self.read
+        if creation.new:
+            existing = f", {creation.existing:,} were there" if creation.existing else ""
             yield (
                 "create",
-                made.seconds,
-                f"{made.written:,} tables{found}; {_rate(made.written, made.seconds)} tables/s",
+                creation.seconds,
+                f"{creation.new:,} tables{existing}; {_rate(creation.new, creation.seconds)} tables/s",
             )
         else:
-            yield "find", made.seconds, f"all {made.found:,} tables were there"
-        calls = "1 call" if resolved.calls == 1 else f"{resolved.calls:,} calls"
-        yield "resolve", resolved.resolving, f"{calls}; {_rate(self.tables, resolved.resolving)} tables/s"
-        ratio = resolved.one_by_one / resolved.resolving
-        yield "  (one by one)", resolved.one_by_one, f"{ratio:,.1f} x as long, projected from {resolved.sample} tables"
+            yield "find", creation.seconds, f"all {creation.existing:,} tables were there"
+        calls = "1 call" if resolution.calls == 1 else f"{resolution.calls:,} calls"
+        yield "resolve", resolution.resolving, f"{calls}; {_rate(self.tables, resolution.resolving)} tables/s"
+        ratio = resolution.one_by_one / resolution.resolving
+        yield (
+            "  (one by one)",
+            resolution.one_by_one,
+            f"{ratio:,.1f} x as long, projected from {resolution.sample} tables",
+        )
         yield (
             "open",
-            resolved.opening,
-            f"each once, to pin its version; {_rate(self.tables, resolved.opening)} tables/s",
+            resolution.opening,
+            f"each once, to pin its version; {_rate(self.tables, resolution.opening)} tables/s",
         )
         if read is not None:
             total = self.tables * self.rows

@@ -25,12 +25,12 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Creation:
     """The result of the creation of the tables."""
 
-    written: int
+    new: int
     """Number of tables that were missing or had another number of rows."""
-    found: int
+    existing: int
     seconds: float
 
 
@@ -39,12 +39,12 @@ def table_ids(parent: NamespaceId, count: int) -> Sequence[TableId]:
     return [parent.table(f"notes_{number:05}") for number in range(count)]
 
 
-async def make(catalog: Catalog, wanted: Sequence[TableId], count: int, bar: Bar) -> Made:
+async def make(catalog: Catalog, ids: Sequence[TableId], count: int, bar: Bar) -> Creation:
     """Creates or overwrites tables, so that each one has `count` rows."""
     async with catalog.open_async() as namespace:
-        started = perf_counter()
-        written = await _make(namespace, wanted, count, bar)
-        return Made(written, len(wanted) - written, perf_counter() - started)
+        start = perf_counter()
+        new = await _make(namespace, ids, count, bar)
+        return Creation(new, len(ids) - new, perf_counter() - start)
 
 
 async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
@@ -54,36 +54,36 @@ async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
             await _drop(namespace, parent, bar)
 
 
-async def _make(namespace: AsyncNamespace, wanted: Sequence[TableId], count: int, bar: Bar) -> int:
+async def _make(namespace: AsyncNamespace, ids: Sequence[TableId], count: int, bar: Bar) -> int:
     from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
     from lance_ns_async.calls.concurrency import each
 
     # The describe comes first, because it rejects an id that is too short for the catalog before any creation.
-    described = await namespace.describe_tables(wanted)
-    for error in described.errors.values():
+    descriptions = await namespace.describe_tables(ids)
+    for error in descriptions.errors.values():
         if not isinstance(error, NamespaceNotFoundError | TableNotFoundError):
             raise error
-    await _make_namespaces(namespace, wanted[0].parent)
-    written = 0
+    await _make_namespaces(namespace, ids[0].parent)
+    new = 0
 
     async def see_to(id: TableId) -> None:
-        nonlocal written
-        table = described.tables.get(id)
+        nonlocal new
+        table = descriptions.tables.get(id)
         if table is None:
             location, options = await _declare(namespace, id)
-            held = None
+            count_now = None
         else:
             location, options = table.location, table.storage_options
-            held = await anyio.to_thread.run_sync(_rows_held, id, location, options)
-        if held != count:
-            mode = "create" if held is None else "overwrite"
+            count_now = await anyio.to_thread.run_sync(_count_rows, id, location, options)
+        if count_now != count:
+            mode = "create" if count_now is None else "overwrite"
             await anyio.to_thread.run_sync(_write, id, location, options, count, mode)
-            written += 1
+            new += 1
         bar.advance()
 
-    await each(see_to, wanted, max_in_flight=_AT_ONCE)
-    return written
+    await each(see_to, ids, max_in_flight=_AT_ONCE)
+    return new
 
 
 async def _drop(namespace: AsyncNamespace, parent: NamespaceId, bar: Bar) -> None:
@@ -116,13 +116,13 @@ async def _declare(namespace: AsyncNamespace, id: TableId) -> tuple[str, Mapping
     from lance_namespace import DeclareTableRequest
     from lance_namespace.errors import InternalError
 
-    declared = await namespace.declare_table(DeclareTableRequest(id=list(id)))
-    if declared.location is None:
-        raise InternalError(f"Internal error: {id} (declare_table: the catalog gave it no location)")
-    return declared.location, declared.storage_options
+    response = await namespace.declare_table(DeclareTableRequest(id=list(id)))
+    if response.location is None:
+        raise InternalError(f"Internal error: {id} (declare_table: the catalog returned no location)")
+    return response.location, response.storage_options
 
 
-def _rows_held(id: TableId, location: str, options: Mapping[str, str] | None) -> int | None:
+def _count_rows(id: TableId, location: str, options: Mapping[str, str] | None) -> int | None:
     """Returns the number of rows in the table; None if nothing was written yet."""
     import lance
     from lance_namespace.errors import InvalidTableStateError
@@ -134,9 +134,9 @@ def _rows_held(id: TableId, location: str, options: Mapping[str, str] | None) ->
             raise
         return None
     if not dataset.schema.equals(schema()):
-        raise InvalidTableStateError(f"table {id} holds something else than the demo writes; take another --namespace")
-    held: int = dataset.count_rows()
-    return held
+        raise InvalidTableStateError(f"table {id} has other columns than the demo's tables; use another --namespace")
+    rows_now: int = dataset.count_rows()
+    return rows_now
 
 
 def _write(id: TableId, location: str, options: Mapping[str, str] | None, count: int, mode: str) -> None:

@@ -46,20 +46,20 @@ def build_dataframe(
     from lance_ns_async.spark.read.schemas import common
 
     if not locations:
-        raise InvalidInputError(f"dataframe: there is no table and so no column; {locations.report.line()}")
+        raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {locations.report.line()}")
     if partitions is not None and partitions < 1:
-        raise InvalidInputError(f"partitions {partitions}: there must be at least 1")
+        raise InvalidInputError(f"partitions {partitions}: must be at least 1")
     if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
-        raise InvalidInputError(f"push_filters: Spark hands no filter on unless {PUSHDOWN} is true")
-    pinned = _pinned(locations)
-    shared = common(pinned, columns)
-    schema = _with_table_column(shared.schema, table_column)
-    warn_of_expiry(pinned, stacklevel=3)
+        raise InvalidInputError(f"push_filters: requires that {PUSHDOWN} is true in the Spark session")
+    tables = _pin(locations)
+    shared_columns = common(tables, columns)
+    schema = _with_table_column(shared_columns.schema, table_column)
+    warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
-        [_entry(location) for location in pinned],
+        [_entry(location) for location in tables],
         partitions or TASKS_A_CORE * _cores(spark),
         table_column or None,
-        shared.filterable,
+        shared_columns.filterable,
         push_filters,
     )
     if int(spark.version.partition(".")[0]) < 4:
@@ -90,34 +90,34 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> Data
     return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
 
 
-def _pinned(locations: LocationMap) -> Sequence[Location]:
+def _pin(locations: LocationMap) -> Sequence[Location]:
     """Returns the locations with their versions; opens the datasets of those that are not pinned yet."""
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:
         return list(locations.values())
     loop, opener = BackgroundLoop.lease(), Opener()
     try:
-        opened = loop.run(open_tables(opener, tables))
+        result = loop.run(open_tables(opener, tables))
     finally:
         loop.release()
         opener.close()
-    if opened.errors:
-        raise one_error(list(opened.errors.values()), of=len(locations))
-    now = {table.id: Location.of(table, opened.datasets[table.id]) for table in tables}
+    if result.errors:
+        raise one_error(list(result.errors.values()), of=len(locations))
+    now = {table.id: Location.of(table, result.datasets[table.id]) for table in tables}
     return [now.get(id, location) for id, location in locations.items()]
 
 
 def _with_table_column(schema: StructType, table_column: str | None) -> StructType:
     if not table_column:
         if not schema.fields:
-            raise InvalidInputError("columns []: with no table_column either, there is nothing to read")
+            raise InvalidInputError("columns []: must not be empty without a table_column")
         return schema
     # Spark ignores the case of column names.
     clash = [name for name in schema.names if name.casefold() == table_column.casefold()]
     if clash:
         raise InvalidInputError(
             f"table_column {table_column!r}: the tables have a column {clash[0]!r}; "
-            "name another with table_column=..., or None for no such column"
+            "set another name with table_column=..., or None for no such column"
         )
     return schema.add(table_column, "string", nullable=True)
 

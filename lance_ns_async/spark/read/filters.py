@@ -39,8 +39,8 @@ def keeps(filter: Filter, value: str) -> bool | None:
     # Python compares code points and Spark compares UTF-8 bytes, which gives the same order.
     match filter:
         case Not(child=child):
-            kept = keeps(child, value)
-            return None if kept is None else not kept
+            result = keeps(child, value)
+            return None if result is None else not result
         case EqualTo(value=str() as other) | EqualNullSafe(value=str() as other):
             return value == other
         case In(value=others) if all(isinstance(other, str) for other in others):
@@ -98,21 +98,21 @@ def _is_bearable(filter: Filter) -> bool:
 def _condition(filter: Filter, name: str) -> str | None:
     match filter:
         case Not(child=child):
-            negated = _condition(child, name)
-            return None if negated is None else f"(NOT {negated})"
+            inner = _condition(child, name)
+            return None if inner is None else f"(NOT {inner})"
         case EqualTo(value=value):
-            return _joined(name, "=", value)
+            return _compare(name, "=", value)
         case EqualNullSafe(value=value):
-            equal = _joined(name, "=", value)
+            equal = _compare(name, "=", value)
             return None if equal is None else f"({name} IS NOT NULL AND {equal})"
         case GreaterThan(value=value):
-            return _joined(name, ">", value)
+            return _compare(name, ">", value)
         case GreaterThanOrEqual(value=value):
-            return _joined(name, ">=", value)
+            return _compare(name, ">=", value)
         case LessThan(value=value):
-            return _joined(name, "<", value)
+            return _compare(name, "<", value)
         case LessThanOrEqual(value=value):
-            return _joined(name, "<=", value)
+            return _compare(name, "<=", value)
         case In(value=values):
             literals = [literal for value in values if (literal := _literal(value)) is not None]
             return f"({name} IN ({', '.join(literals)}))" if len(literals) == len(values) > 0 else None
@@ -130,7 +130,7 @@ def _condition(filter: Filter, name: str) -> str | None:
             return None
 
 
-def _joined(name: str, operator: str, value: object) -> str | None:
+def _compare(name: str, operator: str, value: object) -> str | None:
     literal = _literal(value)
     return None if literal is None else f"({name} {operator} {literal})"
 

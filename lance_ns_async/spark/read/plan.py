@@ -54,7 +54,7 @@ class Plan:
 
     def split(self) -> list[Plan]:
         """Returns one plan for each task, without filters."""
-        return [Plan(group, 1, self.table_column) for group in grouped(self.entries, self.groups)]
+        return [Plan(group, 1, self.table_column) for group in group_entries(self.entries, self.groups)]
 
     def encode(self) -> str:
         """Returns the plan as text, compressed because it may contain many similar entries."""
@@ -62,8 +62,8 @@ class Plan:
             (e.table, e.location, e.version, e.rows, e.fragments, e.options and dict(e.options), e.share, e.shares)
             for e in self.entries
         ]
-        told = (rows, self.groups, self.table_column, list(self.filterable), self.pushes_filters)
-        return base64.b64encode(zlib.compress(json.dumps(told).encode(), 3)).decode()
+        content = (rows, self.groups, self.table_column, list(self.filterable), self.pushes_filters)
+        return base64.b64encode(zlib.compress(json.dumps(content).encode(), 3)).decode()
 
     @classmethod
     def decode(cls, text: str) -> Plan:
@@ -72,7 +72,7 @@ class Plan:
         return cls([Entry(*row) for row in rows], *rest)
 
 
-def grouped(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
+def group_entries(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
     """Distributes entries among at most `groups` groups of about equal weight.
 
     Each group keeps the order of the entries. A table that is heavier than an equal part of the total is split by its
@@ -84,20 +84,20 @@ def grouped(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
     shares = _split(list(entries), groups)
     loads = [(0, n) for n in range(max(1, min(groups, len(shares))))]
     heapify(loads)
-    found: list[list[int]] = [[] for _ in loads]
+    result: list[list[int]] = [[] for _ in loads]
     # Each entry goes to the lightest group, heaviest entries first, so groups differ by at most one entry's weight.
     for i in sorted(range(len(shares)), key=lambda i: -shares[i].weight):
         load, lightest = loads[0]
-        found[lightest].append(i)
+        result[lightest].append(i)
         heapreplace(loads, (load + shares[i].weight, lightest))
-    return [[shares[i] for i in sorted(group)] for group in found]
+    return [[shares[i] for i in sorted(group)] for group in result]
 
 
 def _split(entries: Sequence[Entry], groups: int) -> list[Entry]:
     fair = sum(entry.weight for entry in entries) / groups
-    found: list[Entry] = []
+    result: list[Entry] = []
     for entry in entries:
-        wanted = ceil(entry.rows / max(fair - OPENING, OPENING))
-        shares = max(1, min(entry.fragments, wanted, groups))
-        found += (replace(entry, share=share, shares=shares) for share in range(shares))
-    return found
+        wish = ceil(entry.rows / max(fair - OPENING, OPENING))
+        shares = max(1, min(entry.fragments, wish, groups))
+        result += (replace(entry, share=share, shares=shares) for share in range(shares))
+    return result

@@ -38,7 +38,7 @@ def batches(
         try:
             for batch in _scan(entry, columns, condition):
                 if batch.num_rows:
-                    yield _shaped(batch, entry, want, table_column)
+                    yield _conform(batch, entry, want, table_column)
         except (OSError, ValueError, RuntimeError) as e:
             raise RuntimeError(f"table {entry.table}, version {entry.version} at {entry.location}: {e}") from e
 
@@ -76,11 +76,11 @@ def _scan(entry: Entry, columns: list[str], condition: str | None) -> Iterator[p
         # With this option the scan returns bytes, which is the type in the schema of the dataset.
         blob_handling="all_binary",
     )
-    found: Iterator[pa.RecordBatch] = scanner.to_batches()
-    return found
+    batches: Iterator[pa.RecordBatch] = scanner.to_batches()
+    return batches
 
 
-def _shaped(batch: pa.RecordBatch, entry: Entry, want: pa.Schema, table_column: str | None) -> pa.RecordBatch:
+def _conform(batch: pa.RecordBatch, entry: Entry, want: pa.Schema, table_column: str | None) -> pa.RecordBatch:
     import pyarrow as pa
 
     arrays = []
@@ -91,5 +91,5 @@ def _shaped(batch: pa.RecordBatch, entry: Entry, want: pa.Schema, table_column: 
         try:
             arrays.append(batch.column(field.name).cast(field.type))
         except pa.ArrowException as e:
-            raise ValueError(f"column {field.name!r} cannot be made {field.type} as Spark wants it: {e}") from e
+            raise ValueError(f"column {field.name!r} cannot be cast to {field.type}, which Spark expects: {e}") from e
     return pa.RecordBatch.from_arrays(arrays, schema=want)

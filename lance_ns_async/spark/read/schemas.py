@@ -80,24 +80,24 @@ def _by_schema(locations: Iterable[Location]) -> Mapping[pa.Schema, Sequence[Tab
     by_object: dict[int, tuple[pa.Schema, list[TableId]]] = {}
     for location in locations:
         by_object.setdefault(id(location.schema), (location.schema, []))[1].append(location.id)
-    found: dict[pa.Schema, list[TableId]] = defaultdict(list)
+    tables_by_schema: dict[pa.Schema, list[TableId]] = defaultdict(list)
     for schema, tables in by_object.values():
-        found[schema] += tables
-    return found
+        tables_by_schema[schema] += tables
+    return tables_by_schema
 
 
 def _check_columns(columns: Collection[str], by_schema: Mapping[pa.Schema, Sequence[TableId]]) -> None:
     if isinstance(columns, str):
-        raise InvalidInputError(f"columns {columns!r}: one string where a list is wanted; use columns=[{columns!r}]")
+        raise InvalidInputError(f"columns {columns!r}: must be a list, not a string; use columns=[{columns!r}]")
     twice = [name for name, count in Counter(columns).items() if count > 1]
     if twice:
-        raise InvalidInputError(f"columns: {twice[0]!r} is given twice")
+        raise InvalidInputError(f"columns: {twice[0]!r} is a duplicate")
     for name in columns:
         without = {schema: tables for schema, tables in by_schema.items() if name not in schema.names}
         if without:
             tables = [id for some in without.values() for id in some]
-            has = _listed(next(iter(without)).names)
-            raise InvalidInputError(f"columns: {name!r} is not in {_tables(tables)}; there is {has}")
+            has = _list_names(next(iter(without)).names)
+            raise InvalidInputError(f"columns: {name!r} is not in {_tables(tables)}; its columns are {has}")
 
 
 def _kind(schema: pa.Schema, tables: Sequence[TableId], columns: Collection[str] | None) -> _Kind:
@@ -107,39 +107,43 @@ def _kind(schema: pa.Schema, tables: Sequence[TableId], columns: Collection[str]
     fit = {name: type for name, type in types.items() if type is not None}
     if unfit:
         raise InvalidInputError(
-            f"Spark has no type for {', '.join(unfit)} of {_tables(tables)}: leave that out with "
-            f"columns=[{_listed(list(fit))}], or store it as a type Spark has"
+            f"Spark has no type for {', '.join(unfit)} of {_tables(tables)}: omit it with "
+            f"columns=[{_list_names(list(fit))}], or store it as a type Spark has"
         )
     unreadable = [name for name in fit if "`" in name]
     if unreadable:
         raise InvalidInputError(
             f"Lance cannot select {unreadable[0]!r} of {_tables(tables)}, because of the backtick in its name: "
-            f"leave that out with columns=[{_listed([name for name in fit if name not in unreadable])}]"
+            f"omit it with columns=[{_list_names([name for name in fit if name not in unreadable])}]"
         )
     return _Kind(schema, tables, fit)
 
 
 def _differing(model: _Kind, usual: int, others: Sequence[_Kind]) -> InvalidInputError:
     differing = [(id, kind) for kind in others for id in kind.tables]
-    told = "; ".join(f"{id}: {_difference(model, kind)}" for id, kind in differing[:_FEW])
+    differences = "; ".join(f"{id}: {_difference(model, kind)}" for id, kind in differing[:_FEW])
     more = f"; and {len(differing) - _FEW} more" if len(differing) > _FEW else ""
-    shared = [name for name, type in model.columns.items() if all(kind.columns.get(name) == type for kind in others)]
-    remedy = "read each kind apart with locations.select(...)"
-    if shared:
-        remedy = f"read what they share with columns=[{_listed(shared)}], or {remedy}"
+    shared_names = [
+        name for name, type in model.columns.items() if all(kind.columns.get(name) == type for kind in others)
+    ]
+    remedy = "read each kind separately with locations.select(...)"
+    if shared_names:
+        remedy = f"read the common columns with columns=[{_list_names(shared_names)}], or {remedy}"
     return InvalidInputError(
         f"{len(differing)} of {len(differing) + usual} tables differ from {_tables(model.tables)}: "
-        f"{told}{more}. To go on, {remedy}"
+        f"{differences}{more}. To go on, {remedy}"
     )
 
 
 def _difference(model: _Kind, kind: _Kind) -> str:
-    told = [f"column {name!r} is missing" for name in model.columns if name not in kind.columns]
-    told += (f"column {name!r} is extra" for name in kind.columns if name not in model.columns)
+    differences = [f"column {name!r} is missing" for name in model.columns if name not in kind.columns]
+    differences += (f"column {name!r} is extra" for name in kind.columns if name not in model.columns)
     for name, type in kind.columns.items():
         if name in model.columns and type != model.columns[name]:
-            told.append(f"column {name!r} is {kind.schema.field(name).type}, not {model.schema.field(name).type}")
-    return ", ".join(told)
+            differences.append(
+                f"column {name!r} is {kind.schema.field(name).type}, not {model.schema.field(name).type}"
+            )
+    return ", ".join(differences)
 
 
 def _filterable(names: Sequence[str], schemas: Iterable[pa.Schema]) -> Sequence[str]:
@@ -163,6 +167,6 @@ def _tables(ids: Sequence[TableId]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = ", ..." if len(names) > _MANY else ""
     return ", ".join(map(repr, names[:_MANY])) + more

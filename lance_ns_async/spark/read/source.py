@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from lance_ns_async.spark.read.plan import Plan, grouped
+from lance_ns_async.spark.read.plan import Plan, group_entries
 from lance_ns_async.spark.read.reading import batches
 from lance_ns_async.spark.types import arrow_schema
 
@@ -50,7 +50,7 @@ class LanceTables(DataSource):
         from lance_namespace.errors import UnsupportedOperationError
 
         raise UnsupportedOperationError(
-            f"Not supported: df.write.format({NAME!r}), which knows no catalog; "
+            f"Not supported: df.write.format({NAME!r}), which has no access to the catalog; "
             "use LocationResolver.write(df, id, mode=...)"
         )
 
@@ -71,7 +71,7 @@ class TablesReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Returns one partition per task; a single empty one if filters exclude all tables, because Spark needs one."""
         assert self._plan is not None
-        return [InputPartition(group) for group in grouped(self._plan.entries, self._plan.groups)]
+        return [InputPartition(group) for group in group_entries(self._plan.entries, self._plan.groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the tables of one partition."""

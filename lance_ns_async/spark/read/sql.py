@@ -49,15 +49,15 @@ def views(
         No catalog call, also not in queries.
     """
     named = _named(locations, name)
-    made = Views(spark, locations, named)
+    result = Views(spark, locations, named)
     try:
-        made._create(connector)
+        result._create(connector)
     except BaseException:  # includes KeyboardInterrupt: the views created so far must be dropped
-        made.close()
+        result.close()
         raise
-    if made.connector:
+    if result.connector:
         warn_of_expiry(locations.values(), stacklevel=2)
-    return made
+    return result
 
 
 class Views(Mapping[TableId, str]):
@@ -114,7 +114,7 @@ class Views(Mapping[TableId, str]):
 
     def __getitem__(self, id: str | Sequence[str]) -> str:
         try:
-            return quoted(self._named[table_id(id)])
+            return quote(self._named[table_id(id)])
         except (InvalidInputError, TypeError) as e:
             raise KeyError(id) from e
 
@@ -147,7 +147,7 @@ class Views(Mapping[TableId, str]):
                 if connector:
                     raise InvalidInputError(
                         f"views: the session has no data source {CONNECTOR!r}; put the connector's jars on the class "
-                        "path when Spark starts, or leave connector= out"
+                        "path when Spark starts, or omit connector="
                     ) from e
                 self.connector = False
                 self._add(id, at)
@@ -155,12 +155,12 @@ class Views(Mapping[TableId, str]):
     def _add(self, id: TableId, at: Location) -> None:
         frame = self._frame(at)
         try:
-            frame.createTempView(quoted(self._named[id]))
+            frame.createTempView(quote(self._named[id]))
         except _spark_errors() as e:
             if "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" not in str(e):
                 raise
             raise InvalidInputError(
-                f"views: there is a temporary view {quoted(self._named[id])} already; drop it, or give other names "
+                f"views: a temporary view {quote(self._named[id])} already exists; drop it, or set other names "
                 "with name=..."
             ) from e
         self._frames[id] = frame
@@ -173,23 +173,23 @@ class Views(Mapping[TableId, str]):
         return reader.options(**(at.storage_options or {})).load(at.location)
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Returns the name as a quoted identifier of Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[TableId, str]:
     named = {id: name(id) for id in locations}
-    seen: dict[str, TableId] = {}
-    for id, chosen in named.items():
+    ids_by_name: dict[str, TableId] = {}
+    for id, view_name in named.items():
         # Spark ignores the case of view names.
-        other = seen.setdefault(chosen.casefold(), id)
+        other = ids_by_name.setdefault(view_name.casefold(), id)
         if other is not id:
             raise InvalidInputError(
-                f"views: {other} and {id} would both be {quoted(chosen)}; give names that differ with name=..."
+                f"views: {other} and {id} would both be {quote(view_name)}; set different names with name=..."
             )
-        if not chosen:
-            raise InvalidInputError(f"views: the name for {id} is empty")
+        if not view_name:
+            raise InvalidInputError(f"views: the name for {id} must not be empty")
         if locations[id].version is None:
             raise InvalidInputError(f"views: {id} is not pinned to a version; prefetch it with pin_versions=True")
     return named

@@ -36,11 +36,11 @@ def union(frames: Iterable[DataFrame], *, allow_missing_columns: bool = False) -
     """
     level = list(frames)
     if not level:
-        raise InvalidInputError("union: there is no frame and so no column")
+        raise InvalidInputError("union: no DataFrames; pass at least one")
     while len(level) > 1:
         halves = zip(level[::2], level[1::2], strict=False)
-        united = [left.unionByName(right, allowMissingColumns=allow_missing_columns) for left, right in halves]
-        level = united + level[len(united) * 2 :]
+        pairs = [left.unionByName(right, allowMissingColumns=allow_missing_columns) for left, right in halves]
+        level = pairs + level[len(pairs) * 2 :]
     return level[0]
 
 
@@ -64,7 +64,7 @@ def warn_of_chains(query: str, *, stacklevel: int) -> None:
     """Warns if a query unites more than `MANY` branches in a chain; `stacklevel` 1 refers to the caller."""
     if (count := branches(query)) > MANY:
         warnings.warn(
-            f"a union of {count} branches in a chain is planned in a time that grows as their square: "
+            f"a union of {count} branches in a chain takes planning time that grows with the square of their number: "
             "use the union of these views, or write it as a tree, (a UNION ALL b) UNION ALL (c UNION ALL d)",
             stacklevel=stacklevel + 1,
         )

@@ -41,55 +41,55 @@ def columns(frame: StructType) -> pa.Schema:
         InvalidInputError: There is no column, two columns have the same name, or Arrow has no type for a column.
     """
     if not frame.fields:
-        raise InvalidInputError("df: it has no column")
+        raise InvalidInputError("df: has no columns")
     twice = [name for name, count in Counter(frame.names).items() if count > 1]
     if twice:
-        raise InvalidInputError(f"df: {twice[0]!r} names {frame.names.count(twice[0])} columns of it; rename them")
+        raise InvalidInputError(f"df: {frame.names.count(twice[0])} columns are named {twice[0]!r}; rename them")
     fields = {field.name: _arrow(field) for field in frame.fields}
     unfit = [f"{it.name!r} ({it.dataType.simpleString()})" for it in frame.fields if fields[it.name] is None]
     if unfit:
-        raise InvalidInputError(f"df: Arrow has no type for {', '.join(unfit)}; cast that, or leave it out")
+        raise InvalidInputError(f"df: Arrow has no type for {', '.join(unfit)}; cast or drop these columns")
     return pa.schema(fields.values())
 
 
-def for_append(id: TableId, given: pa.Schema, table: pa.Schema) -> pa.Schema:
+def for_append(id: TableId, frame: pa.Schema, table: pa.Schema) -> pa.Schema:
     """Returns the schema of the table if the DataFrame can be appended to it.
 
     Raises:
         TableSchemaValidationError: The DataFrame lacks a column, has another one, or has a type that cannot be cast.
     """
-    missing = [name for name in table.names if name not in given.names]
-    extra = [name for name in given.names if name not in table.names]
-    told = [f"column {name!r} is in the table alone" for name in missing]
-    told += (f"column {name!r} is in the DataFrame alone" for name in extra)
-    told += _misfits(given, [field for field in table if field.name in given.names])
-    if told:
-        advice = "select, rename or cast columns of the DataFrame, and for a missing one use lit(None)"
-        raise _invalid(id, f"{', '.join(told)}; {advice}")
+    missing = [name for name in table.names if name not in frame.names]
+    extra = [name for name in frame.names if name not in table.names]
+    problems = [f"column {name!r} is only in the table" for name in missing]
+    problems += (f"column {name!r} is only in the DataFrame" for name in extra)
+    problems += _misfits(frame, [field for field in table if field.name in frame.names])
+    if problems:
+        advice = "select, rename or cast columns of the DataFrame, and use lit(None) for a missing column"
+        raise _invalid(id, f"{', '.join(problems)}; {advice}")
     return table
 
 
-def for_new(id: TableId, given: pa.Schema, wanted: pa.Schema | None, kept: pa.Schema | None) -> pa.Schema:
+def for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, existing: pa.Schema | None) -> pa.Schema:
     """Returns the schema of a new table, or of a version that replaces all rows and columns.
 
     Args:
         id: The table.
-        given: The schema of the DataFrame, used for columns that the other two do not determine.
-        wanted: The types that the caller has requested for some or all columns, or None.
-        kept: The schema of the existing table, or None. A column keeps its type if Spark sees no difference.
+        frame: The schema of the DataFrame, used for columns that the other two do not determine.
+        target: The types that the caller has requested for some or all columns, or None.
+        existing: The schema of the existing table, or None. A column keeps its type if Spark sees no difference.
 
     Raises:
-        InvalidInputError: The DataFrame does not have a column of `wanted`.
-        TableSchemaValidationError: The type of a column cannot be cast to that in `wanted`.
+        InvalidInputError: The DataFrame does not have a column of `target`.
+        TableSchemaValidationError: The type of a column cannot be cast to that in `target`.
     """
-    wanted, kept = wanted or pa.schema([]), kept or pa.schema([])
-    strangers = [name for name in wanted.names if name not in given.names]
+    target, existing = target or pa.schema([]), existing or pa.schema([])
+    strangers = [name for name in target.names if name not in frame.names]
     if strangers:
-        raise InvalidInputError(f"schema: {strangers[0]!r} is no column of the DataFrame")
-    told = _misfits(given, wanted)
-    if told:
-        raise _invalid(id, f"{', '.join(told)}; cast columns of the DataFrame")
-    return pa.schema([_new(field, wanted, kept) for field in given])
+        raise InvalidInputError(f"schema: {strangers[0]!r} is not a column of the DataFrame")
+    problems = _misfits(frame, target)
+    if problems:
+        raise _invalid(id, f"{', '.join(problems)}; cast columns of the DataFrame")
+    return pa.schema([_new(field, target, existing) for field in frame])
 
 
 def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> LanceDataset:
@@ -108,49 +108,51 @@ def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> Lance
         dataset.to_table()
     except (OSError, ValueError) as e:
         why = " ".join(without_source(str(e)).split("\n", 1)[0].split())
-        raise InvalidInputError(f"table {id}: Lance cannot store what it is to be ({why})") from e
+        raise InvalidInputError(f"table {id}: Lance cannot store these columns ({why})") from e
     return dataset
 
 
-def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+def fits(source: pa.DataType, target: pa.DataType) -> bool:
     """Returns whether values can be cast with the same meaning; single values may still be out of range."""
-    if given == wanted or _is.is_null(given):
+    if source == target or _is.is_null(source):
         return True
-    if _is.is_dictionary(wanted):
-        return fits(given, wanted.value_type)
-    if is_list(given) and is_list(wanted):
-        return fits(given.value_type, wanted.value_type)
-    if _is.is_struct(given) and _is.is_struct(wanted):
-        inside, names = {it.name: it.type for it in given}, [it.name for it in wanted]
-        return sorted(inside) == sorted(names) and all(fits(inside[it.name], it.type) for it in wanted)
-    if _is.is_map(given) and _is.is_map(wanted):
-        return fits(given.key_type, wanted.key_type) and fits(given.item_type, wanted.item_type)
-    if _is.is_integer(given) and _is.is_floating(wanted):
+    if _is.is_dictionary(target):
+        return fits(source, target.value_type)
+    if is_list(source) and is_list(target):
+        return fits(source.value_type, target.value_type)
+    if _is.is_struct(source) and _is.is_struct(target):
+        inside, names = {it.name: it.type for it in source}, [it.name for it in target]
+        return sorted(inside) == sorted(names) and all(fits(inside[it.name], it.type) for it in target)
+    if _is.is_map(source) and _is.is_map(target):
+        return fits(source.key_type, target.key_type) and fits(source.item_type, target.item_type)
+    if _is.is_integer(source) and _is.is_floating(target):
         return True
-    return any(kind(given) and kind(wanted) for kind in _ALIKE)
+    return any(kind(source) and kind(target) for kind in _ALIKE)
 
 
 def _arrow(field: StructField) -> pa.Field | None:
     try:
-        found = spark_type(arrow_schema(StructType([field])).field(0).type)
+        column_type = spark_type(arrow_schema(StructType([field])).field(0).type)
     except (TypeError, ValueError):
         return None
-    return None if found is None else arrow_schema(StructType([StructField(field.name, found, True)])).field(0)
+    return (
+        None if column_type is None else arrow_schema(StructType([StructField(field.name, column_type, True)])).field(0)
+    )
 
 
-def _new(field: pa.Field, wanted: pa.Schema, kept: pa.Schema) -> pa.Field:
-    if field.name in wanted.names:
-        return wanted.field(field.name)
-    if field.name in kept.names and spark_type(kept.field(field.name).type) == spark_type(field.type):
-        return kept.field(field.name)
+def _new(field: pa.Field, target: pa.Schema, existing: pa.Schema) -> pa.Field:
+    if field.name in target.names:
+        return target.field(field.name)
+    if field.name in existing.names and spark_type(existing.field(field.name).type) == spark_type(field.type):
+        return existing.field(field.name)
     return field
 
 
-def _misfits(given: pa.Schema, wanted: Iterable[pa.Field]) -> list[str]:
+def _misfits(frame: pa.Schema, target: Iterable[pa.Field]) -> list[str]:
     return [
-        f"column {field.name!r} is {given.field(field.name).type} in the DataFrame and is to be {field.type}"
-        for field in wanted
-        if not fits(given.field(field.name).type, field.type)
+        f"column {field.name!r} is {frame.field(field.name).type} in the DataFrame, but must be {field.type}"
+        for field in target
+        if not fits(frame.field(field.name).type, field.type)
     ]
 
 

@@ -72,15 +72,15 @@ def fragments_writer(
         first = next(rows, None)
         if first is None:
             return
-        written = _written(sink, chain([first], rows))
+        metadata = _write_files(sink, chain([first], rows))
         if names is not None:
-            names.add(written)
-        yield pa.RecordBatch.from_arrays([pa.array(written, pa.string())], [COLUMN])
+            names.add(metadata)
+        yield pa.RecordBatch.from_arrays([pa.array(metadata, pa.string())], [COLUMN])
 
     return write
 
 
-def _written(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
+def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
     import pyarrow as pa
     from lance.fragment import write_fragments
     from lance_namespace.errors import LanceNamespaceError
@@ -93,7 +93,7 @@ def _written(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
     def shaped_batches() -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
-                yield shaped(batch, sink.schema, sink.table)
+                yield conform(batch, sink.schema, sink.table)
         except Exception as e:  # Lance reads this iterator and keeps only the text of its errors
             failures.append(e)
             raise
@@ -123,7 +123,7 @@ def _where(sink: Sink) -> dict[str, Any]:
     return {"dataset_uri": sink.location, "mode": mode, "storage_options": options}
 
 
-def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch:
     """Returns the batch with the schema `want`.
 
     Raises:
@@ -131,18 +131,18 @@ def shaped(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch
     """
     import pyarrow as pa
 
-    from lance_ns_async.tables.alignment import aligned
+    from lance_ns_async.tables.alignment import align
 
     arrays = []
     for field in want:
         try:
             array = _with_offsets(batch.column(field.name)).cast(field.type)
         except pa.ArrowException as e:
-            raise _unfit(table, field, f"a value cannot be made {field.type}: {e}") from e
+            raise _unfit(table, field, f"a value cannot be cast to {field.type}: {e}") from e
         if _has_null(array, field):
-            raise _unfit(table, field, "there is a null in it, and it allows none")
+            raise _unfit(table, field, "has a null, but is not nullable")
         arrays.append(array)
-    return aligned(pa.RecordBatch.from_arrays(arrays, schema=want))
+    return align(pa.RecordBatch.from_arrays(arrays, schema=want))
 
 
 def _with_offsets(array: pa.Array) -> pa.Array:

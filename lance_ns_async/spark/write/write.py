@@ -21,7 +21,7 @@ from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import COLUMN, Names, Sink, fragments_writer
-from lance_ns_async.tables.staging import Staged
+from lance_ns_async.tables.staging import StagedWrite
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MODES = ("create", "append", "overwrite", "ignore")
 
 _INTERRUPT = "spark.job.interruptOnCancel"
-_OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<told>.+)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Writing:
     def __post_init__(self) -> None:
         for name, limit in self.limits.items():
             if limit is not None and limit < 1:
-                raise InvalidInputError(f"{name} {limit}: at least 1 must be allowed; None for Lance's own limit")
+                raise InvalidInputError(f"{name} {limit}: must be at least 1; use None for Lance's default")
         if self.schema is not None and self.mode == "append":
-            raise InvalidInputError("schema: a table that is appended to has its columns already; leave it out")
+            raise InvalidInputError("schema: not allowed with mode 'append', because the table has columns; omit it")
 
     def fit(self, frame: StructType, dataset: LanceDataset | None) -> pa.Schema:
         """Returns the schema of the files.
@@ -64,20 +64,20 @@ class Writing:
             InvalidInputError: Columns or options are invalid.
             TableSchemaValidationError: The columns do not match those of the table or of `schema`.
         """
-        given = fitting.columns(frame)
+        columns = fitting.columns(frame)
         if dataset is not None and self.mode == "append":
             self._check_version(dataset.data_storage_version)
-            return fitting.for_append(self.id, given, dataset.schema)
-        schema = fitting.for_new(self.id, given, self.schema, None if dataset is None else dataset.schema)
+            return fitting.for_append(self.id, columns, dataset.schema)
+        schema = fitting.for_new(self.id, columns, self.schema, None if dataset is None else dataset.schema)
         version = self.data_storage_version if dataset is None else dataset.data_storage_version
         fitting.storable(self.id, schema, version)
         if dataset is not None:
             self._check_version(version)
         return schema
 
-    def sink(self, staged: Staged) -> Sink:
+    def sink(self, staged: StagedWrite) -> Sink:
         """Returns the target and the options for the tasks."""
-        given = {**self.limits, "data_storage_version": self.data_storage_version}
+        limits = {**self.limits, "data_storage_version": self.data_storage_version}
         dataset = staged.dataset
         return Sink(
             str(self.id),
@@ -85,22 +85,22 @@ class Writing:
             staged.schema,
             version=None if dataset is None or staged.replaces else dataset.version,
             replaces=dataset is not None and staged.replaces,
-            limits={name: value for name, value in given.items() if value is not None},
+            limits={name: value for name, value in limits.items() if value is not None},
             options=staged.table.storage_options,
         )
 
     def _check_version(self, there: str | None) -> None:
         if self.data_storage_version not in (None, there):
             raise InvalidInputError(
-                f"data_storage_version {self.data_storage_version!r}: table {self.id} is stored as {there!r} and stays "
-                "so; leave it out, or drop the table and create it anew"
+                f"data_storage_version {self.data_storage_version!r}: table {self.id} has the version {there!r}, which "
+                "cannot change; omit it, or drop the table and create it again"
             )
 
 
 def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     """Writes a DataFrame to a table; see `LocationResolver.write`."""
     if df.isStreaming:
-        raise InvalidInputError("df: it is a stream; write each of its batches, with df.writeStream.foreachBatch(...)")
+        raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
     _check_pandas()
     context = _context(df.sparkSession)
     names = None if context is None else context.accumulator([], Names())
@@ -109,15 +109,15 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     except TableAlreadyExistsError as e:
         if writing.mode != "ignore":
             raise
-        return namespace.run(partial(_left_as_it_is, id=writing.id, found=e))
+        return namespace.run(partial(_left_as_it_is, id=writing.id, error=e))
     try:
         warn_of_expiry([Location.of(staged.table, None)], stacklevel=3)
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
         with _interrupting(context):
             fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
-        finished = _fragments([] if names is None else names.value)
-        namespace.run(partial(_abandon, staged=staged, fragments=finished, error=error))
+        leftovers = _fragments([] if names is None else names.value)
+        namespace.run(partial(_abandon, staged=staged, fragments=leftovers, error=error))
         if (ours := _ours(error)) is not None:
             raise ours from error
         raise
@@ -126,23 +126,23 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     return WriteReport(writing.id, staged.table.location, dataset.version, rows, len(fragments))
 
 
-async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> Staged:
+async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> StagedWrite:
     mode = "create" if writing.mode == "ignore" else writing.mode
     return await staging(namespace).begin(writing.id, mode, partial(writing.fit, frame))
 
 
 async def _abandon(
-    namespace: AsyncNamespace, staged: Staged, fragments: Sequence[FragmentMetadata], error: BaseException
+    namespace: AsyncNamespace, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
     await staging(namespace).abandon(staged, fragments, error)
 
 
-async def _left_as_it_is(namespace: AsyncNamespace, id: TableId, found: TableAlreadyExistsError) -> WriteReport:
+async def _left_as_it_is(namespace: AsyncNamespace, id: TableId, error: TableAlreadyExistsError) -> WriteReport:
     try:
-        table, dataset = await staging(namespace).found(id)
+        table, dataset = await staging(namespace).find(id)
     except TableNotFoundError:
         # The error refers to an object that is not a Lance table of the catalog.
-        raise found from None
+        raise error from None
     return WriteReport(id, table.location, None if dataset is None else dataset.version, 0, 0)
 
 
@@ -177,19 +177,19 @@ def _interrupting(context: SparkContext | None) -> Iterator[None]:
         context.setLocalProperty(_INTERRUPT, before)  # type: ignore[arg-type]  # None removes it
 
 
-def _fragments(written: Sequence[str]) -> list[FragmentMetadata]:
+def _fragments(texts: Sequence[str]) -> list[FragmentMetadata]:
     from lance.fragment import FragmentMetadata
 
-    return [FragmentMetadata.from_json(text) for text in written]
+    return [FragmentMetadata.from_json(text) for text in texts]
 
 
 def _ours(error: BaseException) -> LanceNamespaceError | None:
     """Returns the error that a writer task raised; None if the job failed otherwise, as in a function of the user."""
-    found = _OURS.search(str(error))
-    cls: Any = None if found is None else getattr(errors, found["name"], None)
-    if found is None or not (isinstance(cls, type) and issubclass(cls, LanceNamespaceError)):
+    match = _OURS.search(str(error))
+    cls: Any = None if match is None else getattr(errors, match["name"], None)
+    if match is None or not (isinstance(cls, type) and issubclass(cls, LanceNamespaceError)):
         return None
-    raised: LanceNamespaceError = cls(found["told"])
+    original: LanceNamespaceError = cls(match["message"])
     for note in getattr(error, "__notes__", ()):
-        raised.add_note(note)
-    return raised
+        original.add_note(note)
+    return original

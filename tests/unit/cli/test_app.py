@@ -233,7 +233,7 @@ def test_parquet_goes_to_a_pipe_and_not_to_a_terminal(root: Path, tmp_path: Path
     with terminal() as screen:
         run = real("resolve", "shop.*", "-o", "parquet", *at(root), stdout=screen.program)
     assert run.returncode == Code.USAGE
-    assert run.stderr == "lance-ns: parquet is not for a terminal: give --out FILE, or send the output on\n"
+    assert run.stderr == "lance-ns: parquet cannot be written to a terminal: use --out FILE, or redirect the output\n"
 
 
 @dataclass(frozen=True)
@@ -338,13 +338,13 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("impl", "given", "profile", "content", "message"),
     [
-        ("dir", ["hunter2"], None, "", "-p wants KEY=VALUE"),
+        ("dir", ["hunter2"], None, "", "-p: must be KEY=VALUE"),
         ("dir", ["token=@missing"], None, "", "-p token=@missing: No such file or directory"),
-        ("dir", [], "prod", PROFILES, "profile 'prod' is a catalog of kind 'iceberg', and --impl says 'dir'"),
+        ("dir", [], "prod", PROFILES, "profile 'prod' is a catalog of kind 'iceberg', but --impl is 'dir'"),
         (None, [], "prdo", PROFILES, "did you mean 'prod'?"),
-        (None, [], "prod", "", "known are none"),
+        (None, [], "prod", "", "known profiles: none"),
         (None, [], "prod", "[profiles.prod]\nroot = 'x'", "has no impl"),
-        (None, [], "prod", "[profiles.prod]\nimpl = 'dir'\nroot = ['x']", "root is neither text nor a number"),
+        (None, [], "prod", "[profiles.prod]\nimpl = 'dir'\nroot = ['x']", "root must be text, a number"),
         (None, [], "prod", "profiles = 3", "write [profiles.NAME]"),
         (None, [], "prod", "[profiles]\nprod = 3", "write [profiles.NAME]"),
         (None, [], "prod", "[profiles", "c.toml: "),
@@ -361,7 +361,7 @@ def test_what_is_wrong_with_the_choice_is_said(
 
 
 def test_profiles_need_a_file(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match="there is no file of profiles"):
+    with pytest.raises(Misuse, match="no file with profiles"):
         choose(None, None, "prod", None, {})
     with pytest.raises(Misuse, match=r"gone\.toml: No such file or directory"):
         choose(None, None, "prod", None, {"LANCE_NS_CONFIG": str(tmp_path / "gone.toml")})
@@ -373,13 +373,13 @@ def test_profiles_need_a_file(tmp_path: Path) -> None:
         ([], ""),
         (["lss"], "lance-ns: No such command 'lss'"),
         (["ls", "--bogus"], "lance-ns: No such option: --bogus"),
-        (["ls"], "lance-ns: no catalog: give --impl and -p KEY=VALUE"),
+        (["ls"], "lance-ns: no catalog: use --impl and -p KEY=VALUE"),
         (["ls", "-i", "dri"], "lance-ns: backend 'dri': unknown; did you mean 'dir'?"),
         (["ls", "-i", "dir", "-p", "rot=x"], "lance-ns: dir properties: rot: unknown, did you mean root?"),
-        (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: nothing to resolve"),
+        (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: no ids: pass"),
         (["resolve", "a", "-f", "gone", "-i", "dir", "-p", "root=x"], "lance-ns: gone: No such file or directory"),
         (["describe", "a..b", "-i", "dir", "-p", "root=x"], "lance-ns: table id ['a', '', 'b']: every name"),
-        (["demo", "--dir", "x", "-i", "dir", "-p", "root=x"], "lance-ns: --dir names an embedded catalog"),
+        (["demo", "--dir", "x", "-i", "dir", "-p", "root=x"], "lance-ns: --dir is for the embedded catalog"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -> None:
@@ -476,7 +476,7 @@ def test_a_missing_extra_is_named(missing: str) -> None:
 )
 def test_ids_are_read_and_written(text: str, names: Sequence[str]) -> None:
     assert ids.namespace(text) == NamespaceId(names)
-    assert ids.namespace(ids.written(NamespaceId(names))) == NamespaceId(names)
+    assert ids.namespace(ids.format_id(NamespaceId(names))) == NamespaceId(names)
 
 
 def demo(*args: str) -> Run:
@@ -527,8 +527,7 @@ def test_the_demo_overwrites_nothing_it_did_not_write(tmp_path: Path) -> None:
     run = demo(*place)
     assert run.code == Code.FAILED
     assert (
-        run.err
-        == "lance-ns: table a$b$notes_00004 holds something else than the demo writes; take another --namespace\n"
+        run.err == "lance-ns: table a$b$notes_00004 has other columns than the demo's tables; use another --namespace\n"
     )
     assert lance.dataset(location).schema.names == ["precious"]
 

@@ -62,7 +62,9 @@ def test_a_request_that_is_cut_off_is_told_of(grace: str) -> None:
             assert client.recv(100).startswith(b"HTTP/1.1 100 ")
             server.terminate()
             _, err = server.communicate(timeout=30)
-        message = f"lance-ns: ended after {grace} s of grace with 1 request under way; what it changed is unknown\n"
+        message = (
+            f"lance-ns: ended after the grace period of {grace} s with 1 request in progress; their effect is unknown\n"
+        )
         assert (server.returncode, err) == (1, message)
 
 
@@ -93,7 +95,7 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
                     server.send_signal(signal.SIGTERM)
                     _, err = server.communicate(timeout=60)
         assert server.returncode == 1
-        assert "ended after 0.1 s of grace with" in err and "secret" not in err
+        assert "ended after the grace period of 0.1 s with" in err and "secret" not in err
 
 
 def test_the_token_may_come_by_the_environment_and_the_open_network_is_warned_of(
@@ -129,7 +131,7 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         (("--host", "0.0.0.0"), "LANCE_NS_TOKEN"),
         (("--host", "catalog.example.com"), "LANCE_NS_TOKEN"),
         (("--token-file", "missing"), "missing: No such file"),
-        (("--token-file", "blank"), "blank: it is empty"),
+        (("--token-file", "blank"), "blank: the file is empty"),
         (("--token-file", "binary"), "binary: it is not UTF-8"),
         (("--tls-key", "key.pem"), "--tls-cert"),
         (("--tls-cert", "missing"), "missing: No such file"),

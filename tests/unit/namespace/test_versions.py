@@ -207,7 +207,7 @@ def test_a_table_without_versions_has_none(here: Site) -> None:
     here.ns.declare_table(DeclareTableRequest(id=ID))
     assert here.listed() == here.listed(descending=True, limit=1) == []
     for number in (None, 1):
-        with pytest.raises(TableVersionNotFoundError, match=r"it has none yet|version 1"):
+        with pytest.raises(TableVersionNotFoundError, match=r"it has no version yet|version 1"):
             here.describe(number)
     assert here.delete((0, -1)) == 0
     assert here.ns.describe_table(DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
@@ -366,15 +366,15 @@ def test_versions_are_deleted(everywhere: Site) -> None:
     assert at.delete((2, 3)) == 0
     assert at.listed() == [3, 4, 5, 6, 7]
     at.open().tags.create("kept", 4)
-    with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept' needs it"):
+    with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept' refers to it"):
         at.delete((0, -1))
     # A branch that somebody made past the catalog needs the version it began with all the same.
     lance.dataset(at.location, storage_options=at.options or None).create_branch("b", 5)
-    with pytest.raises(InvalidTableStateError, match="version 5 must stay: branch 'b' needs it"):
+    with pytest.raises(InvalidTableStateError, match="version 5 cannot be deleted: branch 'b' refers to it"):
         at.delete((5, -1))
     assert at.delete((3, 4), (6, -1)) == 2
     assert at.listed() == [4, 5, 7] and at.values(4) == [1, 2, 3, 4]
-    with pytest.raises(InvalidInputError, match=r"\[7, 8\) holds 7, the latest version"):
+    with pytest.raises(InvalidInputError, match=r"\[7, 8\) contains the latest version 7"):
         at.delete((7, 8))
     for wrong in ((-1, 3), (5, 2)):
         with pytest.raises(InvalidInputError, match="ranges: "):
@@ -438,8 +438,8 @@ def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> N
     found = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
     assert (found.version, found.is_only_declared) == (1, False)
     assert here.values() == [1]
-    # What somebody wrote past the catalog is not overwritten.
-    with pytest.raises(ConcurrentModificationError, match="version 2: its manifest is there already"):
+    # What another client committed a version without the catalog is not overwritten.
+    with pytest.raises(ConcurrentModificationError, match="version 2: its manifest already exists"):
         here.ns.create_table_version(create(here, 2, f"{name(2)}-x"))
     assert here.listed() == [1]
 
@@ -453,14 +453,14 @@ def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVers
 @pytest.mark.parametrize(
     ("staging", "given", "told"),
     [
-        (f"{name(2)}-gone", {}, "there is no such file"),
-        (f"{name(2)}-short", {}, "it cannot be read"),
-        (f"{name(2)}-other", {}, "it is of version 1"),
-        (f"{name(2)}-other", {"manifest_size": 7}, r"it holds \d+ bytes, not 7"),
+        (f"{name(2)}-gone", {}, "the file does not exist"),
+        (f"{name(2)}-short", {}, "the file cannot be read"),
+        (f"{name(2)}-other", {}, "the file is the manifest of version 1"),
+        (f"{name(2)}-other", {"manifest_size": 7}, r"its size is \d+ bytes, not 7"),
         (name(2), {}, "with more behind it"),
         (f"{name(3)}-other", {}, "a manifest of version 2 is called"),
         ("2.other", {}, "a manifest of version 2 is called"),
-        ("", {"manifest_path": f"elsewhere/_versions/{name(2)}-other"}, "it is not in .*/_versions"),
+        ("", {"manifest_path": f"elsewhere/_versions/{name(2)}-other"}, "the file is not in .*/_versions"),
         ("", {"manifest_path": "", "version": 0}, "versions count from 1"),
         (f"{name(2)}-other", {"branch": "b"}, r"Not supported: branch 'b'"),
     ],
@@ -499,10 +499,10 @@ def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(
 
     with (
         at.ns.observe(past),
-        pytest.raises(InvalidTableStateError, match="somebody wrote past the catalog") as raised,
+        pytest.raises(InvalidTableStateError, match="another client committed a version without the catalog") as raised,
     ):
         at.ns.create_table_version(create(at, 3, staged))
-    assert raised.value.__notes__ == ["version 3 of a$t é is committed; asking for it tries this again"]
+    assert raised.value.__notes__ == ["version 3 of a$t é is committed; a request for it tries this step again"]
     with TemporaryDirectory() as folder:
         session.download_file(f"_versions/{name(3)}", f"{folder}/found")
         assert Path(folder, "found").read_bytes() == b"written past the catalog"
@@ -615,9 +615,9 @@ def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tu
         lance.write_dataset(rows(value), location, mode="overwrite")
     lance.dataset(location).tags.create("kept", 4)
     files = len([*Path(location.removeprefix("file://"), "data").iterdir()])
-    with pytest.raises(InvalidInputError, match=r"\[5, 7\) holds 6, the latest version"):
+    with pytest.raises(InvalidInputError, match=r"\[5, 7\) contains the latest version 6"):
         delete((5, 7))
-    with pytest.raises(InvalidTableStateError, match="version 4 must stay: tag 'kept'"):
+    with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept'"):
         delete((0, -1))
     assert delete((2, 4), (5, -1)) == 3
     assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_ns_async.spark.read.plan import OPENING, Entry, Plan, grouped
+from lance_ns_async.spark.read.plan import OPENING, Entry, Plan, group_entries
 
 
 def entry(n: int, rows: int = 10, fragments: int = 1) -> Entry:
@@ -33,27 +33,27 @@ def test_an_encoded_plan_of_many_tables_is_small() -> None:
 
 
 def test_many_small_tables_share_few_tasks() -> None:
-    groups = grouped(map(entry, range(1000)), 8)
+    groups = group_entries(map(entry, range(1000)), 8)
     assert [len(group) for group in groups] == [125] * 8
 
 
 def test_fewer_tables_than_tasks_make_fewer_groups() -> None:
-    assert grouped([entry(0), entry(1)], 8) == [[entry(0)], [entry(1)]]
+    assert group_entries([entry(0), entry(1)], 8) == [[entry(0)], [entry(1)]]
 
 
 def test_nothing_to_read_is_one_group_without_tables() -> None:
-    assert grouped([], 8) == [[]]
+    assert group_entries([], 8) == [[]]
 
 
 def test_a_heavy_table_has_a_task_of_its_own() -> None:
     heavy = entry(99, rows=10_000_000)
-    groups = grouped([*map(entry, range(30)), heavy], 4)
+    groups = group_entries([*map(entry, range(30)), heavy], 4)
     assert [heavy] in groups
     assert sorted(len(group) for group in groups) == [1, 10, 10, 10]
 
 
 def test_a_table_of_many_fragments_is_split() -> None:
-    groups = grouped([entry(0, rows=8_000_000, fragments=100), *map(entry, range(1, 5))], 8)
+    groups = group_entries([entry(0, rows=8_000_000, fragments=100), *map(entry, range(1, 5))], 8)
     shares = [e for group in groups for e in group if e.table == "db$t0"]
     assert len(groups) == 8
     assert sorted(e.share for e in shares) == list(range(8))
@@ -61,7 +61,7 @@ def test_a_table_of_many_fragments_is_split() -> None:
 
 
 def test_a_small_table_of_many_fragments_is_not_split() -> None:
-    assert [len(group) for group in grouped([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
+    assert [len(group) for group in group_entries([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
 
 
 @given(
@@ -70,7 +70,7 @@ def test_a_small_table_of_many_fragments_is_not_split() -> None:
 )
 def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, int]], tasks: int) -> None:
     entries = [entry(n, rows, fragments) for n, (rows, fragments) in enumerate(tables)]
-    groups = grouped(entries, tasks)
+    groups = group_entries(entries, tasks)
 
     assert 1 <= len(groups) <= tasks
     assert all(groups) or not entries
@@ -90,12 +90,12 @@ def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, in
 
 def test_opening_counts_even_where_there_are_no_rows() -> None:
     assert entry(0, rows=0).weight == OPENING
-    with_empty = grouped([entry(n, rows=0) for n in range(10)], 5)
+    with_empty = group_entries([entry(n, rows=0) for n in range(10)], 5)
     assert [len(group) for group in with_empty] == [2] * 5
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 7])
 def test_a_group_keeps_the_order_of_its_tables(tasks: int) -> None:
-    for group in grouped(map(entry, range(50)), tasks):
+    for group in group_entries(map(entry, range(50)), tasks):
         numbers = [e.version for e in group]
         assert numbers == sorted(numbers)

@@ -60,7 +60,7 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"table db\$gone, version 3 at .*gone"):
         read([gone])
     text = write(tmp_path, "t", pa.table({"id": ["one"], "s": ["x"]}))
-    with pytest.raises(RuntimeError, match=r"table t, version 1 at .*column 'id' cannot be made int64"):
+    with pytest.raises(RuntimeError, match=r"table t, version 1 at .*column 'id' cannot be cast to int64"):
         read([text])
 
 

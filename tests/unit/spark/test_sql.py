@@ -9,7 +9,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
 from lance_ns_async.spark import Location, Locations, Report, union, views
-from lance_ns_async.spark.read.sql import quoted
+from lance_ns_async.spark.read.sql import quote
 from lance_ns_async.spark.read.unions import MANY, branches, warn_of_chains
 
 
@@ -31,17 +31,17 @@ def test_views_that_cannot_be_are_refused(locations: Locations, told: str) -> No
 
 
 def test_a_view_needs_a_name() -> None:
-    with pytest.raises(InvalidInputError, match=r"the name for a\$t is empty"):
+    with pytest.raises(InvalidInputError, match=r"the name for a\$t must not be empty"):
         views(None, located("a$t"), name=lambda id: "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "sql"), [("t", "`t`"), ("a`b", "`a``b`"), ("``", "``````"), ("a.b c", "`a.b c`")])
 def test_names_are_quoted(name: str, sql: str) -> None:
-    assert quoted(name) == sql
+    assert quote(name) == sql
 
 
 def test_nothing_at_all_cannot_be_united() -> None:
-    with pytest.raises(InvalidInputError, match="there is no frame"):
+    with pytest.raises(InvalidInputError, match="no DataFrames"):
         union([])
 
 

@@ -99,7 +99,7 @@ async def test_a_dataset_may_be_copied(here: Lake) -> None:
 
 @pytest.mark.parametrize("data", [None, [{"id": 1}], "rows", b"rows"])
 async def test_data_that_arrow_does_not_know_is_refused_before_anything_is_done(here: Lake, data: Any) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^data: {type(data).__name__} is no Arrow data; give"):
+    with pytest.raises(InvalidInputError, match=rf"^data: {type(data).__name__} is not Arrow data; pass"):
         await here.ns.write(ID, data)
     assert not await here.ns.exists(ID)
 

@@ -27,7 +27,7 @@ INTERRUPTS = (-signal.SIGINT, 1)
 """How an interrupt ends a process: CPython forgets that it was one where another thread calls `exec` then."""
 
 CHILD = """
-import asyncio, os, sys, threading
+import asyncio, os, select, sys, threading
 import pyarrow as pa
 from lance_ns_async import AsyncNamespace, DirNamespace
 
@@ -82,7 +82,9 @@ try:
     for i in range(4):
         new = f"new_{os.getpid()}_{i}"
         threading.Thread(target=repeat, args=(ns, new, stop), daemon=where == "daemon").start()
-    sys.stdin.readline()
+    # A read would not end by a signal that comes just before it.
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
 finally:
     stop.set()
 sys.exit(3)
@@ -115,6 +117,17 @@ def wait_for(child: subprocess.Popen[bytes], lines: int) -> None:
         assert child.stdout.readline()
 
 
+def interrupt(child: subprocess.Popen[bytes]) -> bytes:
+    """Interrupts the process, and returns its error output when it has ended."""
+    child.send_signal(signal.SIGINT)
+    # `communicate` would close its input, and the process might exit because of that before it handles the signal.
+    kept, child.stdin = child.stdin, None
+    output = child.communicate(timeout=LONGEST)[1]
+    if kept is not None:
+        kept.close()
+    return output
+
+
 INTERRUPTED = [
     ("main", "list", 1),
     ("main", "list", 2),
@@ -123,6 +136,7 @@ INTERRUPTED = [
     ("thread", "describe", 3),
     ("daemon", "list", 4),
     ("daemon", "read", 9),
+    ("daemon", "read", 30),
     ("asyncio", "list", 3),
     ("asyncio", "write", 4),
 ]
@@ -133,8 +147,7 @@ INTERRUPTED = [
 def test_an_interrupt_ends_the_process_cleanly(root: Path, where: str, what: str, calls: int) -> None:
     with process(CHILD, root, where, what) as child:
         wait_for(child, calls)
-        child.send_signal(signal.SIGINT)
-        _, complaints = child.communicate(timeout=LONGEST)
+        complaints = interrupt(child)
         assert child.returncode in INTERRUPTS, complaints.decode()
 
 
@@ -172,8 +185,7 @@ ns.write(["t"], pa.RecordBatchReader.from_batches(schema, batches()))
 def test_an_interrupt_ends_a_wait_that_the_signal_did_not_reach(tmp_path: Path) -> None:
     with process(DEAF, tmp_path) as child:
         wait_for(child, 1)
-        child.send_signal(signal.SIGINT)
-        _, complaints = child.communicate(timeout=LONGEST)
+        complaints = interrupt(child)
         assert child.returncode in INTERRUPTS, complaints.decode()
 
 
@@ -198,15 +210,14 @@ def test_a_storage_that_hangs_is_named_and_left_by_a_second_interrupt() -> None:
             while not said or b"interrupted again" not in said[-1]:
                 said.append(child.stderr.readline())
                 assert said[-1], said
-            child.send_signal(signal.SIGINT)
-            _, rest = child.communicate(timeout=LONGEST)
+            rest = interrupt(child)
             assert b"ends before the storage has answered (describe_table t)" in rest
             assert child.returncode in INTERRUPTS
             connection.close()
 
 
 UNDER_WAY = """
-import asyncio, sys, threading
+import asyncio, select, sys, threading
 from lance_namespace import DescribeTableRequest
 from lance_ns_async.model import TableId
 from lance_ns_async.calls.policy import Caller, Policy
@@ -231,7 +242,9 @@ threading.excepthook = lambda args: print(args.exc_type.__name__, args.exc_value
 threading.Thread(target=asyncio.run, args=(call(),), daemon=True).start()
 begun.wait()
 print("begun", flush=True)
-sys.stdin.readline()
+# A read would not end by a signal that comes just before it.
+while not select.select([sys.stdin], [], [], 0.1)[0]:
+    pass
 sys.exit(int(end))
 """
 
@@ -258,8 +271,7 @@ def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, 
             child.stdin.flush()
         while b"interrupted again" not in (said := child.stderr.readline()):
             assert said
-        child.send_signal(signal.SIGINT)
-        _, complaints = child.communicate(timeout=LONGEST)
+        complaints = interrupt(child)
         assert b"ends before the storage has answered (scan_tables t0)" in complaints
         assert child.returncode in (INTERRUPTS if end < 0 else (end,))
 

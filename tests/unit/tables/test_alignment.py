@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async import DirNamespace
-from lance_ns_async.tables.alignment import aligned, aligned_reader
+from lance_ns_async.tables.alignment import align, align_reader
 from tests.support.lake import stream
 
 WIDE = pa.decimal128(20, 3)
@@ -45,7 +45,7 @@ def test_wide_values_are_moved_and_stay_the_same(name: str) -> None:
     were = set[int]()
     for odd in shifted(table):
         were.update(address % 16 for address in addresses(odd.select(["wide"])))
-        found = aligned(odd)
+        found = align(odd)
         assert found.equals(table, check_metadata=True)
         assert {address % 16 for address in addresses(found.select(["wide"]))} == {0}
         assert {address % 8 for address in addresses(found)} == {0}
@@ -54,11 +54,11 @@ def test_wide_values_are_moved_and_stay_the_same(name: str) -> None:
 
 def test_what_lies_well_is_not_copied() -> None:
     table = pa.table({"d": pa.array(VALUES, WIDE), "s": ["a", "b", None]})
-    assert aligned(table) is table
+    assert align(table) is table
     (batch,) = table.to_batches()
-    assert aligned(batch) is batch
+    assert align(batch) is batch
     plain = pa.table({"s": ["a"]}).to_reader()
-    assert aligned_reader(plain) is plain
+    assert align_reader(plain) is plain
 
 
 @pytest.mark.parametrize("form", ["stream", "table", "reader"])

@@ -198,7 +198,7 @@ def test_a_type_without_a_word_is_named(arrow: pa.DataType) -> None:
     for held in (arrow, pa.list_(arrow), pa.struct([pa.field("a", arrow)]), pa.opaque(arrow, "t", "v")):
         with pytest.raises(UnsupportedOperationError) as told:
             json_schema(pa.schema([pa.field("id", pa.int64()), pa.field("odd one", held)]))
-        assert "'odd one'" in str(told.value) and f"no word for the type {arrow})" in str(told.value)
+        assert "'odd one'" in str(told.value) and f"no name for the type {arrow})" in str(told.value)
 
 
 def test_what_is_no_text_is_told() -> None:
@@ -238,20 +238,20 @@ def test_both_dialects_may_be_mixed_and_the_specs_words_have_any_case() -> None:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"type": "number"}, "'number' is no word of it"),
-        ({"type": "timestamp:us"}, "'timestamp:us' is no word of it"),
-        ({"type": "decimal128"}, "decimal128 wants a length"),
-        ({"type": "decimal128", "length": 10500}, "decimal128 wants as its length 1000 times the precision"),
+        ({"type": "number"}, "unknown type 'number'"),
+        ({"type": "timestamp:us"}, "unknown type 'timestamp:us'"),
+        ({"type": "decimal128"}, "decimal128 requires a length"),
+        ({"type": "decimal128", "length": 10500}, "the length of decimal128 must be 1000 times the precision"),
         ({"type": "decimal128", "length": 39000}, "precision"),
-        ({"type": "fixed_size_binary"}, "fixed_size_binary wants a length"),
+        ({"type": "fixed_size_binary"}, "fixed_size_binary requires a length"),
         ({"type": "fixed_size_binary", "length": 2**31}, "of at most 2147483647"),
         ({"type": "fixed_size_binary", "length": -1}, "length"),
-        ({"type": "list"}, "list wants fields"),
-        ({"type": "large_list", "fields": []}, "large_list wants fields"),
-        ({"type": "fixed_size_list", "fields": [item("int8")]}, "fixed_size_list wants a length"),
-        ({"type": "struct"}, "struct wants fields"),
-        ({"type": "list", "fields": [item("number")]}, "'number' is no word of it"),
-        ({"type": "map", "fields": [item("int8")]}, "map wants as its field a struct of a key"),
+        ({"type": "list"}, "list requires fields"),
+        ({"type": "large_list", "fields": []}, "large_list requires fields"),
+        ({"type": "fixed_size_list", "fields": [item("int8")]}, "fixed_size_list requires a length"),
+        ({"type": "struct"}, "struct requires fields"),
+        ({"type": "list", "fields": [item("number")]}, "unknown type 'number'"),
+        ({"type": "map", "fields": [item("int8")]}, "the field of map must be a struct of a key"),
         ({"type": "map", "fields": [{**item("x"), "type": {"type": "struct", "fields": [item("int8")] * 2}}]}, "map"),
     ],
     ids=str,

@@ -60,14 +60,14 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", r"^request_data: it is no Arrow IPC stream \("),
-        (b"garbage", r"^request_data: it is no Arrow IPC stream \("),
-        (b"\0" * 64, r"^request_data: it is no Arrow IPC stream \("),
-        (stream(ROWS)[:-200], r"^request_data: it is no Arrow IPC stream \("),
-        (stream(ROWS)[:60] + b"\xff" * 40 + stream(ROWS)[100:], r"^request_data: it is no Arrow IPC stream \("),
-        (b"ARROW1\0\0", "^request_data: it is an Arrow IPC file, not a stream"),
-        (None, "^request_data: it is bytes of an Arrow IPC stream, not NoneType"),
-        ("text", "^request_data: it is bytes of an Arrow IPC stream, not str"),
+        (b"", r"^request_data: not an Arrow IPC stream \("),
+        (b"garbage", r"^request_data: not an Arrow IPC stream \("),
+        (b"\0" * 64, r"^request_data: not an Arrow IPC stream \("),
+        (stream(ROWS)[:-200], r"^request_data: not an Arrow IPC stream \("),
+        (stream(ROWS)[:60] + b"\xff" * 40 + stream(ROWS)[100:], r"^request_data: not an Arrow IPC stream \("),
+        (b"ARROW1\0\0", "^request_data: must be an Arrow IPC stream, not a file"),
+        (None, "^request_data: must be the bytes of an Arrow IPC stream, not NoneType"),
+        ("text", "^request_data: must be the bytes of an Arrow IPC stream, not str"),
     ],
 )
 async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, data: Any, told: str) -> None:
@@ -81,7 +81,7 @@ async def test_rows_that_contradict_themselves_are_refused(here: Lake) -> None:
     # The string would end two gigabytes behind where it begins.
     end = good.index(b"\0\0\0\0\x03\0\0\0") + 4
     bad = good[:end] + b"\xff\xff\xff\x7f" + good[end + 4 :]
-    with pytest.raises(InvalidInputError, match="request_data: it is no Arrow IPC stream"):
+    with pytest.raises(InvalidInputError, match="request_data: not an Arrow IPC stream"):
         await here.ns.create_table(CreateTableRequest(id=ID), bad)
 
 

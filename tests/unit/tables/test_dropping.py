@@ -243,7 +243,7 @@ async def test_a_drop_under_way_is_left_to_its_process(
     with s3.hold("delete .*_versions") as hold, dropping(on_s3) as process:
         await hold.reached(within=STARTED_WITHIN)
         async with AsyncNamespace.connect("iceberg", on_s3) as ns:
-            with pytest.raises(TableAlreadyExistsError, match=r"under way"):
+            with pytest.raises(TableAlreadyExistsError, match=r"if a drop of it is running, try again"):
                 await ns.write(T, NEW)
             with pytest.raises(TableNotFoundError):
                 await ns.drop_table({"id": T})
@@ -379,7 +379,7 @@ async def test_a_place_that_is_the_default_one_in_another_hive_database_is_not_d
             await ns.write(["hive", "a", "t"], OLD)
             location = (await ns.describe_table({"id": ["hive", "a", "t"]})).location
             await ns.register_table({"id": ["hive", "b", "u"], "location": location})
-            with pytest.raises(InvalidTableStateError, match=r"hive\$a\$t, which is registered there"):
+            with pytest.raises(InvalidTableStateError, match=r"table hive\$a\$t is also registered at its location"):
                 await ns.drop_table({"id": ["hive", "b", "u"]})
             assert rows(str(location)) == OLD.to_pylist()
 
@@ -393,7 +393,7 @@ async def test_the_default_location_of_a_glue_database_is_not_deleted(
             await ns.write(T, OLD)
             location = (await ns.describe_table({"id": T})).location
             await ns.register_table({"id": ["a", "u"], "location": location})
-            with pytest.raises(InvalidTableStateError, match=r"a\$t, which is registered there"):
+            with pytest.raises(InvalidTableStateError, match=r"a\$t is also registered at its location"):
                 await ns.drop_table({"id": ["a", "u"]})
             assert rows(str(location)) == OLD.to_pylist()
 
@@ -421,7 +421,7 @@ async def test_a_mark_is_removed_also_where_only_the_catalog_has_credentials(s3:
             old = ["lake", "a", "t"]
             await ns.write(old, OLD)
             s3.fail(403, match="(?i)(delete|post) .*_versions/", times=None)
-            with pytest.raises(PermissionDeniedError, match="no longer registered; what is left") as caught:
+            with pytest.raises(PermissionDeniedError, match="no longer registered; its remaining data") as caught:
                 await ns.drop_table({"id": old})
             s3.heal()
             location = str(caught.value).rpartition(" is at ")[2]
@@ -505,7 +505,9 @@ async def test_a_drop_leaves_data_that_another_name_got_meanwhile(
             await hold.reached()
             await other.register_table({"id": ["a", "u"], "location": location})
             hold.release()
-            with pytest.raises(ConcurrentModificationError, match=r"left to them.*no longer registered"):
+            with pytest.raises(
+                ConcurrentModificationError, match=r"remaining data was not deleted.*no longer registered"
+            ):
                 await dropped
         assert (await other.open(["a", "u"])).to_table() == OLD
 

@@ -21,15 +21,15 @@ from lance_namespace.errors import InvalidInputError
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 NAMES = {
-    "_rowid": "_rowid: Lance has a column of its own with that name",
-    "_rowaddr": "_rowaddr: Lance has a column",
-    "_rowoffset": "_rowoffset: Lance has a column",
-    "_row_created_at_version": "_row_created_at_version: Lance has a column",
-    "_row_last_updated_at_version": "_row_last_updated_at_version: Lance has a column",
-    "_distance": "_distance: Lance has a column",
-    "_score": "_score: Lance has a column",
-    "": "a name is empty",
-    "a`b": "a`b: Lance cannot read a name with a backtick",
+    "_rowid": "_rowid: reserved by Lance",
+    "_rowaddr": "_rowaddr: reserved by Lance",
+    "_rowoffset": "_rowoffset: reserved by Lance",
+    "_row_created_at_version": "_row_created_at_version: reserved by Lance",
+    "_row_last_updated_at_version": "_row_last_updated_at_version: reserved by Lance",
+    "_distance": "_distance: reserved by Lance",
+    "_score": "_score: reserved by Lance",
+    "": "a name must not be empty",
+    "a`b": "a`b: Lance cannot read names with a backtick",
 }
 
 
@@ -92,8 +92,8 @@ async def test_what_is_nested_may_have_any_name_that_none_beside_it_has(here: La
     await here.create(id, pa.table({"in": [{"a": 1, "b": 2}]}))
     await here.ns.alter_table_alter_columns(renaming("in.a", "_rowid", id))
     refused: list[tuple[str, str, str]] = [
-        ("in._rowid", "b", "^alterations: in._rowid: there is a field 'b' beside it"),
-        ("`in`.b", "", "^alterations: a name is empty"),
+        ("in._rowid", "b", "^alterations: in._rowid: a field 'b' already exists at this level"),
+        ("`in`.b", "", "^alterations: a name must not be empty"),
     ]
     for path, name, told in refused:
         with pytest.raises(InvalidInputError, match=told):

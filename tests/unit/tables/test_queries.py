@@ -153,25 +153,25 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"k": 0}, "^k 0: a query asks for at least 1 row"),
-        ({"k": 2**63}, "^k 9223372036854775808: it is at most 9223372036854775807"),
-        ({"offset": 2**64}, "^offset 18446744073709551616: it is at most 9223372036854775807"),
-        ({"nprobes": 0}, "^nprobes 0: it is at least 1"),
-        ({"refine_factor": 0}, "^refine_factor 0: it is at least 1"),
-        ({"ef": 0}, "^ef 0: it is at least 1"),
-        ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "^minimum_nprobes 3: it is above maximum_nprobes 2"),
-        ({"distance_type": "far"}, "^distance_type 'far': unknown; it is one of l2, cosine"),
-        ({"columns": {"column_names": ["id"], "column_aliases": {"a": "id"}}}, "^columns: give column_names or"),
-        ({"vector": {"single_vector": [1.0], "multi_vector": [[1.0]]}}, "^vector: give single_vector or multi_vector"),
+        ({"k": 0}, "^k 0: must be at least 1"),
+        ({"k": 2**63}, "^k 9223372036854775808: must be at most 9223372036854775807"),
+        ({"offset": 2**64}, "^offset 18446744073709551616: must be at most 9223372036854775807"),
+        ({"nprobes": 0}, "^nprobes 0: must be at least 1"),
+        ({"refine_factor": 0}, "^refine_factor 0: must be at least 1"),
+        ({"ef": 0}, "^ef 0: must be at least 1"),
+        ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "^minimum_nprobes 3: must not be above maximum_nprobes 2"),
+        ({"distance_type": "far"}, "^distance_type 'far': must be one of l2, cosine"),
+        ({"columns": {"column_names": ["id"], "column_aliases": {"a": "id"}}}, "^columns: set column_names or"),
+        ({"vector": {"single_vector": [1.0], "multi_vector": [[1.0]]}}, "^vector: set single_vector or multi_vector"),
         (
             {"vector": {"single_vector": [1.0]}, "full_text_query": {"string_query": {"query": "x"}}},
-            "^vector and full_text_query: a query searches by one",
+            "^vector and full_text_query: set only one",
         ),
-        ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: with several vectors"),
-        ({"vector": {"multi_vector": [[]]}}, "^multi_vector: one of them is empty"),
-        ({"vector": {"multi_vector": [[1.0], []]}}, "^multi_vector: one of them is empty"),
+        ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: not supported with several vectors"),
+        ({"vector": {"multi_vector": [[]]}}, "^multi_vector: a vector is empty"),
+        ({"vector": {"multi_vector": [[1.0], []]}}, "^multi_vector: a vector is empty"),
         *[
-            ({field: value}, f"^{field}: it is about a search by a vector, and there is none; leave it out")
+            ({field: value}, f"^{field}: allowed only with a vector; set a vector, or omit this field")
             for field, value in {
                 "vector_column": "v",
                 "distance_type": "dot",
@@ -202,14 +202,14 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, given: 
         ({"filter": "id"}, "does not return a boolean"),
         ({"filter": "nothing(id) = 1"}, "Invalid function 'nothing'"),
         ({"full_text_query": {"string_query": {"query": "x"}}}, "INVERTED index"),
-        ({"full_text_query": {}}, "^full_text_query: give string_query or structured_query"),
+        ({"full_text_query": {}}, "^full_text_query: set either string_query or structured_query"),
         (
             {"full_text_query": {"structured_query": {"query": {}}}},
-            "^full_text_query: each query is one of match, phrase",
+            "^full_text_query: each query must have exactly one kind",
         ),
         (
             {"full_text_query": {"structured_query": {"query": {"match": {"terms": "x"}}}}},
-            "^full_text_query: a column was left out; no column has a full text index",
+            "^full_text_query: no column is set, and no column has a full-text index",
         ),
         (
             {
@@ -217,11 +217,11 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, given: 
                     "structured_query": {"query": {"match": {"terms": "x", "column": "text", "operator": "xor"}}}
                 }
             },
-            "^operator 'xor': unknown; it is one of and, or",
+            "^operator 'xor': must be one of and, or",
         ),
         (
             {"full_text_query": {"structured_query": {"query": {"multi_match": {"match_queries": []}}}}},
-            "^match_queries: none was given",
+            "^match_queries: must not be empty",
         ),
     ],
 )
@@ -235,8 +235,8 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
     await here.create(["n", "two"], pa.table({"v": v, "w": v}))
     await here.create(["n", "usual"], pa.table({"v": v, "vector": v, "id": [1, 2, 3]}))
     await here.create(["n", "no"], pa.table({"id": [1]}))
-    for name, told in (("two", "name one of v, w"), ("no", "the table has no column of vectors")):
-        with pytest.raises(InvalidInputError, match=f"^vector_column: it was left out, .*; {told}"):
+    for name, told in (("two", "set it to one of v, w"), ("no", "the table has no vector column")):
+        with pytest.raises(InvalidInputError, match=f"^vector_column: required, .*; {told}"):
             await here.ns.query_table(near(1, 0, id=["n", name]))
     assert [row["id"] for row in await found(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
 

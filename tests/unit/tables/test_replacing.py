@@ -170,7 +170,7 @@ async def test_what_can_be_put_back_no_more_is_told_but_for_secrets() -> None:
         await REPLACED["namespace"](backend.namespace())
     (note,) = raised.value.__notes__
     assert note == (
-        "and what was before could not be put back (Permission denied): namespace a$n had the properties "
+        "and the earlier state could not be restored (Permission denied): namespace a$n had the properties "
         "{'owner': 'old', 'key': '***'}"
     )
 

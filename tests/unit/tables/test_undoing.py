@@ -74,7 +74,7 @@ async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_
     catalog = Catalog(tmp_path)
     lance.write_dataset(OTHER, catalog.location)
     for mode in ("create", "existok", "overwrite"):
-        with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but at .* there is data"):
+        with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but there is data at .*"):
             await catalog.create(mode)
         assert catalog.backend.tables == {}
     assert lance.dataset(catalog.location).to_table() == OTHER
@@ -95,7 +95,7 @@ async def test_what_cannot_be_undone_is_told(tmp_path: Path) -> None:
     with pytest.raises(TableSchemaValidationError) as raised:
         await catalog.create(rows=pa.table({"a.b": [1]}))
     (note,) = raised.value.__notes__
-    assert "of table t is left: its registration at" in note and "Permission denied: t" in note
+    assert "table t stays registered at" in note and "Permission denied: t" in note
 
 
 async def test_a_table_that_cannot_be_described_once_after_it_was_declared_is_not_left(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ async def test_a_first_version_that_cannot_be_taken_back_is_told_with_what_went_
     with pytest.raises(ConcurrentModificationError) as raised:
         await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
     told = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
-    assert f"whether they stay at {catalog.location} is unknown" in told and "it ends here" in told
+    assert f"it is unknown whether they are still at {catalog.location}" in told and "it ends here" in told
 
 
 async def test_a_cancellation_while_a_first_version_is_removed_is_raised(
@@ -240,7 +240,7 @@ async def test_a_cancellation_while_a_first_version_is_removed_is_raised(
     go_on.set()
     with pytest.raises(asyncio.CancelledError) as raised:
         await task
-    assert "they are gone again" in str(raised.value.__context__)
+    assert "they were removed" in str(raised.value.__context__)
     assert not any(path.suffix == ".manifest" for path in catalog.location.rglob("*"))
 
 
@@ -256,7 +256,7 @@ async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) ->
     catalog.backend.on_call = meddle
     with pytest.raises(TableAlreadyExistsError, match=rf"there is data at {catalog.location}, which") as raised:
         await catalog.create()
-    assert raised.value.__notes__ == [f"and table t stays registered, for a version of it is at {catalog.location}"]
+    assert raised.value.__notes__ == [f"and table t stays registered, because a version of it is at {catalog.location}"]
     assert lance.dataset(catalog.location).to_table() == OTHER
     assert before == {path for path in catalog.location.rglob("*") if path.is_file()}
 
@@ -283,7 +283,7 @@ async def test_a_version_that_others_use_since_it_was_looked_at_is_told_as_it_is
     catalog = Catalog(tmp_path)
     await catalog.ns.declare_table({"id": ["t"]})
     monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", late)
-    told = "they are gone again" if theirs == "replace" else "whether they stay at .* is unknown: look there"
+    told = "they were removed" if theirs == "replace" else "it is unknown whether they are still at .*: check there"
     with pytest.raises(ConcurrentModificationError, match=told):
         await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
 
@@ -304,11 +304,11 @@ async def test_a_table_that_was_written_to_while_it_was_taken_back_is_told_as_it
     with pytest.raises(TableSchemaValidationError) as raised:
         await catalog.create(rows=pa.table({"a.b": [1]}))
     place = catalog.location
-    refused = f"and somebody has just written to {place}, where table t could not be registered again ({fault}); "
+    refused = f"and another client wrote to {place}, but table t could not be registered again ({fault}); "
     assert raised.value.__notes__ == [
-        "and table t is registered again, for somebody has just written to it"
+        "and table t is registered again, because another client wrote to it"
         if fault is None
-        else f"{refused}where it is missing, register_table makes it a table again"
+        else f"{refused}if it is missing, register_table registers it again"
     ]
     assert list(catalog.backend.tables) == ([catalog.id] if fault is None else [])
 
@@ -326,5 +326,5 @@ async def test_files_that_cannot_be_removed_with_a_declaration_are_told(
     monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", fail)
     await creating.take_back(catalog.backend, table, error, clear=True)
     (note,) = error.__notes__
-    assert note.startswith(f"and files that are of no use are left at {catalog.location} (Internal error: t")
+    assert note.startswith(f"and unused files are left at {catalog.location} (Internal error: t")
     assert catalog.backend.tables == {}

@@ -264,7 +264,7 @@ async def test_of_many_writers_one_wins(tmp_path: Path, written: Path, quirks: Q
                 hold.release()
         assert len(won) == 1 and len(lost) == 7
         assert here.metadata["snapshots"][-1]["summary"]["lance.staging"] == won[0]
-        assert all("is taken; the latest is" in str(e) or "is there already" in str(e) for e in lost)
+        assert all("is taken; the latest is" in str(e) or "its manifest already exists" in str(e) for e in lost)
 
 
 async def test_a_stale_writer_is_told_so_and_sends_nothing(here: Site) -> None:

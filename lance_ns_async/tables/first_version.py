@@ -45,7 +45,7 @@ def create(opener: Opener, table: Table, data: Any) -> First:
     Raises:
         TableAlreadyExistsError: The dataset already has a first version.
     """
-    rows = _staged(opener, table, data)
+    rows = _write_files(opener, table, data)
     try:
         under_way().check()
         commit(opener, table, rows)
@@ -54,8 +54,8 @@ def create(opener: Opener, table: Table, data: Any) -> First:
         raise
     except BaseException as e:  # a panic of Lance or an interrupt leaves as many files behind
         first = _first(opener, table, e)
-        committed = None if first is None else first.read_transaction(1)
-        if first is not None and committed is not None and committed.uuid == rows.uuid:
+        transaction = None if first is None else first.read_transaction(1)
+        if first is not None and transaction is not None and transaction.uuid == rows.uuid:
             if not isinstance(e, LanceNamespaceError):
                 raise
             # The commit succeeded; only its response was lost.
@@ -64,11 +64,13 @@ def create(opener: Opener, table: Table, data: Any) -> First:
         if first is None or not isinstance(e, LanceNamespaceError):
             raise
         phrase = PHRASES[TableAlreadyExistsError]
-        raise TableAlreadyExistsError(f"{phrase}: {table.id} (at {table.location}: somebody has written it)") from e
+        raise TableAlreadyExistsError(
+            f"{phrase}: {table.id} (at {table.location}: another client wrote its first version)"
+        ) from e
     return First(opener.open(table, Snapshot(1)), rows.uuid)
 
 
-def _staged(opener: Opener, table: Table, data: Any) -> Any:
+def _write_files(opener: Opener, table: Table, data: Any) -> Any:
     """Writes the data files; returns the transaction that creates a dataset from them."""
     from lance.fragment import write_fragments
 
@@ -137,12 +139,12 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
     try:
         with translated(table):
             # The caches are not used: they may contain the version of a previous table at this location.
-            made = datasets.opened(table, Snapshot(1)).read_transaction(1)
+            record = datasets.opened(table, Snapshot(1)).read_transaction(1)
     except (TableNotFoundError, TableVersionNotFoundError):
         return "unknown" if _manifests(session.list())[0] else "gone"
-    if made is None:
+    if record is None:
         return "unknown"
-    if made.uuid != transaction:
+    if record.uuid != transaction:
         return "gone"
     if used or len(before) > 1 or not delete:
         return "there"
@@ -169,4 +171,4 @@ def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> No
         for path in paths:
             files.delete(session, path)
     except (OSError, ValueError) as e:
-        error.add_note(f"and files that are of no use could not be deleted from {table.location} ({e})")
+        error.add_note(f"and unused files could not be deleted from {table.location} ({e})")

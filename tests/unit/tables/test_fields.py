@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.tables import paths
+from lance_ns_async.tables import fields
 from tests.support.lake import ID, Lake, lake
 
 ROWS = pa.table({"id": [1, 2], "a b": [3, 4], "in": [{"a": 1, "d.e": 2}, {"a": 3, "d.e": 4}]})
@@ -40,13 +40,17 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
     ],
 )
 def test_a_path_is_read_and_written_in_one_way(path: str, names: tuple[str, ...], canonical: str) -> None:
-    assert paths.split(path) == names and paths.joined(names) == canonical and paths.split(canonical) == names
+    assert (
+        fields.split_path(path) == names
+        and fields.join_path(names) == canonical
+        and fields.split_path(canonical) == names
+    )
 
 
 @pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "`a", "a`", "a`b`", "`a`b"])
 def test_what_is_no_path_is_refused(path: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"^field path '.*': it is none; write e.g. a, a.b or a.`b.c`"):
-        paths.split(path)
+    with pytest.raises(InvalidInputError, match=r"^field path '.*': invalid; write e.g. a, a.b or a.`b.c`"):
+        fields.split_path(path)
 
 
 async def test_columns_are_updated_by_their_paths(here: Lake) -> None:
@@ -55,7 +59,7 @@ async def test_columns_are_updated_by_their_paths(here: Lake) -> None:
 
     assert await update(["`a b`", "`a b` + 7"], ["`id`", "id * 2"]) == 2 and await update(["a b", "`a b` + 1"]) == 2
     assert await here.values("a b") == [11, 12] and await here.values("id") == [2, 4]
-    with pytest.raises(InvalidInputError, match=r"^updates: `id`: it is named twice"):
+    with pytest.raises(InvalidInputError, match=r"^updates: `id`: duplicate column"):
         await update(["id", "1"], ["`id`", "2"])
     with pytest.raises(UnsupportedOperationError, match=r"^Not supported: updates: in.a \(.*\); update in$"):
         await update(["in.a", "1"])
@@ -73,6 +77,6 @@ async def test_fields_are_annotated_by_their_paths(here: Lake) -> None:
     found = await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")
     assert found == {"id": {"k": "`id`"}, "a b": {"k": "`a b`"}, "in.a": {"k": "`in`.a"}, "in.`d.e`": {"k": "in.`d.e`"}}
     for twice in (("id", "`id`"), ("in.a", "`in`.`a`")):
-        with pytest.raises(InvalidInputError, match=r"^updates: (id|in\.a): it is named twice"):
+        with pytest.raises(InvalidInputError, match=r"^updates: (id|in\.a): duplicate field"):
             await annotate(*twice)
     assert (await here.dataset()).version == 2

@@ -39,7 +39,10 @@ class Deadline:
     def report(self, under_way: str) -> None:
         """Reports the work that was pending at the end of the grace period; only the first report is written."""
         if self._unsaid.acquire(blocking=False):
-            say(f"ended after {self._seconds:g} s of grace with {under_way} under way; what it changed is unknown")
+            say(
+                f"ended after the grace period of {self._seconds:g} s with {under_way} in progress; "
+                "their effect is unknown"
+            )
 
     def _end(self) -> None:
         try:

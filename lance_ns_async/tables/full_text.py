@@ -6,14 +6,13 @@ A query without a column searches all columns that have a full-text index.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
 from lance_ns_async.tables.bounds import current
-from lance_ns_async.tables.given import given
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -25,18 +24,25 @@ _DEEPEST = 32
 """Maximum nesting of queries."""
 
 
-def check(asked: QueryTableRequestFullTextQuery) -> None:
+def arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments that are not None; pylance has its own defaults for the others."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def check(request: QueryTableRequestFullTextQuery) -> None:
     """Raises InvalidInputError for a query that is nested too deeply, or exceeds the bounds of the request."""
     bounds = current()
-    words = [] if asked.string_query is None else [asked.string_query.query]
-    queries = 0 if asked.string_query is None else len(asked.string_query.columns or ())
-    level = [] if asked.structured_query is None else [asked.structured_query.query]
+    words = [] if request.string_query is None else [request.string_query.query]
+    queries = 0 if request.string_query is None else len(request.string_query.columns or ())
+    level = [] if request.structured_query is None else [request.structured_query.query]
     depth = 0
     while level:
         depth += 1
         queries += len(level)
         if depth > _DEEPEST:
-            raise InvalidInputError(f"full_text_query: over {_DEEPEST} queries within each other; write it with fewer")
+            raise InvalidInputError(
+                f"full_text_query: queries are nested more than {_DEEPEST} levels deep; use fewer levels"
+            )
         below: list[Any] = []
         for query in level:
             for name, it in query:
@@ -54,77 +60,81 @@ def check(asked: QueryTableRequestFullTextQuery) -> None:
                         words.append(it.terms)
         level = below
     if bounds.searches is not None and queries > bounds.searches:
-        raise InvalidInputError(f"full_text_query: {queries} queries in one; at most {bounds.searches} may be")
+        raise InvalidInputError(f"full_text_query: {queries} queries; at most {bounds.searches} are allowed")
     if bounds.words_bytes is not None and sum(len(it.encode("utf-8", "replace")) for it in words) > bounds.words_bytes:
-        raise InvalidInputError(f"full_text_query: its words have over {bounds.words_bytes} bytes; search for fewer")
+        raise InvalidInputError(
+            f"full_text_query: its words have more than {bounds.words_bytes} bytes; search for fewer words"
+        )
     if bounds.words is not None and sum(len(_WORD.findall(it)) for it in words) > bounds.words:
-        raise InvalidInputError(f"full_text_query: it has over {bounds.words} words; search for fewer")
+        raise InvalidInputError(f"full_text_query: more than {bounds.words} words; search for fewer words")
 
 
-def text_query(dataset: LanceDataset, asked: QueryTableRequestFullTextQuery) -> Any:
+def text_query(dataset: LanceDataset, request: QueryTableRequestFullTextQuery) -> Any:
     """Returns the query for pylance's scanner.
 
     Raises:
         InvalidInputError: The query is invalid, or needs a full-text index that the dataset does not have.
     """
-    match asked.string_query, asked.structured_query:
+    match request.string_query, request.structured_query:
         case (words, None) if words is not None:
             return {"query": words.query, "columns": words.columns or None}
         case (None, structured) if structured is not None:
-            return _structured(dataset, structured.query)
-    raise InvalidInputError("full_text_query: give string_query or structured_query")
+            return _convert(dataset, structured.query)
+    raise InvalidInputError("full_text_query: set either string_query or structured_query")
 
 
-def _structured(dataset: LanceDataset, query: Any) -> Any:
+def _convert(dataset: LanceDataset, query: Any) -> Any:
     from lance import query as lance
 
     named = [name for name, it in query if it is not None]
     if len(named) != 1:
-        raise InvalidInputError(f"full_text_query: each query is one of match, phrase, ...; not {named or 'none'}")
+        raise InvalidInputError(
+            f"full_text_query: each query must have exactly one kind, e.g. match or phrase; not {named or 'none'}"
+        )
     (kind,) = named
-    asked = getattr(query, kind)
+    clause = getattr(query, kind)
     if kind == "match":
-        return _matches(dataset, [asked])
+        return _matches(dataset, [clause])
     if kind == "multi_match":
-        if not asked.match_queries:
-            raise InvalidInputError("match_queries: none was given")
-        return _matches(dataset, asked.match_queries)
+        if not clause.match_queries:
+            raise InvalidInputError("match_queries: must not be empty")
+        return _matches(dataset, clause.match_queries)
     if kind == "phrase":
-        columns = [asked.column] if asked.column else _indexed(dataset, phrases=True)
-        return _any([lance.PhraseQuery(asked.terms, column, slop=asked.slop or 0) for column in columns])
+        columns = [clause.column] if clause.column else _text_columns(dataset, phrases=True)
+        return _any([lance.PhraseQuery(clause.terms, column, slop=clause.slop or 0) for column in columns])
     if kind == "boost":
-        weight = 0.5 if asked.negative_boost is None else asked.negative_boost
-        parts = (_structured(dataset, asked.positive), _structured(dataset, asked.negative))
+        weight = 0.5 if clause.negative_boost is None else clause.negative_boost
+        parts = (_convert(dataset, clause.positive), _convert(dataset, clause.negative))
         return lance.BoostQuery(*parts, negative_boost=weight)
     occurs = {"must": lance.Occur.MUST, "must_not": lance.Occur.MUST_NOT, "should": lance.Occur.SHOULD}
     return lance.BooleanQuery(
-        [(occur, _structured(dataset, part)) for name, occur in occurs.items() for part in getattr(asked, name)]
+        [(occur, _convert(dataset, part)) for name, occur in occurs.items() for part in getattr(clause, name)]
     )
 
 
-def _matches(dataset: LanceDataset, asked: Sequence[Any]) -> Any:
+def _matches(dataset: LanceDataset, clauses: Sequence[Any]) -> Any:
     """Returns a query for rows that match any of the queries.
 
     If pylance can combine all of them into one query, the score of a row is the best one, else the sum of the scores.
     """
     from lance import query as lance
 
-    wanted = [
+    parts = [
         (it.terms, column, _way(it))
-        for it in asked
-        for column in ([it.column] if it.column else _indexed(dataset, phrases=False))
+        for it in clauses
+        for column in ([it.column] if it.column else _text_columns(dataset, phrases=False))
     ]
-    terms, _, first = wanted[0]
+    terms, _, first = parts[0]
     alike = all(
         it == terms and set(way) <= {"boost", "operator"} and way.get("operator") == first.get("operator")
-        for it, _, way in wanted
+        for it, _, way in parts
     )
-    if not alike or len(wanted) == 1:
-        return _any([lance.MatchQuery(it, column, **way) for it, column, way in wanted])
+    if not alike or len(parts) == 1:
+        return _any([lance.MatchQuery(it, column, **way) for it, column, way in parts])
     return lance.MultiMatchQuery(
         terms,
-        [column for _, column, _ in wanted],
-        boosts=[way.get("boost", 1.0) for _, _, way in wanted],
+        [column for _, column, _ in parts],
+        boosts=[way.get("boost", 1.0) for _, _, way in parts],
         operator=first.get("operator", lance.FullTextOperator.OR),
     )
 
@@ -143,8 +153,8 @@ def _way(match: Any) -> dict[str, Any]:
         try:
             operator = lance.FullTextOperator(match.operator.upper())
         except ValueError:
-            raise InvalidInputError(f"operator {match.operator!r}: unknown; it is one of and, or") from None
-    return given(
+            raise InvalidInputError(f"operator {match.operator!r}: must be one of and, or") from None
+    return arguments(
         {
             "boost": match.boost,
             "fuzziness": match.fuzziness,
@@ -155,10 +165,13 @@ def _way(match: Any) -> dict[str, Any]:
     )
 
 
-def _indexed(dataset: LanceDataset, *, phrases: bool) -> Sequence[str]:
+def _text_columns(dataset: LanceDataset, *, phrases: bool) -> Sequence[str]:
     """Returns the columns with a full-text index; for phrases, those with positions if there are any."""
     texts: list[Any] = [it for it in dataset.describe_indices() if it.index_type == "Inverted"]
     if not texts:
-        raise InvalidInputError("full_text_query: a column was left out; no column has a full text index")
+        raise InvalidInputError(
+            "full_text_query: no column is set, and no column has a full-text "
+            "index; create one with create_table_scalar_index, or set a column"
+        )
     fitting = [it for it in texts if it.details.get("with_position")] if phrases else []
     return sorted({name for it in fitting or texts for name in it.field_names})
