@@ -25,6 +25,7 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import remaining
+from lance_ns_async.engine.locate import Locator
 from lance_ns_async.errors import failure_of, raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 
@@ -163,6 +164,7 @@ async def describe_tables(
     ids: Iterable[TableId],
     *,
     max_in_flight: int,
+    locator: Locator | None = None,
     progress: Progress | None = None,
     places: Places | None = None,
 ) -> Described:
@@ -174,29 +176,39 @@ async def describe_tables(
         backend: The backend to call.
         ids: The tables to describe; duplicates are ignored.
         max_in_flight: Maximum number of concurrent steps.
+        locator: Locates each table with credentials, if the catalog vends any; None for descriptions without.
         progress: Receives the number of completed ids.
         places: The positions in listings after the previous group of ids; updated for the next group.
 
     Cost:
-        The calls of `plan`, and one more for each id that no shared response contained.
+        The calls of `plan`, and one more for each id that no shared response contained. With credentials, the calls of
+        `locator` for each id, because no catalog vends credentials for several tables in one call.
     """
     asked = dict.fromkeys(ids)
     places = {} if places is None else places
     if places:
         for parent in places.keys() - {id.parent for id in asked}:
             del places[parent]
-    run = _Run(backend, progress, places)
-    sharing = backend.capabilities
+    describe = backend.describe_table if locator is None else locator.locate
+    run = _Run(backend, describe, progress, places)
     # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
-    naming = replace(sharing, listing_has_locations=False, describe_batch=0)
+    naming = replace(backend.capabilities, listing_has_locations=False, describe_batch=0)
+    sharing = naming if locator is not None and backend.capabilities.vends else backend.capabilities
     await each(run.step, plan(asked, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
     return Described(run.tables, {id: run.errors[id] for id in asked if id in run.errors} if run.errors else {})
 
 
 class _Run:
-    def __init__(self, backend: Backend, progress: Progress | None, places: Places) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        describe: Callable[[TableId], Awaitable[Table]],
+        progress: Progress | None,
+        places: Places,
+    ) -> None:
         self._backend = backend
+        self._describe = describe
         self._progress = progress
         self._places = places
         self.tables: dict[TableId, Table] = {}
@@ -238,9 +250,9 @@ class _Run:
 
     async def _one(self, id: TableId) -> None:
         try:
-            self.tables[id] = await self._backend.describe_table(id)
+            self.tables[id] = await self._describe(id)
         except LanceNamespaceError as e:
-            self.errors[id] = _untraced(e)
+            self.errors[id] = without_traceback(e)
             self._note(e)
 
     async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
@@ -249,7 +261,7 @@ class _Run:
         try:
             await work
         except LanceNamespaceError as e:
-            error = _untraced(e)
+            error = without_traceback(e)
             self._note(error)
         # A scan that fails may have found some of the tables before.
         unseen = [id for id in await in_slices(parent.table, names) if id not in self.tables]
@@ -288,8 +300,8 @@ class _Run:
             self._places[parent] = Place(last, read * len(names) / count if count else inf)
 
 
-def _untraced(error: LanceNamespaceError) -> LanceNamespaceError:
-    """Returns the error without tracebacks, which would keep about 10 to 20 KB of its call's objects alive."""
+def without_traceback(error: LanceNamespaceError) -> LanceNamespaceError:
+    """Removes the tracebacks of an error, which keep 10 to 20 KB of its call's objects alive; returns the error."""
     rest: list[BaseException | None] = [error]
     while rest:
         if (known := rest.pop()) is not None and known.__traceback__ is not None:

@@ -41,14 +41,16 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
+    TableNotFoundError,
     UnauthenticatedError,
 )
 
 from lance_ns_async.backends import derived
 from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import rollback
+from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
-from lance_ns_async.engine.locate import located, located_many
+from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import spelled
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
@@ -148,7 +150,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         for key in self._backend.capabilities.location_properties:
             if key in given:
                 check_location(f"namespace {spelled(id)}", given[key], folder=True)
-        with self._operation():
+        with self._changing() if mode == "overwrite" else self._operation():
             if mode == "overwrite":
                 made = await replacing.namespace(self._backend, id, given)
             else:
@@ -185,7 +187,7 @@ class AsyncNamespace(TableVersions, DataOperations):
             raise InvalidInputError(
                 f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} first"
             )
-        with self._operation():
+        with self._changing():
             try:
                 await self._backend.drop_namespace(id, cascade=behavior == "cascade")
             except NamespaceNotFoundError:
@@ -304,7 +306,7 @@ class AsyncNamespace(TableVersions, DataOperations):
             if request.check_declared:
                 declared = table.version is None and await datasets.is_only_declared(table)
             if detailed and not declared:
-                details = await self._opened(table, datasets.told, snapshot)
+                details = await self._opened(table, datasets.read_details, snapshot)
         return requests.described(
             table,
             with_uri=request.with_table_uri,
@@ -364,7 +366,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         request = requests.coerced(DeclareTableRequest, request)
         id = self._table(request.id)
         self._check_location(id, request.location)
-        with self._operation():
+        with self._changing(id):
             can = self._backend.capabilities
             place = request.location
             self._backend.check_declaration(id, place, request.properties or {})
@@ -416,7 +418,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         mode = requests.word(request.mode, "mode", ("create", "overwrite"))
         given = request.properties or {}
         self._check_location(id, request.location)
-        with self._operation():
+        with self._changing(id):
             if mode == "overwrite":
                 table = await replacing.register(self._backend, id, request.location, given)
             else:
@@ -439,9 +441,9 @@ class AsyncNamespace(TableVersions, DataOperations):
             Two calls and a listing of the location, and the calls for credentials if the catalog vends them.
         """
         request = requests.coerced(DeregisterTableRequest, request)
-        with self._operation():
-            disown = partial(dropping.disown, self._backend)
-            table = await derived.deregister(self._backend, self._table(request.id), disown)
+        id = self._table(request.id)
+        with self._changing(id):
+            table = await derived.deregister(self._backend, id, partial(dropping.disown, self._backend))
         answer = requests.registration(table)
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
@@ -465,8 +467,9 @@ class AsyncNamespace(TableVersions, DataOperations):
             Two calls, the calls for credentials, and listing and deleting the data.
         """
         request = requests.coerced(DropTableRequest, request)
-        with self._operation():
-            table = await dropping.drop(self._backend, self._table(request.id))
+        id = self._table(request.id)
+        with self._changing(id):
+            table = await dropping.drop(self._backend, id)
         answer = requests.registration(table)
         return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
@@ -487,7 +490,7 @@ class AsyncNamespace(TableVersions, DataOperations):
         request = requests.coerced(RenameTableRequest, request)
         id = self._table(request.id)
         to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
-        with self._operation():
+        with self._changing(id, to):
             await dropping.disown(self._backend, await self._backend.describe_table(id))
             await self._backend.rename_table(id, to)
         return RenameTableResponse()
@@ -500,16 +503,22 @@ class AsyncNamespace(TableVersions, DataOperations):
 
     async def _described(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
         if vend:
-            return await self._backend.renewed(id)
+            return await self._locator.renew(id)
         if vend is None and (opens or self._backend.capabilities.vends_unasked):
-            return await located(self._backend, id)
+            return await self._locator.locate(id)
         return await self._backend.describe_table(id)
 
     async def _written(self, lister: Lister, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
         """Returns the names that belong to tables with data."""
         tables = await lister.tables(parent, names)
         if self._backend.capabilities.vends:
-            tables = await located_many(self._backend, tables, max_in_flight=self._workers(None))
+            ids, workers = [table.id for table in tables], self._workers(None)
+            described = await describe_tables(self._backend, ids, max_in_flight=workers, locator=self._locator)
+            for error in described.errors.values():
+                # A table that was dropped meanwhile is no longer in the listing either.
+                if not isinstance(error, TableNotFoundError):
+                    raise error
+            tables = [described.tables[id] for id in ids if id in described.tables]
         return [table.id.name for table in await datasets.written(tables)]
 
     def _is_deepest(self, id: NamespaceId) -> bool:

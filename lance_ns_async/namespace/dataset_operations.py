@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.engine.credentials import SharedCredentials
-from lance_ns_async.engine.locate import located
 from lance_ns_async.model import Page, Table
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import LATEST, Snapshot
@@ -31,7 +29,6 @@ class DatasetOperations(Session):
 
     def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
         super().__init__(backend, caller, namespace_id)
-        self._backend: SharedCredentials = SharedCredentials(backend)
         self._opener = Opener()
 
     @classmethod
@@ -92,7 +89,7 @@ class DatasetOperations(Session):
         changes: bool,
     ) -> T:
         with self._operation():
-            table = await located(self._backend, self._table(id))
+            table = await self._locator.locate(self._table(id))
             return await self._opened(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
 
     async def _opened(
@@ -103,9 +100,14 @@ class DatasetOperations(Session):
             return await in_thread(table, lambda: work(self._opener.open(table, snapshot)), changes=changes)
 
 
+def opener_of(namespace: DatasetOperations) -> Opener:
+    """Returns the opener of the namespace's datasets, for example for Spark's driver."""
+    return namespace._opener
+
+
 def staging(namespace: DatasetOperations) -> Staging:
     """Returns the `Staging` with which other processes, for example Spark executors, write files of tables."""
-    return Staging(namespace._backend, namespace._opener, namespace._operation)
+    return Staging(namespace._backend, namespace._opener, namespace._changing)
 
 
 async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:

@@ -27,6 +27,7 @@ class ManyTables(Session):
         self,
         ids: Iterable[Iterable[str]],
         *,
+        vend_credentials: bool = False,
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: describe.Progress | None = None,
@@ -35,6 +36,8 @@ class ManyTables(Session):
 
         Args:
             ids: The table ids; each is a sequence of names.
+            vend_credentials: Whether the storage options include the credentials that the catalog vends, if it vends
+                any. A table for which it refuses them is described without.
             max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
@@ -50,13 +53,19 @@ class ManyTables(Session):
 
         Cost:
             One call for each table. If the catalog has batch describes, or listings with locations, they replace most
-            of these calls, and each id that they do not contain costs one more call. After a 401, the remaining ids
-            fail without a call.
+            of these calls, and each id that they do not contain costs one more call. With vended credentials, they do
+            not, and some catalogs need more calls for each table. After a 401, the remaining ids fail without a call.
         """
         with self._within(timeout):
             checked = await in_slices(self._table, ids)
             workers = self._workers(max_in_flight)
-            return await describe.describe_tables(self._backend, checked, max_in_flight=workers, progress=progress)
+            return await describe.describe_tables(
+                self._backend,
+                checked,
+                max_in_flight=workers,
+                locator=self._locator if vend_credentials else None,
+                progress=progress,
+            )
 
     async def stream_tables(
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
@@ -207,6 +216,8 @@ class ManyTables(Session):
                 return
             except LanceNamespaceError as e:
                 errors.append(e)
+            finally:
+                self._locator.forget(id)
 
         async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:

@@ -29,7 +29,6 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, U
 
 from lance_ns_async.calls.concurrency import in_slices
 from lance_ns_async.engine.describe import Progress
-from lance_ns_async.engine.locate import located
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
@@ -116,7 +115,7 @@ class DataOperations(TableUpkeep, Unserved):
         request = requests.coerced(CreateEmptyTableRequest, request)
         id = self._table(request.id)
         mode = requests.word(request.mode, "mode", ("create", "existok"))
-        with self._operation():
+        with self._changing(id):
             try:
                 table = await self._backend.declare_table(id, None, request.properties or {})
             except TableAlreadyExistsError:
@@ -371,7 +370,7 @@ class DataOperations(TableUpkeep, Unserved):
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: Progress | None = None,
-    ) -> Opened:
+    ) -> Opened[LanceDataset]:
         """Opens many tables concurrently, each once.
 
         Args:
@@ -394,7 +393,12 @@ class DataOperations(TableUpkeep, Unserved):
         with self._within(timeout):
             checked = await in_slices(self._table, ids)
             return await open_many(
-                self._backend, self._opener, checked, max_in_flight=self._workers(max_in_flight), progress=progress
+                self._backend,
+                self._locator,
+                self._opener,
+                checked,
+                max_in_flight=self._workers(max_in_flight),
+                progress=progress,
             )
 
     async def write(
@@ -447,7 +451,10 @@ class DataOperations(TableUpkeep, Unserved):
 
     async def _made(self, id: TableId, mode: str, content: Content) -> Made:
         make = {"create": creating.create, "existok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
-        return await make(self._backend, self._opener, id, content)
+        try:
+            return await make(self._backend, self._opener, id, content)
+        finally:
+            self._locator.forget(id)
 
     async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
         work = partial(writing.insert, self._opener, branch=branch, data=rows, mode=mode)
@@ -458,7 +465,7 @@ class DataOperations(TableUpkeep, Unserved):
 
     async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:
         """Returns the table and the result of `work`, which may write the first version of the table."""
-        table = await located(self._backend, id)
+        table = await self._locator.locate(id)
         async with concurrent_changes.explain(self._backend, table):
             return table, await in_thread(table, lambda: work(table), changes=True, reads=True)
 

@@ -20,6 +20,7 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Caller, Policy, deadline
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Lister
+from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
 from lance_ns_async.model import NamespaceId, TableId
@@ -33,6 +34,7 @@ class Session:
 
     def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
         self._backend = backend
+        self._locator = Locator(backend)
         self._caller = caller
         self._namespace_id = namespace_id
         self._closed = False
@@ -88,6 +90,7 @@ class Session:
         """
         self._check_loop()
         self._closed = True
+        self._locator.forget()
         await self._backend.aclose()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
@@ -110,6 +113,15 @@ class Session:
 
     def _operation(self) -> AbstractContextManager[None]:
         return self._within(self._caller.policy.operation_timeout)
+
+    @contextmanager
+    def _changing(self, *ids: TableId) -> Iterator[None]:
+        """Bounds an operation that changes the registrations of tables, which are then located anew; none means all."""
+        with self._operation():
+            try:
+                yield
+            finally:
+                self._locator.forget(*ids)
 
     def _within(self, seconds: float | None) -> AbstractContextManager[None]:
         if seconds is not None and not seconds > 0:

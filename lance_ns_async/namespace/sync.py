@@ -248,6 +248,7 @@ class Namespace(SyncDataOperations):
         self,
         ids: Iterable[Iterable[str]],
         *,
+        vend_credentials: bool = False,
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: Progress | None = None,
@@ -258,6 +259,7 @@ class Namespace(SyncDataOperations):
             # The ids are read in this thread, because an iterator of this namespace would wait for the loop on the
             # loop.
             list(ids),
+            vend_credentials=vend_credentials,
             max_in_flight=max_in_flight,
             timeout=timeout,
             progress=progress,

@@ -149,7 +149,7 @@ class SyncDataOperations(LanceNamespace):
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: Progress | None = None,
-    ) -> Opened:
+    ) -> Opened[LanceDataset]:
         """See `AsyncNamespace.open_many`."""
         return self._call(
             DataOperations.open_many, list(ids), max_in_flight=max_in_flight, timeout=timeout, progress=progress

@@ -218,7 +218,7 @@ class TableVersions(ManyTables):
             if id in wanted:
                 raise InvalidInputError(f"table {id}: it is named twice; a commit makes one version of a table")
             wanted[id] = _wanted(entry)
-        with self._operation():
+        with self._changing(*wanted):
             made = await commits.commit(self._backend, wanted) if wanted else {}
         return [made[id] for id in wanted]
 

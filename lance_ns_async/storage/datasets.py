@@ -56,12 +56,7 @@ class Details:
     deleted_rows: int
 
 
-async def details(table: Table, snapshot: Snapshot = LATEST) -> Details:
-    """Returns the details of a snapshot of the dataset. Cost: one open."""
-    return await in_thread(table, lambda: told(opened(table, snapshot)))
-
-
-def told(dataset: LanceDataset) -> Details:
+def read_details(dataset: LanceDataset) -> Details:
     """Returns the details of an open dataset. Blocks: for `in_thread`."""
     stats = dataset.stats.dataset_stats()
     return Details(

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.concurrency import each
-from lance_ns_async.engine.describe import Progress, describe_tables
-from lance_ns_async.engine.locate import located
+from lance_ns_async.calls.policy import remaining
+from lance_ns_async.engine.describe import Progress, describe_tables, without_traceback
+from lance_ns_async.engine.locate import Locator
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.storage.threads import in_thread
+from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import concurrent_changes
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """The result of opening many tables: datasets and errors by id. One failed table does not affect the others."""
+class Opened(Generic[T]):
+    """The result of opening many tables, by id. One failed table does not affect the others."""
 
-    datasets: Mapping[TableId, LanceDataset] = field(default_factory=dict)
+    datasets: Mapping[TableId, T] = field(default_factory=dict)
+    """The open datasets, or what was read from each of them."""
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
     """The error of each id that is not in `datasets`."""
 
-    def raise_for_errors(self) -> Opened:
+    def raise_for_errors(self) -> Opened[T]:
         """Returns this result if all tables were opened.
 
         Raises:
@@ -44,36 +48,63 @@ class Opened:
 
 
 async def open_many(
-    backend: Backend, opener: Opener, ids: Iterable[TableId], *, max_in_flight: int, progress: Progress | None
-) -> Opened:
-    """Describes and opens each table once.
+    backend: Backend,
+    locator: Locator,
+    opener: Opener,
+    ids: Iterable[TableId],
+    *,
+    max_in_flight: int,
+    progress: Progress | None,
+) -> Opened[LanceDataset]:
+    """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
 
-    Cost: as `describe_tables`, or one call per table if the catalog vends credentials.
+    async def open_one(table: Table) -> LanceDataset:
+        async with concurrent_changes.explain(backend, table):
+            return await in_thread(table, lambda: opener.open(table))
+
+    wanted = list(dict.fromkeys(ids))
+    described = await describe_tables(backend, wanted, max_in_flight=max_in_flight, locator=locator)
+    if progress is not None and described.errors:
+        progress(len(described.errors))
+    tables = {id: described.tables[id] for id in wanted if id in described.tables}
+    opened = await open_each(tables, open_one, max_in_flight=max_in_flight, progress=progress)
+    errors = {**described.errors, **opened.errors}
+    return replace(opened, errors={id: errors[id] for id in wanted if id in errors})
+
+
+async def open_each(
+    tables: Mapping[TableId, Table],
+    open_one: Callable[[Table], Awaitable[T]],
+    *,
+    max_in_flight: int,
+    progress: Progress | None,
+) -> Opened[T]:
+    """Opens tables that are already located, as many at once as there are threads.
+
+    After the end of the operation's time, the remaining tables fail without being opened.
+
+    Args:
+        tables: The tables, by the ids of the result.
+        open_one: Returns the dataset of a table, or what it read from it.
+        max_in_flight: Maximum number of datasets to open at once.
+        progress: Receives the number of completed tables.
+
+    Returns:
+        The results in the order of the tables.
     """
-    unique_ids = list(dict.fromkeys(ids))
-    datasets: dict[TableId, LanceDataset] = {}
+    done: dict[TableId, T] = {}
     errors: dict[TableId, LanceNamespaceError] = {}
-    tables: dict[TableId, Table] = {}
-    can = backend.capabilities
-    # No catalog vends credentials for several tables in one call.
-    if (can.describe_batch or can.listing_has_locations) and not can.vends:
-        descriptions = await describe_tables(backend, unique_ids, max_in_flight=max_in_flight)
-        tables.update(descriptions.tables)
-        errors.update(descriptions.errors)
-        if progress is not None and errors:
-            progress(len(errors))
 
-    async def open_one(id: TableId) -> None:
+    async def visit(id: TableId) -> None:
         try:
-            table = tables.get(id) or await located(backend, id)
-            async with concurrent_changes.explain(backend, table):
-                datasets[id] = await in_thread(table, lambda: opener.open(table))
+            left = remaining()
+            if left is not None and left <= 0:
+                raise ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")
+            done[id] = await open_one(tables[id])
         except LanceNamespaceError as e:
-            errors[id] = e
+            errors[id] = without_traceback(e)
         if progress is not None:
             progress(1)
 
-    await each(open_one, [id for id in unique_ids if id not in errors], max_in_flight=max_in_flight)
-    return Opened(
-        {id: datasets[id] for id in unique_ids if id in datasets}, {id: errors[id] for id in unique_ids if id in errors}
-    )
+    await each(visit, tables, max_in_flight=min(max_in_flight, THREADS))
+    return Opened({id: done[id] for id in tables if id in done}, {id: errors[id] for id in tables if id in errors})

@@ -23,8 +23,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
+from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.engine.credentials import SharedCredentials
 from lance_ns_async.model import Table, is_same
 from tests.contract.conftest import Home
 from tests.contract.site import Site
@@ -35,8 +35,8 @@ OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.ta
 Meddle = Callable[[TableId], Awaitable[None]]
 
 
-class Meddled(SharedCredentials):
-    """A backend between whose calls others do something, once."""
+class Meddled(Backend):
+    """Mixed into a backend, it lets others do something between the calls, once."""
 
     meddle: Meddle | None = None
     """What they do after a table is declared."""
@@ -50,14 +50,14 @@ class Meddled(SharedCredentials):
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        made = await super().declare_table(id, location, properties, schema)
+        made = await super().declare_table(id, location, properties, schema)  # type: ignore[safe-super]
         meddle, self.meddle = self.meddle, None
         if meddle is not None:
             await meddle(id)
         return made
 
     async def deregister_table(self, id: TableId) -> None:
-        await super().deregister_table(id)
+        await super().deregister_table(id)  # type: ignore[safe-super]
         meddle, self.removed = self.removed, None
         if meddle is not None:
             await meddle(id)
@@ -66,7 +66,7 @@ class Meddled(SharedCredentials):
         before, self.before = self.before, None
         if before is not None:
             await before(id)
-        found = await super().describe_table(id, vend=vend)
+        found = await super().describe_table(id, vend=vend)  # type: ignore[safe-super]
         after, self.after = self.after, None
         if after is not None:
             await after(id)
@@ -95,7 +95,8 @@ async def two(site: Site, home: Home) -> AsyncIterator[Two]:
         pytest.skip("what is behind the gateway is tested by itself")
     kind = registry.load(site.impl)
     caller = Caller(Policy(), kind.errors)
-    backend = Meddled(kind.open(kind.settings.parse(site.properties), caller))
+    meddled: type[Meddled] = type("MeddledBackend", (Meddled, kind), {})
+    backend = meddled.open(kind.settings.parse(site.properties), caller)
     async with (
         AsyncNamespace.connect(site.impl, site.properties) as theirs,
         AsyncNamespace(backend, caller, "") as ours,

@@ -15,6 +15,7 @@ from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
+from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,14 +95,15 @@ def _pin(locations: LocationMap) -> Sequence[Location]:
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:
         return list(locations.values())
-    loop = BackgroundLoop.lease()
+    loop, opener = BackgroundLoop.lease(), Opener()
     try:
-        result = loop.run(open_tables(tables))
+        result = loop.run(open_tables(opener, tables))
     finally:
         loop.release()
+        opener.close()
     if result.errors:
         raise one_error(list(result.errors.values()), of=len(locations))
-    now = {table.id: Location.of(table, result.details[table.id]) for table in tables}
+    now = {table.id: Location.of(table, result.datasets[table.id]) for table in tables}
     return [now.get(id, location) for id, location in locations.items()]
 
 

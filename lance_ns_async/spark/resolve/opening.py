@@ -2,89 +2,66 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
-from lance_namespace.errors import (
-    InvalidTableStateError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+from lance_namespace.errors import InvalidTableStateError, TableNotFoundError, TableVersionNotFoundError
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.describe import Progress
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.storage import datasets
-from lance_ns_async.storage.datasets import Details, Snapshot
-from lance_ns_async.storage.threads import THREADS
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The outcome of opening many datasets; a failure does not affect the other datasets."""
-
-    details: Mapping[TableId, Details]
-    errors: Mapping[TableId, LanceNamespaceError]
+from lance_ns_async.storage.datasets import Details, Snapshot, read_details
+from lance_ns_async.storage.threads import THREADS, in_thread
+from lance_ns_async.tables.open_many import Opened, open_each
+from lance_ns_async.tables.opening import Opener
 
 
 async def open_tables(
+    opener: Opener,
     tables: Iterable[Table],
     *,
     max_in_flight: int = THREADS,
-    timeout: float | None = None,
-    settled: Callable[[], None] = lambda: None,
+    progress: Progress | None = None,
     finish: Callable[[TableId, int], Awaitable[object]] | None = None,
-) -> Opened:
-    """Opens each dataset once, at the version of its catalog or else the latest, in worker threads.
+) -> Opened[Details]:
+    """Opens each dataset once, at the version of its catalog or else the latest, and reads its details.
 
     Equal schemas become one shared object.
 
     Args:
+        opener: Opens the datasets.
         tables: The tables to open.
         max_in_flight: The maximum number of datasets to open at once.
-        timeout: Seconds after which the remaining tables fail with ServiceUnavailableError; None for no limit.
-        settled: Called after each table.
+        progress: Receives the number of completed tables.
         finish: Called with the id and the version if the storage lacks the version that the catalog names; the dataset
             is then opened again.
     """
-    details: dict[TableId, Details] = {}
-    errors: dict[TableId, LanceNamespaceError] = {}
     schemas: dict[object, object] = {}
-    waiting = {table.id: table for table in tables}
 
-    async def opened(table: Table) -> Details:
-        snapshot = Snapshot(version=table.version)
+    async def read(table: Table) -> Details:
+        # The version is known, so Lance reads it from the storage, as executors do, and asks no catalog for it.
+        plain = replace(table, managed_versioning=False)
+        return await in_thread(table, lambda: read_details(opener.open(plain, Snapshot(version=table.version))))
+
+    async def read_finished(table: Table) -> Details:
         try:
-            return await datasets.details(table, snapshot)
+            return await read(table)
         except (TableNotFoundError, TableVersionNotFoundError):
             if finish is None or table.version is None:
                 raise
         await finish(table.id, table.version)
-        return await datasets.details(table, snapshot)
+        return await read(table)
 
-    async def visit(table: Table) -> None:
+    async def open_one(table: Table) -> Details:
         try:
-            found = await opened(table)
+            details = await read_finished(table)
         except TableNotFoundError:
             # The catalog has the table, so only its data is missing.
-            errors[table.id] = InvalidTableStateError(
+            raise InvalidTableStateError(
                 f"Invalid table state: {table.id} (declared, nothing written yet at {table.location})"
-            )
-        except LanceNamespaceError as e:
-            errors[table.id] = e
-        else:
-            # Metadata that differs between tables would make schemas with the same columns unequal.
-            schema = found.schema.remove_metadata()
-            details[table.id] = replace(found, schema=schemas.setdefault(schema, schema))
-        settled()
+            ) from None
+        # Metadata that differs between tables would make schemas with the same columns unequal.
+        schema = details.schema.remove_metadata()
+        return replace(details, schema=schemas.setdefault(schema, schema))
 
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout):
-            await each(visit, waiting.values(), max_in_flight=min(max_in_flight, THREADS))
-    for id in waiting:
-        if id not in details and id not in errors:
-            errors[id] = ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")
-    return Opened(details, errors)
+    located = {table.id: table for table in tables}
+    return await open_each(located, open_one, max_in_flight=max_in_flight, progress=progress)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 
-from lance_namespace import DescribeTableRequest, DescribeTableVersionRequest
+from lance_namespace import DescribeTableVersionRequest
 from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -15,13 +15,12 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import deadline
-from lance_ns_async.engine.describe import Described
 from lance_ns_async.errors import NotALanceTableError
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.dataset_operations import opener_of
 from lance_ns_async.spark.resolve.cache import LEAD, Known, Memory
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.locations import Locations
@@ -63,7 +62,6 @@ class Ask:
 async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Locations:
     """Runs one prefetch or refresh and updates the cache; see `LocationResolver.prefetch`."""
     started = monotonic()
-    until = None if ask.timeout is None else started + ask.timeout
     seconds: list[float] = []
 
     def note(call: Call) -> None:
@@ -77,7 +75,7 @@ async def prefetch(namespace: AsyncNamespace, *, memory: Memory, ask: Ask) -> Lo
             await run.describe(steps)
             run.check_kept()
             if ask.pin_versions:
-                await run.open(steps, None if until is None else until - monotonic())
+                await run.open(steps)
     errors = [*run.errors(), *run.unmatched()]
     locations = run.locations()
     if errors and ask.on_error == "raise":
@@ -124,12 +122,12 @@ class _Run:
         unknown = [id for id in self.ids if id not in self.known]
         if not unknown:
             return
-        if self._ask.vends:
-            outcome = await self._vended(unknown, steps)
-        else:
-            outcome = await self._namespace.describe_tables(
-                unknown, max_in_flight=self._ask.max_in_flight, progress=steps.settle
-            )
+        outcome = await self._namespace.describe_tables(
+            unknown,
+            vend_credentials=self._ask.vends,
+            max_in_flight=self._ask.max_in_flight,
+            progress=steps.settle,
+        )
         self.known.update((id, self._memory.learn(table)) for id, table in outcome.tables.items())
         named = frozenset(self._ask.wanted.ids)
         for id, error in outcome.errors.items():
@@ -137,34 +135,6 @@ class _Run:
                 self._failed[id] = error
         if self._ask.pin_versions and outcome.errors:
             steps.settle(len(outcome.errors))
-
-    async def _vended(self, ids: Sequence[TableId], steps: Steps) -> Described:
-        """Describes the tables with vended credentials, which needs at least one call for each table."""
-        tables: dict[TableId, Table] = {}
-        errors: dict[TableId, LanceNamespaceError] = {}
-
-        async def visit(id: TableId) -> None:
-            try:
-                tables[id] = await self._asked(id)
-            except LanceNamespaceError as e:
-                errors[id] = e
-            steps.settle()
-
-        await each(visit, ids, max_in_flight=self._ask.max_in_flight)
-        return Described(tables, errors)
-
-    async def _asked(self, id: TableId) -> Table:
-        request = DescribeTableRequest(id=list(id), vend_credentials=True)
-        try:
-            found = await self._namespace.describe_table(request)
-        except NotALanceTableError:
-            raise
-        except InvalidInputError:
-            # A catalog may refuse to vend credentials; the configured ones are used then.
-            request.vend_credentials = False
-            found = await self._namespace.describe_table(request)
-        assert found.location is not None
-        return Table(id, found.location, found.properties or {}, found.storage_options, version=found.version)
 
     def check_kept(self) -> None:
         """Records an error for each table of a refresh that has moved, because its pinned version is invalid there."""
@@ -176,17 +146,17 @@ class _Run:
                     f"version {old.version} is not what it was: prefetch it anew)"
                 )
 
-    async def open(self, steps: Steps, timeout: float | None) -> None:
+    async def open(self, steps: Steps) -> None:
         """Opens the datasets of the known tables that are not open yet."""
         unopened = {id: known for id, known in self.known.items() if known.details is None}
         opened = await open_tables(
+            opener_of(self._namespace),
             (known.table for known in unopened.values()),
             max_in_flight=self._ask.max_in_flight,
-            timeout=timeout,
-            settled=steps.settle,
+            progress=steps.settle,
             finish=self._finish,
         )
-        for id, details in opened.details.items():
+        for id, details in opened.datasets.items():
             unopened[id].details = details
         self._failed.update(opened.errors)
 

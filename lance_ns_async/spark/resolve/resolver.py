@@ -50,8 +50,8 @@ class LocationResolver:
         namespace: The namespace of the catalog.
         ttl: Maximum lifetime of a cache entry in seconds; 0 for no cache.
         remembers: Maximum number of cached tables; the least recently used ones are removed first. 0 for no cache.
-        vend_credentials: Whether to request credentials for each table, which costs at least one call for each table. A
-            table without vended credentials is requested again without them.
+        vend_credentials: Whether to request credentials for each table. If the catalog vends any, this costs at least
+            one call for each table. A table for which the catalog refuses them is requested again without them.
 
     Raises:
         InvalidInputError: `namespace` is neither a Namespace nor an AsyncNamespace, or a number is invalid.

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Barrier
 from typing import Any
 
@@ -33,8 +34,9 @@ from lance_namespace.errors import (
     ThrottlingError,
 )
 
-from lance_ns_async import AsyncNamespace, Namespace
+from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.calls.policy import deadline
+from lance_ns_async.namespace.dataset_operations import staging
 from tests.fakes.faults import Answer, Received
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
@@ -262,6 +264,33 @@ async def test_dropping_a_namespace_forgets_what_was_in_it(server: Vending) -> N
     assert len(server.requests) == 2
 
 
+FORGETTING: dict[str, Change] = {
+    "create_empty_table": lambda ns: ns.create_empty_table({"id": ID}),
+    "declare_table": lambda ns: ns.declare_table({"id": ID}),
+    "deregister_table": lambda ns: ns.deregister_table({"id": ID}),
+    "drop_table": lambda ns: ns.drop_table({"id": ID}),
+    "protect_tables": lambda ns: ns.protect_tables(ID[:2]),
+    "rename_table": lambda ns: ns.rename_table({"id": ID, "new_table_name": "u"}),
+    "rename_table to it": lambda ns: ns.rename_table({"id": [*ID[:2], "u"], "new_table_name": "t"}),
+    "register_table": lambda ns: ns.register_table({"id": ID, "location": "s3://lake/u"}),
+    "replace a namespace": lambda ns: ns.create_namespace({"id": ID[:2], "mode": "Overwrite"}),
+    "write": lambda ns: ns.write(ID, ROWS),
+    "write staged files": lambda ns: staging(ns).begin(TableId(ID), "create", lambda _: ROWS.schema),
+}
+
+
+@pytest.mark.parametrize("change", FORGETTING.values(), ids=FORGETTING)
+async def test_a_change_that_fails_counts_as_one(server: Vending, change: Change) -> None:
+    async with polaris.connected(server, max_retries="0") as ns:
+        await ns.describe_table(REFRESH)
+        server.fail(403, times=None, match="(POST|PUT|DELETE) ")
+        with suppress(LanceNamespaceError):
+            await change(ns)
+        server.clear()
+        await ns.describe_table(REFRESH)
+        assert len(server.requests) == 1
+
+
 async def test_a_table_changed_while_it_is_described_is_described_anew(server: Vending) -> None:
     moved = RegisterTableRequest(id=ID, location="s3://lake/moved", mode="Overwrite")
     async with polaris.connected(server) as ns:
@@ -322,7 +351,7 @@ async def test_secrets_are_shown_nowhere(server: Vending, caplog: pytest.LogCapt
     caplog.set_level("DEBUG")
     async with polaris.connected(server) as ns:
         assert "hush" in str((await ns.describe_table(REFRESH)).storage_options)
-        shown = [repr(ns), repr(vars(ns)), repr(vars(ns._backend))]
+        shown = [repr(ns), repr(vars(ns)), repr(vars(ns._backend)), repr(vars(ns._locator))]
         server.fail(403, times=None)
         with pytest.raises(PermissionDeniedError) as caught:
             await ns.open(ID)

@@ -25,6 +25,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.policy import deadline
 from lance_ns_async.engine.describe import Batch, Described, One, Scan, Step, describe_tables, groups, plan
+from lance_ns_async.engine.locate import Locator
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
@@ -250,6 +251,23 @@ async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> Non
     assert set(described.tables) == set(ids[:2]) and list(described.errors) == ids[2:]
     assert {type(e) for e in described.errors.values()} == {UnauthenticatedError} and sum(settled) == 8
     assert "not asked for" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
+
+
+@pytest.mark.parametrize("vends", [True, False])
+async def test_tables_are_described_alone_if_their_catalog_vends_credentials(vends: bool) -> None:
+    can = Capabilities(0, None, listing_has_locations=True, describe_batch=9, vends=vends)
+    backend = planted(dict.fromkeys(tables(*"abcd"), "lance"), can, as_asked)
+    described = await describe_tables(backend, tables(*"abcd"), max_in_flight=2, locator=Locator(backend))
+    assert described.tables == backend.tables
+    assert [operation for operation, _ in backend.calls] == (["describe_table"] * 4 if vends else ["describe_tables"])
+
+
+async def test_a_401_ends_a_describe_with_credentials() -> None:
+    ids = tables(*"abcdefgh")
+    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None, vends=True), as_asked)
+    backend.faults["describe_table", ids[0]] = UnauthenticatedError("Unauthenticated: expired")
+    described = await describe_tables(backend, ids, max_in_flight=1, locator=Locator(backend))
+    assert outcome(described) == dict.fromkeys(ids, UnauthenticatedError) and len(backend.calls) == 1
 
 
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])

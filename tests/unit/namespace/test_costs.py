@@ -16,7 +16,7 @@ from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, Call
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.engine import credentials
+from lance_ns_async.engine import locate
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import opening
 from tests.documentation.pages import Page
@@ -155,5 +155,5 @@ def test_the_page_tells_the_bounds() -> None:
     assert f"manifests ({opening.METADATA_CACHE_BYTES >> 20} MiB)" in told
     assert f"At most {threads.THREADS} datasets are worked on at once" in told
     assert f"`operation_timeout` bounds each operation, {Policy().operation_timeout:g} s unless" in told
-    assert f"remembered for {credentials.REMEMBERED_TABLES:,} tables" in told
-    assert credentials.REMEMBERED_SECONDS == 1 and "within one second after" in told
+    assert f"remembered for {locate.REMEMBERED_TABLES:,} tables" in told
+    assert locate.REMEMBERED_SECONDS == 1 and "within one second after" in told

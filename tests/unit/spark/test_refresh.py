@@ -95,6 +95,18 @@ def test_one_that_fails_spoils_no_other(server: RenewingPolaris, resolver: Locat
     assert (report.found, len(report.denied), len(report.failed), len(report.missing)) == (2, 1, 1, 1)
 
 
+def test_after_a_401_no_other_table_is_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    server.fail(401, times=None)
+    report = resolver.prefetch(TABLES, max_in_flight=1).report
+    assert (len(report.denied), report.calls, len(server.requests)) == (3, 1, 1)
+
+
+def test_an_impossible_id_is_refused_before_any_call(server: RenewingPolaris, resolver: LocationResolver) -> None:
+    with pytest.raises(InvalidInputError, match=r"table id \['t'\]: this catalog wants"):
+        resolver.prefetch(["t", *TABLES])
+    assert server.requests == []
+
+
 def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
     found = resolver.prefetch(TABLES, pin_versions=False)
     server.clear()
@@ -167,6 +179,29 @@ def test_the_new_keys_open_what_the_old_ones_do_not(
         with pytest.raises((OSError, ValueError), match="400 Bad Request"):
             lance.dataset(found[id].location, storage_options=old)
         assert lance.dataset(again[id].location, version=1, storage_options=new).count_rows() == 3
+
+
+def test_a_key_that_ends_soon_is_renewed_to_open_the_dataset(
+    s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver
+) -> None:
+    write(s3, server, "create")
+    server.lasts = BRIEFLY
+    s3.revoked.add("KEY1")
+    found = resolver.prefetch(TABLES[0], on_error="raise")
+    assert (found[TABLES[0]].rows, keys(found), server.given[0]) == (3, ["KEY1"], "KEY1")
+
+
+def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None:
+    with FakeIceberg() as server:
+        server.add_table(["db"], "t", location="s3://lake/t")
+        lance.write_dataset(ROWS, "s3://lake/t", storage_options=s3.options)
+        stored = {f"storage.{key}": value for key, value in s3.options.items()}
+        with LocationResolver.connect("iceberg", {"endpoint": server.endpoint, **QUICK, **stored}) as resolver:
+            first = resolver.prefetch("db.t")
+            resolver.forget()
+            s3.clear()
+            assert resolver.prefetch("db.t") == first
+    assert not [request for request in s3.requests if request.path.endswith(".manifest")]
 
 
 def test_the_old_locations_stay_as_they_are(server: RenewingPolaris, resolver: LocationResolver) -> None:

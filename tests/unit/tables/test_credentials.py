@@ -17,6 +17,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     PermissionDeniedError,
     ServiceUnavailableError,
+    UnauthenticatedError,
 )
 
 from lance_ns_async import AsyncNamespace, TableId
@@ -85,6 +86,16 @@ async def test_a_catalog_that_refuses_to_give_out_any_is_asked_without(s3: FakeS
         async with connected(server, **stored) as ns:
             await ns.insert_into_table(InsertIntoTableRequest(id=["cat", "a", "t"]), stream(ROWS))
         assert [VENDING in request.headers for request in server.requests] == [True, False, False]
+
+
+async def test_after_a_401_no_other_table_is_opened(s3: FakeS3) -> None:
+    with FakePolaris(credential=None, vends=vended(s3)) as server:
+        server.add_lance_tables("cat", ("a",), 3)
+        server.fail(401, times=None)
+        async with connected(server) as ns:
+            found = await ns.open_many([["cat", "a", f"t000{n}"] for n in range(3)], max_in_flight=1)
+        assert {type(error) for error in found.errors.values()} == {UnauthenticatedError}
+        assert len(found) == 3 and len(server.requests) == 1
 
 
 async def test_lance_asks_for_new_credentials_itself(s3: FakeS3) -> None:
