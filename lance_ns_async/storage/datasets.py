@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import (
@@ -69,7 +70,13 @@ def read_details(dataset: LanceDataset) -> Details:
 
 
 async def is_only_declared(table: Table) -> bool:
-    """Returns whether nothing was written to the table yet. Cost: one open; two during a drop of a table there."""
+    """Returns whether nothing was written to the table yet.
+
+    Cost: one open; two during a drop of a table there; none in a local folder.
+    """
+    if (path := dir_markers.local_path(table.location)) is not None:
+        # Without pylance, whose calls can hang in a process that was forked after pylance was used.
+        return not await in_thread(table, partial(_has_manifest, path))
     for last in (False, True):
         try:
             await in_thread(table, lambda: opened(table))
@@ -82,6 +89,13 @@ async def is_only_declared(table: Table) -> bool:
         else:
             break
     return False
+
+
+def _has_manifest(path: str) -> bool:
+    try:
+        return any(name.endswith(".manifest") for name in os.listdir(os.path.join(path, "_versions")))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 async def written(tables: Sequence[Table]) -> Sequence[Table]:

@@ -341,7 +341,7 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
         ("dir", ["token=@missing"], None, "", "-p token=@missing: No such file or directory"),
         ("dir", [], "prod", PROFILES, "profile 'prod' is a catalog of kind 'iceberg', but --impl is 'dir'"),
         (None, [], "prdo", PROFILES, "did you mean 'prod'?"),
-        (None, [], "prod", "", "known profiles: none"),
+        (None, [], "prod", "", "known are none"),
         (None, [], "prod", "[profiles.prod]\nroot = 'x'", "has no impl"),
         (None, [], "prod", "[profiles.prod]\nimpl = 'dir'\nroot = ['x']", "root must be text, a number"),
         (None, [], "prod", "profiles = 3", "write [profiles.NAME]"),
