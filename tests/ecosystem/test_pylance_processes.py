@@ -21,7 +21,11 @@ from tests.ecosystem.pylance_tables import ids, write
 JOBS = range(10, 14)
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+# Both methods start processes anew from pickles, so the second one is tried where the catalog differs most.
+POOLS = [(impl, "spawn") for impl in sorted(CLASS_PATHS)] + [("dir", "forkserver"), ("iceberg", "forkserver")]
+
+
+@pytest.mark.parametrize(("catalog", "method"), POOLS, indirect=["catalog"])
 def test_a_pool_of_processes(catalog: Catalog, ns: Namespace, home: list[str], method: str) -> None:
     id = [*home, "t"]
     write(ns, id)
