@@ -17,6 +17,13 @@ from tests.fakes.sockets import http, read_request
 SECRET = "sEcReT-4711"
 """In every secret that a catalog is connected with."""
 
+UNREACHABLE = {
+    "storage.region": "us-east-1",
+    "storage.endpoint": "http://127.0.0.1:1",
+    "storage.allow_http": "true",
+    "storage.client_max_retries": "0",
+}
+"""A storage that refuses connections at once; without these, Lance would look for a bucket of the real S3."""
 FINE, WICKED = "fine", "wicked"
 """The namespaces that tables are in; no signature has their names in it by chance."""
 
@@ -84,6 +91,7 @@ class HttpCatalog(Catalog):
             "auth_token": f"token-{SECRET}",
             "header.X-Key": f"key-{SECRET}",
             "storage.secret_access_key": f"storage-{SECRET}",
+            **UNREACHABLE,
             "proxy": "none",
         }
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.fakes.sockets import http, read_request
-from tests.faults.backends import FINE, LISTED, SECRET, Catalog, location
+from tests.faults.backends import FINE, LISTED, SECRET, UNREACHABLE, Catalog, location
 from tests.faults.certificates import authority
 
 
@@ -27,6 +27,7 @@ class Glue(Catalog):
             # Reading the usual authorities would take longer than a call may.
             "ca_bundle": authority().bundle,
             "storage.secret_access_key": f"storage-{SECRET}",
+            **UNREACHABLE,
         }
 
     async def read(self, reader: StreamReader) -> bytes:

@@ -102,7 +102,7 @@ def test_after_a_401_no_other_table_is_requested(server: RenewingPolaris, resolv
 
 
 def test_an_impossible_id_is_refused_before_any_call(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    with pytest.raises(InvalidInputError, match=r"table id \['t'\]: this catalog wants"):
+    with pytest.raises(InvalidInputError, match=r"table id \['t'\]: this catalog requires"):
         resolver.prefetch(["t", *TABLES])
     assert server.requests == []
 
