@@ -67,6 +67,9 @@ ELSEWHERE = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem
 SOME = "((not contract and not faults and not fuzz and not network) or dir or iceberg-fake) and not consistency"
 """Tests enough to tell environments apart."""
 
+FEW = f"({SOME}) and not backends and not security and not fakes and not documentation"
+"""The same without what hardly depends on the environment."""
+
 FLOORS = [
     "test_api.py",
     "test_telemetry.py",
@@ -138,8 +141,10 @@ def tests(session: nox.Session) -> None:
     install(session, "-e", ".[cli,glue]", *group("test", "servers"))
     check_installed(session)
     # Catalogs and wires differ little by Python, so one Python tries them all.
-    some = [] if session.python == PYTHONS[0] else ["-k", SOME]
-    pytest(session, "-m", "not integration", *ELSEWHERE, *some)
+    selections = [[], ["-k", SOME]]
+    position = PYTHONS.index(str(session.python))
+    selection = selections[position] if position < len(selections) else ["-k", FEW]
+    pytest(session, "-m", "not integration", *ELSEWHERE, *selection)
 
 
 @nox.session
@@ -150,7 +155,7 @@ def bare(session: nox.Session) -> None:
     install(session, "-e", ".", *no_extra)
     folders = ("documentation", "unit/backends/glue", "unit/cli", "unit/transports/aws")
     without = [*ELSEWHERE, *(f"--ignore=tests/{it}" for it in folders), "--ignore-glob=tests/unit/fakes/test_glue*"]
-    pytest(session, "-m", "not integration", "-k", f"({SOME}) and not glue", *without)
+    pytest(session, "-m", "not integration", "-k", f"({FEW}) and not glue", *without)
 
 
 @nox.session
