@@ -54,16 +54,19 @@ from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import spelled
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.bulk import BulkOperations
+from lance_ns_async.namespace.maintenance import MaintenanceOperations
 from lance_ns_async.namespace.requests import Fields
-from lance_ns_async.namespace.rows import DataOperations
-from lance_ns_async.namespace.versions import TableVersions
+from lance_ns_async.namespace.rows import RowOperations
+from lance_ns_async.namespace.unsupported import UnsupportedOperations
+from lance_ns_async.namespace.versions import VersionOperations
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.locations import check_location
 from lance_ns_async.tables import creating, dropping, replacing
 
 
-class AsyncNamespace(TableVersions, DataOperations):
+class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, MaintenanceOperations, UnsupportedOperations):
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.
 
     Each operation of the spec takes a request model of the spec or a dict of the same form, returns a response model of

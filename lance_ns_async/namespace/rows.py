@@ -31,9 +31,8 @@ from lance_ns_async.calls.concurrency import in_slices
 from lance_ns_async.engine.describe import Progress
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.dataset_operations import DatasetOperations
 from lance_ns_async.namespace.requests import Fields
-from lance_ns_async.namespace.unsupported import Unserved
-from lance_ns_async.namespace.upkeep import TableUpkeep
 from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class DataOperations(TableUpkeep, Unserved):
+class RowOperations(DatasetOperations):
     """Operations on the rows of tables.
 
     An operation on rows costs one call, and one open of the dataset in a worker thread. The `Raises` sections omit an

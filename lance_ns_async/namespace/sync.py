@@ -283,14 +283,14 @@ class Namespace(SyncDataOperations):
     ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
         """See `AsyncNamespace.stream_tables`."""
         places: Places = {}
-        for group in self._open().client.id_groups(ids):
-            described = self._call(AsyncNamespace.describe_group, group, places, max_in_flight=max_in_flight)
+        for group in self._open().client._id_groups(ids):
+            described = self._call(AsyncNamespace._describe_group, group, places, max_in_flight=max_in_flight)
             for id in group:
                 yield id, described.outcome(id)
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""
-        return self._flat(lambda client: client.table_groups(namespace, recursive=recursive))
+        return self._flat(lambda client: client._table_groups(namespace, recursive=recursive))
 
     def protect_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
@@ -300,7 +300,7 @@ class Namespace(SyncDataOperations):
 
     def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
         """See `AsyncNamespace.iter_namespaces`."""
-        return self._flat(lambda client: client.namespace_groups(namespace, recursive=recursive))
+        return self._flat(lambda client: client._namespace_groups(namespace, recursive=recursive))
 
     def exists(self, id: Iterable[str]) -> bool:
         """See `AsyncNamespace.exists`."""

@@ -20,7 +20,7 @@ REASONS: Mapping[str, str] = {
 """The reason for each operation."""
 
 
-class Unserved:
+class UnsupportedOperations:
     """Operations that no catalog can perform: each raises UnsupportedOperationError without a call."""
 
     async def alter_table_backfill_columns(self, request: object) -> NoReturn:

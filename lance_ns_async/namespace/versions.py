@@ -26,13 +26,13 @@ from lance_ns_async.backends.base import Version
 from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, foreign_token
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.many import ManyTables
 from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import MAIN
 from lance_ns_async.tables import commits, manifests
 
 
-class TableVersions(ManyTables):
+class VersionOperations(Session):
     """Operations on versions of tables. A catalog that commits versions knows only the main branch.
 
     The `Raises` sections omit an error that they have in common: TableNotFoundError, if the table does not exist.

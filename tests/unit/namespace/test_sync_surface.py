@@ -67,7 +67,7 @@ def public(cls: type) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
 
 
-INNER = {"aclose", "table_groups", "namespace_groups", "id_groups", "describe_group"}
+INNER = {"aclose", "_table_groups", "_namespace_groups", "_id_groups", "_describe_group"}
 PAIRS = sorted(public(AsyncNamespace) - INNER)
 
 

@@ -53,7 +53,7 @@ from lance_ns_async.tables import columns, indexes, reading, refs
 from lance_ns_async.tables.filters import Texts
 
 
-class TableUpkeep(DatasetOperations):
+class MaintenanceOperations(DatasetOperations):
     """Operations on indexes, tags, branches, columns and metadata of a table.
 
     Each costs one call, and one open of the dataset in a worker thread. The `Raises` sections omit an error that they

@@ -20,7 +20,7 @@ from lance_ns_async.namespace.session import Session
 T = TypeVar("T")
 
 
-class ManyTables(Session):
+class BulkOperations(Session):
     """Bulk operations, which the spec does not have, for thousands of tables."""
 
     async def describe_tables(
@@ -89,18 +89,18 @@ class ManyTables(Session):
             because listed tables that belong to other groups are not kept.
         """
         places: describe.Places = {}
-        for group in self.id_groups(ids):
-            described = await self.describe_group(group, places, max_in_flight=max_in_flight)
+        for group in self._id_groups(ids):
+            described = await self._describe_group(group, places, max_in_flight=max_in_flight)
             for id in group:
                 yield id, described.outcome(id)
             # Otherwise it would stay in memory while the next group is described.
             del described
 
-    def id_groups(self, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
+    def _id_groups(self, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
         """Yields the ids in the groups that `stream_tables` describes; costs no call."""
         return describe.groups(map(self._table, ids))
 
-    async def describe_group(
+    async def _describe_group(
         self, group: Sequence[TableId], places: describe.Places, *, max_in_flight: int | None = None
     ) -> Described:
         """Describes one group of ids.
@@ -174,7 +174,7 @@ class ManyTables(Session):
         Cost:
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
-        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+        async with aclosing(self._table_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:
                 for id in group:
                     yield id
@@ -219,7 +219,7 @@ class ManyTables(Session):
             finally:
                 self._locator.forget(id)
 
-        async with aclosing(self.table_groups(namespace, recursive=recursive)) as groups:
+        async with aclosing(self._table_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:
                 seen += len(group)
                 await each(protect, group, max_in_flight=workers)
@@ -245,18 +245,18 @@ class ManyTables(Session):
         Cost:
             One call for each page.
         """
-        async with aclosing(self.namespace_groups(namespace, recursive=recursive)) as groups:
+        async with aclosing(self._namespace_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:
                 for id in group:
                     yield id
 
-    def table_groups(
+    def _table_groups(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[Sequence[TableId], None]:
         """Yields the results of `iter_tables` in the groups in which they arrive; see there for the errors."""
         return self._in_loop(self._tree(namespace).tables(recursive=recursive))
 
-    def namespace_groups(
+    def _namespace_groups(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
     ) -> AsyncGenerator[Sequence[NamespaceId], None]:
         """Yields the results of `iter_namespaces` in the groups in which they arrive; see there for the errors."""
