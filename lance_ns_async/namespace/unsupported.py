@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from lance_namespace.errors import UnsupportedOperationError
 
-_NO_JOBS = "it starts a job, and a catalog has nobody to run it"
+_NO_JOBS = "it starts a job, and a catalog runs no jobs"
 _NO_TRANSACTIONS = "catalogs keep no transactions that outlive a request"
 
 REASONS: Mapping[str, str] = {

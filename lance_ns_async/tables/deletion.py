@@ -66,14 +66,14 @@ class Deletion:
             if not late:
                 break
             # A client that registers the name after this check finds these versions; an earlier one is found here.
-            if not await self._is_nobodys(backend):
+            if not await self._is_unregistered(backend):
                 break
             late = await in_thread(self.table, partial(self._delete_late, late), changes=True)
         if marks:
             await in_thread(self.table, partial(self._end, marks), changes=True)
         return not late
 
-    async def _is_nobodys(self, backend: Backend) -> bool:
+    async def _is_unregistered(self, backend: Backend) -> bool:
         """Returns whether the name is certainly not registered at this location again."""
         try:
             return not same_place((await backend.describe_table(self.table.id)).location, self.table.location)

@@ -279,14 +279,14 @@ async def _finish(backend: Backend, table: Table, *, within: float) -> bool:
         return Deletion(table, Files(paths), mine, mine.until)
 
     files, certain = await in_thread(table, look)
-    if not files.manifests or not await _is_nobodys(backend, table, certain=certain):
+    if not files.manifests or not await _is_unregistered(backend, table, certain=certain):
         return False
     with at_work(mark.token):
         deletion = await in_thread(table, claim, changes=True)
         return deletion is not None and await deletion.run(backend)
 
 
-async def _is_nobodys(backend: Backend, table: Table, *, certain: bool) -> bool:
+async def _is_unregistered(backend: Backend, table: Table, *, certain: bool) -> bool:
     """Returns whether no table of the namespace is registered at the location.
 
     Args:

@@ -37,7 +37,7 @@ OWNER, OWNER_TYPE = "database.owner", "database.owner-type"
 """Properties of databases that the spec keeps outside of their parameters."""
 
 _FILLED_IN = frozenset({LOCATION, OWNER, OWNER_TYPE})
-"""Of these, what a server decides where nobody else does."""
+"""Of these, the properties that a server sets if a client does not."""
 
 CATALOG_DESCRIPTION, CATALOG_LOCATION = "description", "catalog.location.uri"
 """The properties of catalogs, which have no others."""
@@ -111,7 +111,7 @@ def database_properties(database: HiveDatabase) -> dict[str, str]:
 
 
 def is_made_of(properties: Mapping[str, str], requested_properties: Mapping[str, str]) -> bool:
-    """Whether the properties of a namespace are those wanted, whatever the server filled in that nobody gave."""
+    """Returns whether the properties of a namespace are the requested ones; ignores defaults that the server added."""
     comparable = {
         key: value for key, value in properties.items() if key in requested_properties or key not in _FILLED_IN
     }

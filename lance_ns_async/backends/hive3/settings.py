@@ -124,7 +124,7 @@ class HiveSettings(LocationSettings):
         )
 
     def login(self) -> Callable[[Address], Mechanism] | None:
-        """What logs in at an address; None where nobody needs to."""
+        """Returns the login for an address; None if no login is needed."""
         if self.auth == "kerberos":
             return lambda address: Kerberos(self.kerberos_service, address.host)
         if self.auth == "plain" and self.user is not None and self.password is not None:
