@@ -115,6 +115,7 @@ class Files:
 
 
 def new_mark(id: TableId) -> Mark:
+    """Returns the mark for a drop of a table by this process."""
     process = os.getpid()
     return Mark(
         token=uuid4().hex,
@@ -128,12 +129,14 @@ def new_mark(id: TableId) -> Mark:
 
 
 def give_up_time() -> float:
+    """Returns the time, in seconds since the epoch, at which the current operation ends at the latest."""
     left = remaining()
     return time.time() + (PATIENCE if left is None else left)
 
 
 @contextmanager
 def at_work(token: str) -> Iterator[None]:
+    """Registers a drop of this process as in progress while the context is open."""
     with _lock:
         _running[token] += 1
     try:
@@ -146,10 +149,12 @@ def at_work(token: str) -> Iterator[None]:
 
 
 def digest(path: str) -> str:
+    """Returns a short hash of a path."""
     return hashlib.sha256(path.encode()).hexdigest()[:8]
 
 
 def write_mark(session: Any, mark: Mark) -> None:
+    """Writes a mark below the location of the session."""
     with tempfile.NamedTemporaryFile("w", prefix="lance-dropping-") as file:
         json.dump(asdict(mark), file)
         file.flush()
@@ -157,6 +162,7 @@ def write_mark(session: Any, mark: Mark) -> None:
 
 
 def read_marks(session: Any, files: Files) -> Sequence[Mark]:
+    """Returns the marks among the files; raises OSError if one cannot be read."""
     return [mark for mark in (_read(session, path) for path in files.marks) if mark is not None]
 
 
@@ -186,6 +192,7 @@ def content_of(session: Any, path: str) -> bytes:
 
 
 def version_of(path: str) -> int:
+    """Returns the version of a manifest by its file name; -1 if the name has none."""
     name = path.rpartition("/")[2].removesuffix(MANIFEST)
     if not name.isdecimal():
         return -1
@@ -194,6 +201,7 @@ def version_of(path: str) -> int:
 
 
 def session_of(table: Table) -> Any:
+    """Returns the access to the files at the location of a table."""
     return open_session(table.location, table.storage_options)
 
 

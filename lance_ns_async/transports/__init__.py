@@ -1,0 +1,1 @@
+"""Transports: one for each wire protocol."""

@@ -182,7 +182,7 @@ class Directory:
 
     @property
     def flat(self) -> Any:
-        """pylance's namespace of only the tables at the root: the folders `<name>.lance`.
+        """The namespace of pylance with only the tables at the root: the folders `<name>.lance`.
 
         Raises:
             GivenUp: The result of the current work is no longer needed.

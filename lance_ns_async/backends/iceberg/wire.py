@@ -227,6 +227,7 @@ def is_registered_as(table: Table, location: str, properties: Mapping[str, str])
 
 
 def identifier(id: TableId) -> dict[str, Any]:
+    """Returns the id of a table in the form of Iceberg REST."""
     return {"namespace": list(id.parent), "name": id.name}
 
 
