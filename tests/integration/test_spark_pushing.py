@@ -81,7 +81,7 @@ def test_whether_spark_pushes_filters_is_left_as_it_is(spark: SparkSession, many
     spark.conf.set(PUSHDOWN, False)
     try:
         assert many.dataframe(spark).where("id = 3").count() == 1
-        with pytest.raises(InvalidInputError, match=f"unless {PUSHDOWN} is true"):
+        with pytest.raises(InvalidInputError, match=f"requires that {PUSHDOWN} is true"):
             many.dataframe(spark, push_filters=True)
         assert spark.conf.get(PUSHDOWN) == "false"
     finally:
