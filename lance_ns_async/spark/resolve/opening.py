@@ -8,7 +8,7 @@ from dataclasses import replace
 from lance_namespace.errors import InvalidTableStateError, TableNotFoundError, TableVersionNotFoundError
 
 from lance_ns_async.engine.describe import Progress
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import EXPIRY, Table, TableId
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables.open_many import Opened, open_each
@@ -38,8 +38,9 @@ async def open_tables(
     schemas: dict[object, object] = {}
 
     async def read(table: Table) -> Details:
-        # The version is known, so Lance reads it from the storage, as executors do, and asks no catalog for it.
-        plain = replace(table, managed_versioning=False)
+        # The version is known and the credentials are new, so Lance needs no calls to the catalog.
+        options = {key: value for key, value in (table.storage_options or {}).items() if key != EXPIRY}
+        plain = replace(table, managed_versioning=False, storage_options=options or None)
         return await in_thread(table, lambda: read_details(opener.open(plain, Snapshot(version=table.version))))
 
     async def read_finished(table: Table) -> Details:
