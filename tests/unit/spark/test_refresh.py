@@ -181,16 +181,6 @@ def test_the_new_keys_open_what_the_old_ones_do_not(
         assert lance.dataset(again[id].location, version=1, storage_options=new).count_rows() == 3
 
 
-def test_a_key_that_ends_soon_is_renewed_to_open_the_dataset(
-    s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver
-) -> None:
-    write(s3, server, "create")
-    server.lasts = BRIEFLY
-    s3.revoked.add("KEY1")
-    found = resolver.prefetch(TABLES[0], on_error="raise")
-    assert (found[TABLES[0]].rows, keys(found), server.given[0]) == (3, ["KEY1"], "KEY1")
-
-
 def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None:
     with FakeIceberg() as server:
         server.add_table(["db"], "t", location="s3://lake/t")
