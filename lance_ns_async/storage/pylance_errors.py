@@ -33,7 +33,7 @@ from lance_namespace.errors import (
 from lance_ns_async.errors import PHRASES, one_line, shortened, spelled, without_source
 from lance_ns_async.model import Table
 
-_LONGEST = 400
+_LONGEST = 800
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
 """The classes that pylance's Python code raises for invalid arguments."""

@@ -18,7 +18,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, is_same
 
-_FOLDER_GONE = re.compile("failed to persist temp file .*No such file or directory")
+_FOLDER_GONE = re.compile("failed to persist temp file .*No such file")
 """Lance's error for a missing folder of a data file; data files are written before the commit of their version."""
 
 
