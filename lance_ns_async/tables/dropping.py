@@ -30,6 +30,7 @@ own mark was removed stops deleting.
 
 from __future__ import annotations
 
+import os
 import time
 from asyncio import CancelledError
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ from lance_ns_async.engine.locate import located
 from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import datasets
-from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.storage.dir_markers import local_path, same_place
 from lance_ns_async.storage.files import delete
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables.deletion import DELETES_AT_ONCE, Deletion
@@ -167,6 +168,13 @@ async def disown(backend: Backend, table: Table) -> None:
 
 
 def _remove_marks(table: Table) -> None:
+    if (folder := local_path(table.location)) is not None:
+        # Without pylance, whose calls can crash in a process that was forked after pylance was used.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for path in Files(os.listdir(folder)).marks:
+                with suppress(FileNotFoundError):
+                    os.remove(os.path.join(folder, path))
+        return
     session = session_of(table)
     for path in Files(session.list_with_delimiter().objects).marks:
         delete(session, path)
