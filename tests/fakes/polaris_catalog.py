@@ -106,7 +106,7 @@ class PolarisCatalogs:
             raise refused("Invalid value for property: null")
         location = f"{parent.location}{level}/"
         custom = properties.get("location")
-        check_uri(location)
+        check_uri(location, len(parent.location))
         self.check_contents(parent)
         for sibling in parent.children.values():
             check_apart(location if custom is None else custom, sibling.location)

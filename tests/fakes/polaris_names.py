@@ -27,10 +27,11 @@ def check_name(name: str, strictness: Strictness | None) -> None:
         raise refused(f"Invalid identifier name: '{name}'")
 
 
-def check_uri(location: str) -> None:
-    """Raises where a location is no URI."""
-    blank = next((i for i, c in enumerate(location) if unicodedata.category(c) in _BLANKS), len(location))
-    bad = _OUT_OF_URIS.search(location, 0, blank)
+def check_uri(location: str, start: int = 0) -> None:
+    """Raises where a location is no URI, as far as it is read from `start` on."""
+    blanks = (i for i, c in enumerate(location) if i >= start and unicodedata.category(c) in _BLANKS)
+    blank = next(blanks, len(location))
+    bad = _OUT_OF_URIS.search(location, start, blank)
     if bad or blank < len(location):
         kind = "Malformed escape pair" if bad and bad[0] == "%" else "Illegal character in path"
         raise refused(f"{kind} at index {bad.start() if bad else blank}: {location}")

@@ -55,6 +55,8 @@ def page_size(params: Mapping[str, str]) -> int:
         size = int(text)
     except ValueError:
         raise invalid(f"Can't convert '{text}' to type 'Integer'.") from None
+    if size >= 2**31:
+        raise invalid(f"Can't convert '{text}' to type 'Integer'.")
     if size < 0:
         raise invalid("maxResults must be greater than or equal to 0")
     return min(size or _PAGE, _PAGE)
