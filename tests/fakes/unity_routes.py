@@ -22,7 +22,7 @@ from .unity_catalog import (
     table_info,
 )
 from .unity_checks import check_properties, checked_name, flag, needed, properties_read
-from .unity_errors import UnityError, Unserved, exists, internal, invalid, missing, plain
+from .unity_errors import UnityError, Unserved, exists, forbidden, internal, invalid, missing, plain
 from .unity_locations import normalised
 from .unity_pages import Pages
 
@@ -254,6 +254,9 @@ class UnityRoutes:
         schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
+        if call.user.is_authorized and self._is_taken(body.get("storage_location")):
+            # The server looks at the location before the name, and denies it to the owner of the table there, too.
+            raise forbidden()
         if schema.tables.find(name) is not None and not self._races(call, full_name):
             raise exists("Table", full_name)
         if kind is None:
@@ -270,6 +273,18 @@ class UnityRoutes:
         if echoed := _echoed(body):
             return json_answer(row.info | echoed)
         return Answer(200, row.text(), JSON)
+
+    def _is_taken(self, location: Any) -> bool:
+        """Whether another table is at the location, above it or below it."""
+        place = f"{normalised(location)}/"
+        tables = (
+            catalog.schemas.one(schema).tables.one(table)
+            for catalog in map(self.catalogs.one, self.catalogs.names())
+            for schema in catalog.schemas.names()
+            for table in catalog.schemas.one(schema).tables.names()
+        )
+        places = (f"{table.info['storage_location']}/" for table in tables)
+        return any(place.startswith(other) or other.startswith(place) for other in places)
 
     def plant_table(
         self, schema: SchemaRow, given: Json, location: str, properties: Json | None, columns: list[Json] | None
