@@ -14,7 +14,7 @@ from lance_ns_async.backends.unity.columns import schema
 from lance_ns_async.backends.unity.locations import stored_location
 from lance_ns_async.backends.values import check_levels, text, texts
 from lance_ns_async.backends.values import check_name as check_answer
-from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
+from lance_ns_async.errors import AnotherAnswerError, Code, not_lance, spelled
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 
 PAGE_SIZE = 100
@@ -68,7 +68,7 @@ def check_name(id: Id) -> None:
     """Raises InvalidInputError if the server does not accept the last level of `id` as a name."""
     if not possible(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} {id}: Unity Catalog does not allow the name {id[-1]!r}; "
+            f"{id.kind} {spelled(id)}: Unity Catalog does not allow the name {id[-1]!r}; "
             "use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
         )
 
@@ -76,11 +76,16 @@ def check_name(id: Id) -> None:
 def check_properties(id: Id, properties: Mapping[str, object]) -> None:
     """Raises InvalidInputError for properties that the server cannot store."""
     for key, value in properties.items():
-        if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
+        if not isinstance(value, str) or max(_units(key), _units(value)) > _LONGEST_PROPERTY:
             raise InvalidInputError(
                 f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog stores strings of up to "
-                f"{_LONGEST_PROPERTY} characters, names and values alike"
+                f"{_LONGEST_PROPERTY} characters, names and values alike; an emoji counts as two"
             )
+
+
+def _units(value: str) -> int:
+    """Returns the length in UTF-16 units, in which the server's database counts."""
+    return len(value) + sum(character > "\uffff" for character in value)
 
 
 def schema_path(id: NamespaceId) -> str:
