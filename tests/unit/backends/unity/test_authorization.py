@@ -45,7 +45,7 @@ def rows() -> bytes:
     table = pa.table({"id": [1]})
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 @pytest.mark.parametrize("location", [None, "s3://elsewhere/t"])
