@@ -14,7 +14,7 @@ from lance_ns_async.backends.unity.columns import schema
 from lance_ns_async.backends.unity.locations import stored_location
 from lance_ns_async.backends.values import check_levels, text, texts
 from lance_ns_async.backends.values import check_name as check_answer
-from lance_ns_async.errors import AnotherAnswerError, Code, not_lance, spelled
+from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 
 PAGE_SIZE = 100
@@ -68,7 +68,7 @@ def check_name(id: Id) -> None:
     """Raises InvalidInputError if the server does not accept the last level of `id` as a name."""
     if not possible(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} {spelled(id)}: Unity Catalog does not allow the name {id[-1]!r}; "
+            f"{id.kind} {id}: Unity Catalog does not allow the name {id[-1]!r}; "
             "use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -"
         )
 
