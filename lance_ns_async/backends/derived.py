@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
-from lance_namespace.errors import NamespaceAlreadyExistsError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotFoundError,
+)
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.errors import BadLocationError, UnreadableRegistrationError
+from lance_ns_async.errors import PHRASES, BadLocationError, UnreadableRegistrationError, spelled
 from lance_ns_async.model import NamespaceId, Table, TableId
+
+_TIMES = 6
+"""Maximum number of attempts to keep or create a namespace that other clients create or drop at the same time."""
 
 
 async def describe_namespace(backend: Backend, id: NamespaceId) -> Mapping[str, str]:
@@ -25,6 +33,29 @@ async def create_namespace(backend: Backend, id: NamespaceId, properties: Mappin
     if not id:
         raise NamespaceAlreadyExistsError("Namespace already exists: the catalog (create_namespace: it is the root)")
     return await backend.create_namespace(id, properties)
+
+
+async def keep_or_create_namespace(
+    backend: Backend, id: NamespaceId, properties: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Returns the properties of the namespace, which is created if it does not exist.
+
+    If another client drops the namespace meanwhile, it is created again.
+
+    Raises:
+        ConcurrentModificationError: Other clients created and dropped the namespace again and again.
+    """
+    for _ in range(_TIMES):
+        try:
+            return await create_namespace(backend, id, properties)
+        except NamespaceAlreadyExistsError as e:
+            error = e
+        with suppress(NamespaceNotFoundError):
+            return await describe_namespace(backend, id)
+    raise ConcurrentModificationError(
+        f"{PHRASES[ConcurrentModificationError]}: {spelled(id)} (create_namespace: the catalog says that it exists, "
+        "but does not describe it; other clients may create and drop it at the same time: try again later)"
+    ) from error
 
 
 async def deregister(backend: Backend, id: TableId, before: Callable[[Table], Awaitable[None]]) -> Table:

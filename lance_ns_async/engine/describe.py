@@ -76,8 +76,14 @@ _UNREAD = Place()
 _AMONG = 8
 """A listing is read only if at least one in this many of its tables is requested."""
 
-_OF_ALL = (NamespaceNotFoundError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError)
-"""Errors of a shared call that apply to each of its tables; after any other error, each table gets its own call."""
+_BUSY = (ServiceUnavailableError, ThrottlingError)
+"""Errors of a catalog that is down or busy; another call may succeed."""
+
+_OF_ALL = (NamespaceNotFoundError, UnauthenticatedError, *_BUSY)
+"""Errors of a shared call that apply to each of its tables; after any other error, each table gets its own call.
+
+After one of `_BUSY` in a listing, a single describe finds out whether each table can get its own call.
+"""
 
 
 _FIRST_GROUP, _LARGEST_GROUP = 500, 5_000
@@ -229,7 +235,7 @@ class _Run:
                 case Batch(parent, names):
                     settled = await self._shared(parent, names, self._batch(parent, names))
                 case Scan(parent, names):
-                    settled = await self._shared(parent, names, self._scan(parent, names))
+                    settled = await self._shared(parent, names, self._scan(parent, names), probes=True)
         if self._progress is not None and settled:
             self._progress(settled)
 
@@ -255,8 +261,15 @@ class _Run:
             self.errors[id] = without_traceback(e)
             self._note(e)
 
-    async def _shared(self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None]) -> int:
-        """Runs work that describes many names at once; returns how many of them it completed."""
+    async def _shared(
+        self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None], *, probes: bool = False
+    ) -> int:
+        """Runs work that describes many names at once; returns how many of them it completed.
+
+        Args:
+            probes: Whether the other names are described individually after a failure of a busy catalog, if the first
+                of them can be.
+        """
         error: LanceNamespaceError | None = None
         try:
             await work
@@ -265,6 +278,13 @@ class _Run:
             self._note(error)
         # A scan that fails may have found some of the tables before.
         unseen = [id for id in await in_slices(parent.table, names) if id not in self.tables]
+        if probes and unseen and isinstance(error, _BUSY) and self._futile() is None:
+            # One failed listing of many pages does not mean that the catalog is down.
+            probe, *unseen = unseen
+            await self._one(probe)
+            if not isinstance(self.errors.get(probe), _BUSY):
+                self.unseen += unseen
+                return len(names) - len(unseen)
         if isinstance(error, _OF_ALL):
             self.errors.update(dict.fromkeys(unseen, error))
             return len(names)

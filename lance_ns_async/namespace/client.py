@@ -37,7 +37,6 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
-    NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -144,6 +143,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
             NamespaceNotFoundError: The parent namespace does not exist.
             NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
+            ConcurrentModificationError: Other clients create and drop the namespace all the time, and the mode is
+                ExistOk.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
         request = requests.coerced(CreateNamespaceRequest, request)
@@ -156,13 +157,10 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         with self._changing() if mode == "overwrite" else self._operation():
             if mode == "overwrite":
                 made = await replacing.namespace(self._backend, id, given)
+            elif mode == "existok":
+                made = await derived.keep_or_create_namespace(self._backend, id, given)
             else:
-                try:
-                    made = await derived.create_namespace(self._backend, id, given)
-                except NamespaceAlreadyExistsError:
-                    if mode != "existok":
-                        raise
-                    made = await derived.describe_namespace(self._backend, id)
+                made = await derived.create_namespace(self._backend, id, given)
         return CreateNamespaceResponse(properties=dict(made))
 
     async def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:

@@ -10,17 +10,21 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     LanceNamespaceError,
     NamespaceNotFoundError,
+    TableAlreadyExistsError,
     TableNotFoundError,
 )
 
 from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
-from lance_ns_async.errors import masked
+from lance_ns_async.errors import PHRASES, masked, spelled
 from lance_ns_async.model import NamespaceId, Table, TableId, has
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_TIMES = 6
+"""Maximum number of attempts of a registration that other clients create or remove at the same time."""
 
 
 async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -49,13 +53,31 @@ async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str],
 
 
 async def register(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
-    """Registers a table, and replaces an existing registration; no data is moved or deleted."""
+    """Registers a table, and replaces an existing registration; no data is moved or deleted.
+
+    If another client creates or removes the registration meanwhile, it is looked up again.
+
+    Raises:
+        TableAlreadyExistsError: The catalog cannot describe the registration.
+        ConcurrentModificationError: Other clients changed the registration again and again.
+    """
     backend.check_declaration(id, location, properties)
-    try:
-        old = await backend.describe_table(id)
-    except TableNotFoundError:
-        return await backend.declare_table(id, location, properties)
-    return await replace(backend, old, location, properties)
+    errors: list[LanceNamespaceError] = []
+    for _ in range(_TIMES):
+        old = await _there(backend, id)
+        try:
+            if old is None:
+                return await backend.declare_table(id, location, properties)
+            return await replace(backend, old, location, properties)
+        except (TableAlreadyExistsError, TableNotFoundError) as e:
+            errors.append(e)
+    # A table that exists and is never found is one that the catalog does not describe, such as one of another format.
+    if all(isinstance(error, TableAlreadyExistsError) for error in errors):
+        raise errors[-1]
+    raise ConcurrentModificationError(
+        f"{PHRASES[ConcurrentModificationError]}: {spelled(id)} (other clients create and remove it at the same time; "
+        "try again later)"
+    ) from errors[-1]
 
 
 async def replace(

@@ -7,16 +7,25 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import pytest
-from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DropNamespaceRequest,
+    RegisterTableRequest,
+)
 from lance_namespace.errors import (
     ConcurrentModificationError,
     InternalError,
+    InvalidTableStateError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
     TableAlreadyExistsError,
+    UnsupportedOperationError,
 )
 
 from lance_ns_async import AsyncNamespace
@@ -24,6 +33,7 @@ from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
 ROUNDS = 2
+TASKS = 4
 LOST = (ConcurrentModificationError, InternalError)
 """What servers also answer to a call that lost: Iceberg's with its database's words of a constraint."""
 Run = Callable[["Site", "Make"], Coroutine[Any, Any, list[type[LanceNamespaceError] | None]]]
@@ -75,3 +85,38 @@ async def test_of_creations_of_a_namespace_by_several_one_wins(
         assert outcomes[None] == 1, outcomes
         assert set(outcomes) <= {None, NamespaceAlreadyExistsError, *LOST}
         assert await ns.exists(id)
+
+
+async def test_exist_ok_succeeds_while_others_drop_the_namespace(ns: AsyncNamespace, room: Room) -> None:
+    id = list(room.id("n"))
+    request = CreateNamespaceRequest(id=id, mode="ExistOk")
+
+    async def create_and_drop() -> set[type[LanceNamespaceError] | None]:
+        outcomes = set()
+        for _ in range(ROUNDS):
+            outcomes.add(await outcome(ns.create_namespace(request)))
+            await outcome(ns.drop_namespace(DropNamespaceRequest(id=id, mode="Skip")))
+        return outcomes
+
+    outcomes = set().union(*await asyncio.gather(*(create_and_drop() for _ in range(TASKS))))
+    assert outcomes <= {None, *LOST}
+
+
+async def test_a_registration_is_replaced_while_others_remove_it(
+    ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path
+) -> None:
+    id = home.table("t")
+    base = home.id.name if site.can.relative_locations else tmp_path.as_uri()
+    locations = [f"{base}/t{number}" for number in range(TASKS)]
+
+    async def register_and_remove(location: str) -> set[type[LanceNamespaceError] | None]:
+        outcomes = set()
+        for _ in range(ROUNDS):
+            request = RegisterTableRequest(id=id, location=location, mode="Overwrite")
+            outcomes.add(await outcome(ns.register_table(request)))
+            await outcome(ns.deregister_table(DeregisterTableRequest(id=id)))
+        return outcomes
+
+    outcomes = set().union(*await asyncio.gather(*map(register_and_remove, locations)))
+    # Where a replacement needs a note, a client may be kept from it by another's; Nessie moves no table.
+    assert outcomes <= {None, *LOST, InvalidTableStateError, UnsupportedOperationError}

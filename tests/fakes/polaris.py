@@ -23,6 +23,9 @@ from .polaris_tokens import OAuthError, PolarisTokens
 LANCE = {"table_type": "lance"}
 """The property that tells a Lance table to other tools."""
 
+DEFAULT_REALM = "POLARIS"
+"""The realm of a server that needs none to be named."""
+
 IN_NAMESPACE = "in the namespace"
 """Stands for the location of the namespace followed by the table's name."""
 
@@ -165,8 +168,10 @@ class FakePolaris(FakeServer):
 
     def _done(self, request: Received) -> Done:
         path, _, query = request.path.partition("?")
-        steps, dotted = segments(path)
-        if self._realm is not None and request.headers.get("Polaris-Realm") != self._realm:
+        steps = segments(path)
+        # An unset realm is the default one; a named one, even if it is empty, must exist.
+        default = DEFAULT_REALM if self._realm is None else None
+        if request.headers.get("Polaris-Realm", default) != (self._realm or DEFAULT_REALM):
             raise Refusal(404, "MissingOrInvalidRealm", "Missing or invalid realm")
         match steps:
             case "api", "catalog", "v1", "oauth", "tokens" if request.method == "POST":
@@ -181,7 +186,7 @@ class FakePolaris(FakeServer):
                 api = self._routes.management
             case _:
                 raise no_route("HTTP 404 Not Found")
-        call = Call(request, parameters(query), self._stranger(request), dotted)
+        call = Call(request, parameters(query), self._stranger(request))
         if self._refuses_delegation and VENDING in request.headers:
             raise refused("Credential vending is not supported for generic tables")
         if not re.search(r"^$|application/(json|\*)|\*/\*", request.headers.get("Accept", "")):
@@ -210,6 +215,8 @@ def _written(request: Received, done: Done) -> Answer:
     """The answer on the wire, compressed for all who take it."""
     if not done.body:
         return Answer(done.status)
+    if request.method == "HEAD":
+        return Answer(done.status, done.body, {"Content-Type": "application/json"})
     headers = {"Content-Type": "application/json;charset=UTF-8"}
     if "gzip" not in request.headers.get("Accept-Encoding", ""):
         return Answer(done.status, done.body, headers)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .iceberg_errors import Refusal
 from .polaris_errors import Bare, exists, no_namespace, no_table, refused
-from .polaris_names import Strictness, check_location, check_name
+from .polaris_names import Strictness, check_name, check_uri
 
 Levels = tuple[str, ...]
 Json = dict[str, Any]
@@ -102,17 +102,27 @@ class PolarisCatalogs:
         if level in parent.children:
             raise exists(f"Cannot create namespace {shown}. Namespace already exists")
         properties = kept(given)
+        if None in properties.values():
+            raise refused("Invalid value for property: null")
         location = f"{parent.location}{level}/"
-        check_location(location, (level,))
         custom = properties.get("location")
+        check_uri(location, len(parent.location))
+        self.check_contents(parent)
+        for sibling in parent.children.values():
+            check_apart(location if custom is None else custom, sibling.location)
         if custom is not None and custom.rstrip("/") != location.rstrip("/"):
             raise refused(
                 f"Namespace {shown} has a custom location, which is not enabled. "
                 f"Expected a location in: [{location}]. Got location: [{custom}]"
             )
-        for sibling in parent.children.values():
-            check_apart(location, sibling.location)
         return self.plant_namespace(parent, level, properties)
+
+    def check_contents(self, space: Space) -> None:
+        """Raises where a table has a local location that is no URI: then nothing new can have a place beside it."""
+        for table in space.tables.values():
+            place = json.loads(table)["base-location"]
+            if place is not None and place.startswith(("file:", "/")):
+                check_uri(place)
 
     def plant_namespace(self, parent: Space, level: str, properties: Mapping[str, str | None]) -> Space:
         """Makes sure of a namespace, whatever its name, with these properties too."""
@@ -181,7 +191,7 @@ def kept(given: Mapping[str, Any]) -> dict[str, str | None]:
 def check_apart(location: str, taken: str) -> None:
     """Raises where one location lies in the other; repeated slashes count as one."""
     one, other = (_single_slashes(path) for path in (location, taken))
-    if one.startswith(other) or other.startswith(one):
+    if not location or one.startswith(other) or other.startswith(one):
         raise Refusal(
             403,
             "ForbiddenException",
@@ -194,7 +204,7 @@ def _single_slashes(location: str) -> str:
     scheme, _, path = location.partition("://")
     while "//" in path:
         path = path.replace("//", "/")
-    return f"{scheme}://{path}"
+    return f"{scheme}://{path.rstrip('/')}/"
 
 
 def _text(value: Any) -> str | None:

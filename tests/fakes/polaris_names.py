@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Literal
 
 from .polaris_errors import refused
@@ -10,7 +11,8 @@ from .polaris_errors import refused
 Strictness = Literal["1.5", "1.6"]
 """The release from which on a server is as strict."""
 
-_OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f"<>\\^`{|}]|%(?![0-9a-fA-F]{2})')
+_OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f-\xa0"<>\[\\\]^`{|}]|%(?![0-9a-fA-F]{2})')
+_BLANKS = ("Zs", "Zl", "Zp")
 _OUT_OF_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#+`]')
 
 
@@ -25,9 +27,11 @@ def check_name(name: str, strictness: Strictness | None) -> None:
         raise refused(f"Invalid identifier name: '{name}'")
 
 
-def check_location(location: str, levels: tuple[str, ...]) -> None:
-    """Raises where a level cannot stand in a URI path."""
-    for level in levels:
-        if bad := _OUT_OF_URIS.search(level):
-            kind = "Malformed escape pair" if bad[0] == "%" else "Illegal character in path"
-            raise refused(f"{kind} at index {location.index(level) + bad.start()}: {location}")
+def check_uri(location: str, start: int = 0) -> None:
+    """Raises where a location is no URI, as far as it is read from `start` on."""
+    blanks = (i for i, c in enumerate(location) if i >= start and unicodedata.category(c) in _BLANKS)
+    blank = next(blanks, len(location))
+    bad = _OUT_OF_URIS.search(location, start, blank)
+    if bad or blank < len(location):
+        kind = "Malformed escape pair" if bad and bad[0] == "%" else "Illegal character in path"
+        raise refused(f"{kind} at index {bad.start() if bad else blank}: {location}")

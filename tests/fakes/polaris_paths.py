@@ -16,14 +16,13 @@ _TOKEN = struct.Struct(">4sQQ")
 _MAGIC = b"page"
 
 
-def segments(path: str) -> tuple[list[str], bool]:
-    """The raw segments without dot segments and a trailing slash, and whether a dot segment was removed."""
+def segments(path: str) -> list[str]:
+    """The raw segments without dot segments and a trailing slash."""
     found = path[1:].split("/")
-    dotted = _DOTS.search(path) is not None
-    kept = _without_dots(found) if dotted else found
+    kept = _without_dots(found) if _DOTS.search(path) else found
     if kept and not kept[-1]:
         kept.pop()
-    return kept, dotted
+    return kept
 
 
 def levels(text: str) -> tuple[str, ...]:

@@ -34,8 +34,6 @@ class Call:
     params: dict[str, str]
     stranger: str | None
     """The principal, if it is one without grants."""
-    dotted: bool
-    """Whether the path held dot segments."""
 
     def body(self) -> Json:
         """The request's JSON object."""
@@ -49,7 +47,7 @@ class Call:
         except ValueError:
             raise Refusal(400, "WebApplicationException", "HTTP 400 Bad Request") from None
         if not isinstance(body, dict):
-            raise Refusal(400, "WebApplicationException", "HTTP 400 Bad Request")
+            raise Bare(400)
         return body
 
     def need_grants(self, operation: str) -> None:
@@ -103,12 +101,14 @@ class PolarisRoutes:
         match call.request.method, *steps:
             case "GET", "config":
                 return self._config(call)
-            case "GET", catalog, "namespaces":
+            case (("GET" | "HEAD"), catalog, "namespaces"):
                 return self._children(call, decoded(catalog))
             case "POST", catalog, "namespaces":
                 return self._create_namespace(call, decoded(catalog))
-            case "DELETE", _, "namespaces" if call.dotted:
+            case _, _, "namespaces":
                 raise Refusal(405, ERROR_TYPES[405], "HTTP 405 Method Not Allowed")
+            case (("GET" | "HEAD"), _, "namespaces", ns) if "\0" in decoded(ns):
+                raise refused(f"Invalid namespace: {decoded(ns)}")
             case "GET", catalog, "namespaces", ns:
                 space = self._catalogs.space(decoded(catalog), levels(decoded(ns)))
                 call.need_grants("LOAD_NAMESPACE_METADATA")
@@ -122,6 +122,8 @@ class PolarisRoutes:
                 call.need_grants("DROP_NAMESPACE")
                 self._catalogs.drop_namespace(decoded(catalog), space)
                 return Done(204)
+            case "POST", catalog, "namespaces", ns, "tables":
+                self._catalogs.check_contents(self._catalogs.space(decoded(catalog), levels(decoded(ns))))
         raise no_route()
 
     def tables(self, call: Call, steps: Sequence[str]) -> Done:
@@ -134,7 +136,7 @@ class PolarisRoutes:
                 call.need_grants("DROP_TABLE_WITHOUT_PURGE")
                 self._catalogs.drop_table(decoded(catalog), levels(decoded(ns)), decoded(name))
                 return Done(204)
-            case "GET", catalog, "namespaces", ns, "generic-tables":
+            case (("GET" | "HEAD"), catalog, "namespaces", ns, "generic-tables"):
                 return self._table_names(call, decoded(catalog), levels(decoded(ns)))
             case "POST", catalog, "namespaces", ns, "generic-tables":
                 return self._create_table(call, decoded(catalog), levels(decoded(ns)))
@@ -163,7 +165,10 @@ class PolarisRoutes:
         body = call.body()
         wanted = body.get("namespace")
         if wanted is None:
-            raise Bare(400)
+            raise Refusal(500, "NullPointerException", "Cannot read the namespace because it is null")
+        if not isinstance(wanted, list):
+            raise Refusal(400, "WebApplicationException", "HTTP 400 Bad Request")
+        wanted = ["null" if level is None else str(level) for level in wanted]
         if not wanted:
             raise exists("Cannot create root namespace, as it already exists implicitly.")
         parent = self._catalogs.find(catalog, tuple(wanted[:-1]))
@@ -191,8 +196,10 @@ class PolarisRoutes:
         body = call.body()
         if "name" not in body or "format" not in body:
             raise Bare(400)
-        if body["format"] is None:
-            raise refused("Invalid format: null")
+        for key in ("name", "format"):
+            if body[key] is None:
+                raise violated(f"createGenericTable.createGenericTableRequest.{key}: must not be null")
+        body = {**body, "name": str(body["name"])}
         space = self._catalogs.space(catalog, ns)
         call.need_grants("CREATE_TABLE_DIRECT")
         return self._loaded(call, self._catalogs.create_table(space, body))

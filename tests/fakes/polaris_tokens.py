@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from .faults import Received
+from .iceberg_errors import Refusal
 
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
@@ -74,6 +75,8 @@ class PolarisTokens:
         form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
         self.requests += 1
         self.scopes.append(form.get("scope"))
+        if "grant_type" not in form:
+            raise Refusal(500, "NullPointerException", "Cannot read the grant type because it is null")
         principal = self._exchanged(form) if form.get("grant_type") == _EXCHANGE else self._known(request, form)
         return {
             "access_token": self.grant(principal),

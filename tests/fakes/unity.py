@@ -179,9 +179,12 @@ class FakeUnity(FakeServer):
         try:
             if not path.startswith(API + "/"):
                 raise Unserved(404)
+            if "%00" in path:
+                raise Unserved(400, "Invalid request path")
             steps = [unquote(step) for step in path[len(API) + 1 :].split("/")]
             self._ways.now = self._carried_out
-            params = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+            # Of parameters that are repeated, the first counts.
+            params = dict(reversed(parse_qsl(query, keep_blank_values=True))) if query else {}
             return self._routes.answer(Call(request, params, self._access.user(request)), steps)
         except UnityError as error:
             return error.answer(self._dialect)

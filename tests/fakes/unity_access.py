@@ -27,6 +27,11 @@ class User:
         if not self.sees(full_name):
             raise forbidden()
 
+    @property
+    def is_authorized(self) -> bool:
+        """Whether the server checks rights at all."""
+        return self is not EVERYBODY
+
     def check_owner(self) -> None:
         """Raises for a user who may not change anything."""
         if self.grants is not None:

@@ -42,8 +42,13 @@ def json_answer(value: Any) -> Answer:
     return Answer(200, compact(value), JSON)
 
 
+def split_name(full_name: str) -> list[str]:
+    """The parts of a full name; empty ones at its end are dropped."""
+    return full_name.rstrip(".").split(".")
+
+
 def three_parts(full_name: str) -> tuple[str, str, str]:
-    match full_name.split("."):
+    match split_name(full_name):
         case [catalog, schema, name]:
             return catalog, schema, name
     raise invalid(f"Invalid table name: {full_name}")

@@ -136,7 +136,15 @@ class CatalogRow:
 
 def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
     """A new catalog."""
-    return {"name": name, "comment": comment, "properties": properties, **made(), "id": str(uuid4())}
+    return {
+        "name": name,
+        "comment": comment,
+        "properties": properties,
+        **made(),
+        "id": str(uuid4()),
+        "storage_root": None,
+        "storage_location": None,
+    }
 
 
 def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) -> Json:
@@ -161,7 +169,7 @@ def table_info(given: Json, location: str, properties: Json | None, columns: lis
         "catalog_name": given["catalog_name"],
         "schema_name": given["schema_name"],
         "table_type": given["table_type"],
-        "data_source_format": given["data_source_format"],
+        "data_source_format": given.get("data_source_format"),
         "columns": columns,
         "storage_location": location,
         "comment": given.get("comment"),

@@ -37,7 +37,8 @@ def check_properties(properties: Mapping[str, str | None]) -> None:
     for key, value in properties.items():
         if value is None:
             raise internal("not-null property references a null or transient value: PropertyDAO.value")
-        if len(key) > 255 or len(value) > 255:
+        # The database counts UTF-16 units.
+        if any(len(text.encode("utf-16-le", "surrogatepass")) > 2 * 255 for text in (key, value)):
             raise internal("Value too long for column: CHARACTER VARYING(255)")
 
 
@@ -55,6 +56,8 @@ def page_size(params: Mapping[str, str]) -> int:
         size = int(text)
     except ValueError:
         raise invalid(f"Can't convert '{text}' to type 'Integer'.") from None
+    if size >= 2**31:
+        raise invalid(f"Can't convert '{text}' to type 'Integer'.")
     if size < 0:
         raise invalid("maxResults must be greater than or equal to 0")
     return min(size or _PAGE, _PAGE)

@@ -22,7 +22,9 @@ _NESTED = {
 
 def read(given: Any) -> list[Json]:
     """The columns of a request as far as they can be read at all."""
-    columns = given or []
+    columns = [] if given is None else given
+    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
+        raise invalid("Cannot deserialize value of type `ColumnInfo`")
     for column in columns:
         kind = column.get("type_name")
         if kind is not None and kind not in TYPE_NAMES:

@@ -56,13 +56,14 @@ class UnityError(Exception):
 class Unserved(Exception):
     """The server's own refusal of a path or method, which never reaches the catalog's error handling."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, description: str | None = None) -> None:
         super().__init__(str(status))
         self.status = status
+        self._description = description or HTTPStatus(status).phrase
 
     def answer(self) -> Answer:
         """Plain text."""
-        return plain(f"Status: {self.status}\nDescription: {HTTPStatus(self.status).phrase}", self.status)
+        return plain(f"Status: {self.status}\nDescription: {self._description}", self.status)
 
 
 def plain(text: str, status: int = 200) -> Answer:

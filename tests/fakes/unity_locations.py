@@ -9,6 +9,7 @@ from typing import Any
 from .unity_errors import internal, invalid
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
+_OUT_OF_URIS = re.compile(r'["<>\\^`{|}]|%(?![0-9a-fA-F]{2})')
 _CLOUDS = {"s3", "gs", "abfs", "abfss"}
 
 
@@ -20,9 +21,11 @@ def normalised(location: Any) -> str:
         raise invalid("Path cannot be null or empty")
     if " " in location:
         raise invalid(f"Unsupported path: {location}")
+    if found := _OUT_OF_URIS.search(location):
+        raise invalid(f"Unsupported path: {location} ({found[0]!r})")
     scheme, rest = _split(location)
     if scheme == "file":
-        stored = "file://" + _resolved(_without_host(rest))
+        stored = "file://" + _resolved(_local_path(rest))
     elif scheme in _CLOUDS:
         stored = _in_cloud(location, scheme, rest)
     else:
@@ -37,10 +40,10 @@ def _split(location: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("file", location)
 
 
-def _without_host(rest: str) -> str:
+def _local_path(rest: str) -> str:
     if rest.startswith("//"):
-        _, _, path = rest[2:].partition("/")
-        return f"/{path}"
+        # The host becomes the first folder, even if it is localhost.
+        return rest[1:]
     # A relative path lies below the directory the server was started in.
     return os.path.join(os.getcwd(), rest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from . import unity_columns as columns
 from .faults import Answer
 from .unity_assets import KINDS, AssetRow, delete_directory
-from .unity_calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, three_parts
+from .unity_calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, split_name, three_parts
 from .unity_catalog import (
     CatalogRow,
     Json,
@@ -21,13 +22,15 @@ from .unity_catalog import (
     table_info,
 )
 from .unity_checks import check_properties, checked_name, flag, needed, properties_read
-from .unity_errors import UnityError, Unserved, exists, internal, invalid, missing, plain
+from .unity_errors import UnityError, Unserved, exists, forbidden, internal, invalid, missing, plain
 from .unity_locations import normalised
 from .unity_pages import Pages
 
 _NO_CREDENTIALS: Json = dict.fromkeys(
     ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "expiration_time", "url")
 )
+
+_UUID = re.compile("[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
 
 
 @dataclass(slots=True)
@@ -74,7 +77,10 @@ class UnityRoutes:
             case ["catalogs"]:
                 return {"GET": self._list_catalogs, "POST": self._create_catalog}
             case ["catalogs", name] if name:
-                return {"GET": lambda call: self._get_catalog(call, name)}
+                return {
+                    "GET": lambda call: self._get_catalog(call, name),
+                    "DELETE": lambda call: self._drop_catalog(call, name),
+                }
             case ["schemas"]:
                 return {"GET": self._list_schemas, "POST": self._create_schema}
             case ["schemas", name] if name:
@@ -141,6 +147,16 @@ class UnityRoutes:
         call.user.check(name)
         return json_answer(row.info)
 
+    def _drop_catalog(self, call: Call, name: str) -> Answer:
+        row = self.catalog(name)
+        call.user.check_owner()
+        if row.schemas and not flag(call.params, "force"):
+            raise UnityError(400, "FAILED_PRECONDITION", "Cannot delete catalog with schemas")
+        for schema in row.schemas.names():
+            self._drop_contents(row.schemas.one(schema), forced=True)
+        self.catalogs.remove(name)
+        return plain("200 OK")
+
     def _list_schemas(self, call: Call) -> Answer:
         catalog = needed(call.params, "catalog_name")
         shelf = self.catalog(catalog).schemas
@@ -156,7 +172,8 @@ class UnityRoutes:
             raise exists("Schema", name)
         check_properties(properties)
         self._created[full_name] = self._ways.now
-        return json_answer(self.plant_schema(owner, name, properties, body.get("comment")).info)
+        info = self.plant_schema(owner, name, properties, body.get("comment")).info
+        return json_answer(info | _echoed(body))
 
     def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
         """Adds a schema, whatever is there."""
@@ -177,13 +194,20 @@ class UnityRoutes:
         row = self._found_schema(call, full_name)
         call.user.check_owner()
         check_properties(properties)
-        row.info["properties"] = properties
+        if body.get("properties") is not None:
+            row.info["properties"] = properties
+        if body.get("comment") is not None:
+            row.info["comment"] = body["comment"]
         return json_answer(row.info)
 
     def _drop_schema(self, call: Call, full_name: str) -> Answer:
         row = self._found_schema(call, full_name)
         call.user.check_owner()
-        forced = call.params.get("force", "").lower() == "true"
+        self._drop_contents(row, forced=flag(call.params, "force"))
+        self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
+        return plain("200 OK")
+
+    def _drop_contents(self, row: SchemaRow, *, forced: bool) -> None:
         for kind, shelf in {"tables": row.tables, **row.assets}.items():
             if shelf and not forced:
                 raise UnityError(400, "FAILED_PRECONDITION", f"Cannot delete schema with {kind}")
@@ -192,8 +216,6 @@ class UnityRoutes:
                 if "MANAGED" in (info.get("table_type"), info.get("volume_type")):
                     delete_directory(info["storage_location"])
                 shelf.remove(name)
-        self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
-        return plain("200 OK")
 
     def _list_tables(self, call: Call) -> Answer:
         params = call.params
@@ -232,18 +254,37 @@ class UnityRoutes:
         schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
+        if call.user.is_authorized and self._is_taken(body.get("storage_location")):
+            # The server looks at the location before the name, and denies it to the owner of the table there, too.
+            raise forbidden()
         if schema.tables.find(name) is not None and not self._races(call, full_name):
             raise exists("Table", full_name)
+        if kind is None:
+            raise internal("Cannot invoke TableType.toString() because table_type is null")
         if kind != "EXTERNAL":
             raise invalid(f"Cannot create a table of type {kind} here")
         location = normalised(body.get("storage_location"))
-        if format is None:
-            raise internal("Cannot invoke DataSourceFormat.toString() because data_source_format is null")
+        if "columns" in body and body["columns"] is None:
+            raise internal("Cannot invoke List.stream() because columns is null")
         check_properties(properties)
         columns.check_storable(given)
         self._created[full_name] = self._ways.now
         row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in given])
+        if echoed := _echoed(body):
+            return json_answer(row.info | echoed)
         return Answer(200, row.text(), JSON)
+
+    def _is_taken(self, location: Any) -> bool:
+        """Whether another table is at the location, above it or below it."""
+        place = f"{normalised(location)}/"
+        tables = (
+            catalog.schemas.one(schema).tables.one(table)
+            for catalog in map(self.catalogs.one, self.catalogs.names())
+            for schema in catalog.schemas.names()
+            for table in catalog.schemas.one(schema).tables.names()
+        )
+        places = (f"{table.info['storage_location']}/" for table in tables)
+        return any(place.startswith(other) or other.startswith(place) for other in places)
 
     def plant_table(
         self, schema: SchemaRow, given: Json, location: str, properties: Json | None, columns: list[Json] | None
@@ -278,7 +319,11 @@ class UnityRoutes:
     def _vend(self, call: Call) -> Answer:
         body = call.body()
         one_of(OPERATIONS, body, "operation")
-        id = str(body.get("table_id"))
+        if body.get("table_id") is None:
+            raise internal("Cannot invoke String.length() because table_id is null")
+        id = str(body["table_id"])
+        if not _UUID.fullmatch(id):
+            raise invalid(f"Invalid UUID string: {id}")
         row = self._by_id.get(id)
         if row is None:
             raise missing("Table", id)
@@ -290,17 +335,17 @@ class UnityRoutes:
             raise internal("Cannot invoke TableOperation.ordinal() because operation is null")
         location: str = row.info["storage_location"]
         if location.startswith("file:"):
-            return json_answer(_NO_CREDENTIALS)
+            return json_answer({**_NO_CREDENTIALS, "url": location})
         if self._ways.credentials is None:
             raise UnityError(400, "FAILED_PRECONDITION", "S3 bucket configuration not found.")
         return json_answer({**_NO_CREDENTIALS, "url": location, **self._ways.credentials})
 
     def _found_schema(self, call: Call, full_name: str) -> SchemaRow:
-        parts = full_name.split(".")
+        parts = split_name(full_name)
         if len(parts) != 2:
             raise invalid(f"Invalid schema full name: {full_name}")
         row = self.schema(*parts)
-        call.user.check(full_name)
+        call.user.check(".".join(parts))
         return row
 
     def _races(self, call: Call, full_name: str) -> bool:
@@ -311,3 +356,9 @@ class UnityRoutes:
             return False
         self._ways.races.remove(full_name)
         return True
+
+
+def _echoed(body: Json) -> Json:
+    """The parts of the answer to a creation that are those of the request, though others are kept."""
+    echoed: Json = {"properties": None} if "properties" in body and body["properties"] is None else {}
+    return echoed | ({"view_definition": body["view_definition"]} if body.get("view_definition") else {})

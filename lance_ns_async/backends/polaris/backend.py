@@ -36,7 +36,7 @@ from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.values import check_empty
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
+from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, client_credentials
@@ -127,6 +127,7 @@ class PolarisBackend(JournalBackend):
             scope=settings.scope,
             headers={**realm, **own},
             errors=TOKEN_ERRORS,
+            explain_error=wire.explain,
             lifetime=inf,
         )
         return cls(open_transport(tokens=tokens), settings)
@@ -150,7 +151,8 @@ class PolarisBackend(JournalBackend):
         _below_a_catalog(id, "created")
         # A namespace that could not be addressed afterwards is not created.
         wire.namespace(id)
-        return await self._http.request(
+        create = partial(
+            self._http.request,
             "POST",
             wire.namespaces(id),
             body={"namespace": list(id[1:]), "properties": dict(properties)},
@@ -158,6 +160,23 @@ class PolarisBackend(JournalBackend):
             operation="create_namespace",
             decode=partial(wire.namespace_properties, id),
         )
+        try:
+            return await create()
+        except InternalError as e:
+            if (failure := failure_of(e)) is None or wire.LOST_RACE not in failure.codes:
+                raise
+            error = e
+        try:
+            await self._properties(id, "create_namespace")
+        except NamespaceNotFoundError:
+            # The failed call has changed nothing, so that it can be sent again.
+            return await create()
+        except LanceNamespaceError as e:
+            raise error from e
+        raise NamespaceAlreadyExistsError(
+            f"{PHRASES[NamespaceAlreadyExistsError]}: {spelled(id)} (create_namespace: created by another call at the "
+            "same time)"
+        ) from error
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         _below_a_catalog(id, "dropped")

@@ -24,6 +24,12 @@ CATALOGS = "/management/v1/catalogs"
 LOCATION_TAKEN = "location taken"
 """Code of this package for a location that overlaps another object's; the server's type is ForbiddenException."""
 
+LOST_RACE = "lost race"
+"""Code of this package for a general failure that the server reports if another call changed the same place."""
+
+_RACES = ("Unable to resolve sibling entities", "getRawLeafEntity()")
+"""Parts of messages of calls that lost a race; they changed nothing."""
+
 _SEPARATOR = "\x1f"
 _REWRITTEN = (".", "..")
 """Path segments that proxies or the server remove, even if they are percent-encoded."""
@@ -83,6 +89,10 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     # Messages about missing objects contain names, which can be any text, so the type is checked first.
     if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message
+    if any(part in message for part in _RACES) and (
+        "IllegalStateException" in codes or "NullPointerException" in codes
+    ):
+        return (LOST_RACE, *codes), message
     if codes and codes[0] in _MISTAKES:
         return codes, f"{message}; {_MISTAKES[codes[0]]}"
     return codes, message

@@ -269,7 +269,8 @@ class UnityBackend(JournalBackend):
             own_path: The path of the created object.
             conflict: The error if the name exists.
 
-        Cost: two calls; the second finds out whether another process created the same name at the same time.
+        Cost: two calls; the second finds out whether another process created the same name at the same time, or
+        after a 403 for a table, whether the table exists.
         """
         began = time() * 1000
 
@@ -284,9 +285,15 @@ class UnityBackend(JournalBackend):
             return decode(description), wire.own_id(description)
 
         async def post() -> tuple[T, str]:
-            return await self._http.request(
-                "POST", path, body=body, subject=id, operation=operation, decode=decode_with_id
-            )
+            try:
+                return await self._http.request(
+                    "POST", path, body=body, subject=id, operation=operation, decode=decode_with_id
+                )
+            except PermissionDeniedError as e:
+                # The server checks a location before the name, and denies access to one that is taken.
+                if id.kind == "table" and await self._exists(own_path, id, operation):
+                    raise conflict(f"{PHRASES[conflict]}: {id} ({operation}: the server denied its location)") from e
+                raise
 
         async def find() -> tuple[T, str] | None:
             return await self._http.request("GET", own_path, subject=id, operation=operation, decode=decode_if_ours)
@@ -295,6 +302,14 @@ class UnityBackend(JournalBackend):
         if not was_read:
             await self._must_be_alone(id, uuid, own_path, operation, conflict)
         return result
+
+    async def _exists(self, own_path: str, id: Id, operation: str) -> bool:
+        """Returns whether an object can be read."""
+        try:
+            await self._http.request("GET", own_path, subject=id, operation=operation, decode=ignore)
+        except LanceNamespaceError:
+            return False
+        return True
 
     async def _must_be_alone(
         self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, conflict: type[LanceNamespaceError]

@@ -76,11 +76,16 @@ def check_name(id: Id) -> None:
 def check_properties(id: Id, properties: Mapping[str, object]) -> None:
     """Raises InvalidInputError for properties that the server cannot store."""
     for key, value in properties.items():
-        if not isinstance(value, str) or max(len(key), len(value)) > _LONGEST_PROPERTY:
+        if not isinstance(value, str) or max(_units(key), _units(value)) > _LONGEST_PROPERTY:
             raise InvalidInputError(
                 f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog stores strings of up to "
-                f"{_LONGEST_PROPERTY} characters, names and values alike"
+                f"{_LONGEST_PROPERTY} characters, names and values alike; an emoji counts as two"
             )
+
+
+def _units(value: str) -> int:
+    """Returns the length in UTF-16 units, in which the server's database counts."""
+    return len(value) + sum(character > "\uffff" for character in value)
 
 
 def schema_path(id: NamespaceId) -> str:

@@ -15,7 +15,7 @@ from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.http.auth import RenewedTokens, Token
-from lance_ns_async.transports.http.transport import HttpTransport
+from lance_ns_async.transports.http.transport import Explain, HttpTransport
 
 OAUTH2_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
@@ -59,6 +59,7 @@ def client_credentials(
     headers: Mapping[str, str] | None = None,
     errors: ErrorTable = OAUTH2_ERRORS,
     lifetime: float = LIFETIME,
+    explain_error: Explain | None = None,
 ) -> RenewedTokens:
     """Returns the tokens of the client-credentials grant; fetches none yet.
 
@@ -69,6 +70,7 @@ def client_credentials(
         client: The client's id; if it is empty, only the secret is sent.
         headers: Additional headers of the token request.
         lifetime: Lifetime in seconds of a token whose response contains none.
+        explain_error: Reads the codes and the message of an error; None means the function `explain`.
     """
     form = {"grant_type": "client_credentials", "client_secret": secret, "scope": scope}
     if client:
@@ -79,7 +81,7 @@ def client_credentials(
         caller.beside(errors),
         base=uri,
         headers={"accept": "application/json", **(headers or {})},
-        explain=explain,
+        explain=explain_error or explain,
         confidential=True,
         secrets=[secret],
     )

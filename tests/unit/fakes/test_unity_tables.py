@@ -26,7 +26,7 @@ def server() -> Iterator[FakeUnity]:
         ("file:/x", "file:///x"),
         ("/x", "file:///x"),
         ("file:///x/", "file:///x"),
-        ("file://host/x", "file:///x"),
+        ("file://host/x", "file:///host/x"),
         ("x/y", f"file://{os.getcwd()}/x/y"),
         ("s3://b//a///c", "s3://b/a/c"),
         ("s3://b/a/./c/../d/", "s3://b/a/d"),
@@ -169,13 +169,14 @@ def test_fields_of_other_services_can_come_too() -> None:
 NOTHING = dict.fromkeys(
     ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "expiration_time", "url")
 )
+UNKNOWN = "00000000-0000-0000-0000-000000000000"
 AWS = {"access_key_id": "k", "secret_access_key": "s", "session_token": "t"}
 
 
 @pytest.mark.parametrize(
     ("configured", "location", "operation", "outcome"),
     [
-        (None, "file:///x", "READ", NOTHING),
+        (None, "file:///x", "READ", {**NOTHING, "url": "file:///x"}),
         (None, "s3://b/x", "READ_WRITE", (400, "FAILED_PRECONDITION")),
         ({}, "s3://b/x", ..., (500, "INTERNAL")),
         ({}, "s3://b/x", "WRITE", (400, "INVALID_ARGUMENT")),
@@ -197,7 +198,7 @@ def test_credentials_are_given_out(configured: Any, location: str, operation: An
             assert error(reply)[:2] == outcome
         else:
             assert (reply.status, reply.json) == (200, outcome)
-        unknown = call(server, "POST", "/temporary-table-credentials", {"table_id": "zz", "operation": "READ"})
-        assert error(unknown) == (404, "TABLE_NOT_FOUND", "Table not found: zz")
+        unknown = call(server, "POST", "/temporary-table-credentials", {"table_id": UNKNOWN, "operation": "READ"})
+        assert error(unknown) == (404, "TABLE_NOT_FOUND", f"Table not found: {UNKNOWN}")
         call(server, "DELETE", "/tables/c1.s1.t1")
         assert call(server, "POST", "/temporary-table-credentials", {**asked, "operation": "READ"}).status == 404

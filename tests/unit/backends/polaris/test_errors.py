@@ -31,9 +31,10 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async import AsyncNamespace
+from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.backends.polaris.backend import POLARIS_ERRORS, TOKEN_ERRORS
 from lance_ns_async.errors import HTTP_ERRORS
+from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import asked, connected, described, open_server
 
@@ -324,3 +325,41 @@ async def test_one_bad_table_spoils_no_other() -> None:
         for error in found.errors.values():
             again = pickle.loads(pickle.dumps(error))
             assert (type(again), again.code, str(again)) == (type(error), error.code, str(error))
+
+
+RACES = [
+    ("IllegalStateException", "Unable to resolve sibling entities: PATH_COULD_NOT_BE_FULLY_RESOLVED"),
+    ("NullPointerException", 'Cannot invoke "PolarisResolvedPathWrapper.getRawLeafEntity()" because it is null'),
+]
+
+
+@pytest.mark.parametrize(("type", "message"), RACES)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("mode", ["Create", "ExistOk"])
+async def test_a_creation_that_lost_a_race_is_looked_up(type: str, message: str, when: When, mode: str) -> None:
+    """`before` the creation the namespace is missing, so it is created; `after` it, another call has created it."""
+    with open_server() as server:
+        server.add_catalog("cat")
+        body = {"error": {"message": message, "type": type, "code": 500}}
+        server.fail(500, match="POST", body=body, when=when)
+        async with connected(server) as ns:
+            create = ns.create_namespace(CreateNamespaceRequest(id=["cat", "a"], mode=mode, properties={"k": "v"}))
+            if when == "after" and mode == "Create":
+                with pytest.raises(NamespaceAlreadyExistsError, match="at the same time"):
+                    await create
+            else:
+                assert ("k", "v") in ((await create).properties or {}).items()
+            assert await ns.exists(NamespaceId(["cat", "a"]))
+
+
+async def test_a_creation_that_loses_every_race_fails() -> None:
+    with open_server() as server:
+        server.add_catalog("cat")
+        body = {"error": {"message": RACES[0][1], "type": RACES[0][0], "code": 500}}
+        server.fail(500, match="POST", body=body, times=None)
+        async with connected(server) as ns:
+            server.clear()
+            with pytest.raises(InternalError, match="sibling entities"):
+                await ns.create_namespace(CreateNamespaceRequest(id=["cat", "a"]))
+        post = "POST catalog/v1/cat/namespaces"
+        assert asked(server) == [post, "GET catalog/v1/cat/namespaces/a", post]

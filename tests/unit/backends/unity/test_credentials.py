@@ -163,7 +163,7 @@ async def test_a_table_that_was_replaced_meanwhile_is_asked_for_again() -> None:
         server.add_table(*TABLE)
         server.reply(
             '{"name":"t","table_type":"EXTERNAL","properties":{"table_type":"lance"},'
-            '"storage_location":"s3://b/t","table_id":"gone"}',
+            '"storage_location":"s3://b/t","table_id":"f38f4130-276b-43d7-a01d-1cc3d542e1e7"}',
             match="GET",
         )
         async with connected(server) as ns:

@@ -241,3 +241,12 @@ async def test_a_schema_that_is_missing_is_told_of_each_of_its_tables() -> None:
             assert len(many.errors) == 100
             assert all(isinstance(error, NamespaceNotFoundError) for error in many.errors.values())
         assert len(asked(server)) == 1
+
+
+async def test_a_listing_that_fails_gives_way_to_describes() -> None:
+    with FakeUnity() as server:
+        names = server.add_lance_tables("main", "a", 300)
+        server.fail(503, times=None, match="page_token")
+        async with connected(server, max_retries="1") as ns:
+            described = await ns.describe_tables([["main", "a", name] for name in names])
+    assert not described.errors and len(described.tables) == 300

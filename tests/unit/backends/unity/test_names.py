@@ -102,8 +102,9 @@ async def test_a_table_that_cannot_be_is_missing_and_cannot_be_made(name: str) -
             ):
                 with pytest.raises(TableNotFoundError, match=r"^Table not found: main\$a\$"):
                     await work
-            with pytest.raises(InvalidInputError, match="Unity Catalog does not allow the name"):
+            with pytest.raises(InvalidInputError, match="Unity Catalog does not allow the name") as raised:
                 await declared(ns, "main", "a", name)
+            assert str(raised.value).isprintable()
         assert asked(server) == []
 
 
@@ -143,7 +144,7 @@ async def test_tables_are_at_one_depth(id: list[str]) -> None:
         assert asked(server) == []
 
 
-@pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}])
+@pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}, {"k": "🎉" * 128}, {"🎉" * 128: "v"}])
 async def test_properties_that_the_server_would_stumble_over_are_refused(properties: dict[str, str]) -> None:
     with FakeUnity() as server:
         async with connected(server) as ns:
@@ -157,7 +158,7 @@ async def test_properties_that_the_server_would_stumble_over_are_refused(propert
 
 
 async def test_properties_as_long_as_can_be_are_kept() -> None:
-    longest = {"x" * 255: "y" * 255, "": ""}
+    longest = {"x" * 255: "y" * 255, "🎉" * 127: "🎉" * 127, "": ""}
     with FakeUnity() as server:
         async with connected(server, root="s3://b/r") as ns:
             made = await ns.create_namespace(CreateNamespaceRequest(id=["main", "a"], properties=longest))
