@@ -32,6 +32,9 @@ class IcebergSettings(LocationSettings, OAuth2Settings):
     managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
     """Default of the property `managed_by`: Lance commits versions in the storage, or (`impl`) the catalog does."""
 
+    vend_credentials: bool = False
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
+
     def identity(self) -> str:
         """Returns endpoint, warehouse and client id."""
         return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))

@@ -79,6 +79,31 @@ async def test_credentials_that_the_catalog_gives_out_are_used(s3: FakeS3) -> No
         assert [VENDING in request.headers for request in server.requests] == [True, False, True, True]
 
 
+async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s3: FakeS3) -> None:
+    soon = int(time.time() * 1000) + 1000
+    with FakeIceberg(vends=vended(s3, soon), renews=vended(s3, soon)) as server:
+        server.add_table(("a",), "t", location="s3://lake/t")
+        properties = {"endpoint": server.endpoint, **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            written = await ns.write(["a", "t"], ROWS, mode="append")
+            opened = await ns.open(["a", "t"])
+        server.requests.clear()
+        assert opened.to_table() == written.to_table() == ROWS
+        asked = [request.path.rpartition("/")[2] for request in server.requests if "/tables/" in request.path]
+        assert asked and set(asked) == {"t?snapshots=refs", "credentials"}
+
+
+async def test_iceberg_gives_out_credentials_for_data(s3: FakeS3) -> None:
+    with FakeIceberg(vends=vended(s3, LATER)) as server:
+        server.add_namespace(("a",))
+        properties = {"endpoint": server.endpoint, "root": "s3://lake", **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            server.add_table(("a",), "t", location="s3://lake/t")
+            await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
+            assert (await ns.count_table_rows(CountTableRowsRequest(id=["a", "t"]))).count == 3
+            assert (await ns.open(["a", "t"])).to_table() == ROWS
+
+
 async def test_a_catalog_that_refuses_to_give_out_any_is_asked_without(s3: FakeS3) -> None:
     stored = {f"storage.{key}": value for key, value in s3.options.items()}
     with FakePolaris(credential=None, refuses_delegation=True) as server:
