@@ -15,6 +15,7 @@ from .iceberg_catalog import NESSIE, Dropped, IcebergCatalog, Quirks
 from .iceberg_errors import Refusal
 from .iceberg_metadata import Json, Loaded, creation
 from .jetty import JettyError, check_path, page
+from .sigv4 import Signatures
 from .tokens import Tokens
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
@@ -47,6 +48,7 @@ class FakeIceberg(FakeServer):
         vends_config: Mapping[str, str] | None = None,
         renews: Sequence[Json] | None = None,
         refuses_delegation: int | None = None,
+        signatures: Signatures | None = None,
         token: str | None = None,
         client: tuple[str, str] | None = None,
         expires_in: int | None = None,
@@ -58,7 +60,7 @@ class FakeIceberg(FakeServer):
         Where a `warehouse` is given, any other is answered 500; `load_config` comes with every loaded table.
         `vends` are `storage-credentials`, and `vends_config` more of `config`, for those who ask by the header;
         `renews` are what the endpoint for credentials has, which is listed only with them. Who asks by the header is
-        answered the status `refuses_delegation`, if there is one.
+        answered the status `refuses_delegation`, if there is one. With `signatures`, requests must be signed.
         With a `token`, or a `client` of id and secret, requests must bear a token that is fixed or issued.
         """
         super().__init__()
@@ -77,6 +79,7 @@ class FakeIceberg(FakeServer):
         self.renews = renews
         self._vends_config = dict(vends_config or {})
         self._refuses_delegation = refuses_delegation
+        self.signatures = signatures
         self._token_path = token_path or f"{base}/v1/oauth/tokens"
         self._separator = self.quirks.separator or "%1F"
 
@@ -151,6 +154,10 @@ class FakeIceberg(FakeServer):
         return self._refused(Refusal(status, None, "on demand"))
 
     def handle(self, request: Received) -> Answer:
+        token_path = f"POST {self._token_path}"
+        if self.signatures is not None and str(request) != token_path:
+            if (refused := self.signatures.refusal(request)) is not None:
+                return refused
         try:
             return self._zipped(request, self._answered(request))
         except Refusal as refusal:
