@@ -40,7 +40,7 @@ class Tokens:
     def refusal(self, request: Received) -> int | None:
         """The status with which a request is refused for its token; None if it is accepted."""
         # A gateway that checks signatures passes on what the client had in that header.
-        given = request.headers.get("Original-Authorization") or request.headers.get("Authorization", "")
+        given = request.headers.get("Original-Authorization", request.headers.get("Authorization", ""))
         scheme, _, token = given.partition(" ")
         if not self._checks or (scheme.lower() == "bearer" and token in self._good):
             return None

@@ -76,15 +76,18 @@ class SigningSettings(HttpSettings):
             raise ValueError("rest.access-key-id and rest.secret-access-key: give both or none")
         if self.rest_session_token is not None and self.rest_access_key_id is None:
             raise ValueError("rest.session-token: give rest.access-key-id and rest.secret-access-key with it")
-        set_names = sorted(self.model_fields_set & _SIGNING_ONLY)
-        if set_names and not self.rest_sigv4_enabled:
-            raise ValueError(f"{', '.join(set_names)}: set rest.sigv4-enabled to true with it")
+        alone = [name for name, usual in _SIGNING_ONLY.items() if getattr(self, name) != usual]
+        if alone and not self.rest_sigv4_enabled:
+            raise ValueError(f"{', '.join(alone)}: set rest.sigv4-enabled to true with it")
         return self
 
 
-_SIGNING_ONLY = frozenset(name for name in SigningSettings.model_fields if name.startswith("rest_")) - {
-    "rest_sigv4_enabled"
+_SIGNING_ONLY = {
+    name: field.default
+    for name, field in SigningSettings.model_fields.items()
+    if name not in HttpSettings.model_fields and name != "rest_sigv4_enabled"
 }
+"""The defaults of the properties that only matter for signatures."""
 
 
 def open_signer(settings: SigningSettings, caller: Caller) -> Signer | None:

@@ -34,8 +34,8 @@ REGION, AWS_REGION = {"s3.region": "eu-west-1"}, {"aws_region": "eu-west-1"}
 LOAD, ENDPOINT = "GET /v1/namespaces/a/tables/t?snapshots=refs", "GET /v1/namespaces/a/tables/t/credentials"
 
 
-def entry(prefix: str = "s3://bucket", config: Mapping[str, str] = KEYS, **changes: str) -> dict[str, Any]:
-    return {"prefix": prefix, "config": {**config, **changes}}
+def entry(prefix: str = "s3://bucket", changes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    return {"prefix": prefix, "config": {**KEYS, **(changes or {})}}
 
 
 def vending(**vends: Any) -> FakeIceberg:
@@ -60,7 +60,7 @@ def calls(server: FakeIceberg) -> list[str]:
 
 
 async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> None:
-    far = entry("s3://bucket/", **{"s3.access-key-id": "far"})
+    far = entry("s3://bucket/", {"s3.access-key-id": "far"})
     with vending(vends=[far, entry("s3://bucket/x/t/"), entry("gs://other")], load_config=REGION) as server:
         options = {"storage.access_key_id": "configured", "storage.timeout": "60s"}
         async with connected(server, **options) as ns:
@@ -121,7 +121,7 @@ async def test_the_endpoint_gives_what_the_table_came_without() -> None:
 
 async def test_the_endpoint_renews_what_ends_soon() -> None:
     soon = str(int(time() * 1000) + 30_000)
-    near_its_end = entry(**{"s3.session-token-expires-at-ms": soon, "s3.access-key-id": "old"})
+    near_its_end = entry(changes={"s3.session-token-expires-at-ms": soon, "s3.access-key-id": "old"})
     with vending(vends=[near_its_end], renews=[entry()], load_config=REGION) as server:
         async with connected(server) as ns:
             assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
@@ -130,7 +130,7 @@ async def test_the_endpoint_renews_what_ends_soon() -> None:
 
 async def test_what_ends_soon_is_kept_if_it_cannot_be_renewed() -> None:
     soon = str(int(time() * 1000) + 30_000)
-    with vending(vends=[entry(**{"s3.session-token-expires-at-ms": soon})], renews=[entry()]) as server:
+    with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": soon})], renews=[entry()]) as server:
         server.fail(503, match="credentials", times=None)
         async with connected(server, max_retries="1") as ns:
             assert (await described(ns)).storage_options == OPTIONS | {"expires_at_millis": soon}
@@ -181,7 +181,7 @@ async def test_many_who_ask_at_once_share_a_call() -> None:
 
 
 async def test_an_end_that_is_no_time_is_told_without_the_secrets() -> None:
-    with vending(vends=[entry(**{"s3.session-token-expires-at-ms": "soon"})]) as server:
+    with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": "soon"})]) as server:
         async with connected(server) as ns:
             with pytest.raises(InternalError, match="is not a number") as caught:
                 await described(ns)

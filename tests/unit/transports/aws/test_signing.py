@@ -69,9 +69,8 @@ def signing(signatures: Signatures | None = None, **options: Any) -> FakeIceberg
 
 
 @asynccontextmanager
-async def connected(
-    server: FakeIceberg, properties: Mapping[str, str] = STATIC, **more: str
-) -> AsyncIterator[AsyncNamespace]:
+async def connected(server: FakeIceberg, keys: str = "static", **more: str) -> AsyncIterator[AsyncNamespace]:
+    """With static keys, or with those of AWS's chain."""
     usual = {
         "endpoint": server.endpoint,
         "rest.sigv4-enabled": "true",
@@ -80,7 +79,7 @@ async def connected(
         "backoff_initial": "1ms",
         "backoff_max": "2ms",
     }
-    async with AsyncNamespace.connect("iceberg", {**usual, **properties, **more}) as ns:
+    async with AsyncNamespace.connect("iceberg", {**usual, **(STATIC if keys == "static" else {}), **more}) as ns:
         yield ns
 
 
@@ -166,7 +165,7 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with signing() as server:
         assert server.signatures
-        async with connected(server, {}) as ns:
+        async with connected(server, keys="chain") as ns:
             await described(ns)
             server.signatures.expired.add(KEY)
             with pytest.raises(UnauthenticatedError, match="security token included in the request is expired"):
@@ -179,7 +178,7 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
 
 async def test_no_keys_at_all_is_told() -> None:
     with signing() as server:
-        async with connected(server, {}) as ns:
+        async with connected(server, keys="chain") as ns:
             with pytest.raises(UnauthenticatedError, match="Unable to locate credentials"):
                 await described(ns)
         assert not server.requests
