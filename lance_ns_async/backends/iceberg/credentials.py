@@ -27,8 +27,8 @@ from lance_ns_async.model import EXPIRY, Table, TableId
 DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credentials"}
 """The header that requests credentials."""
 
-_MARGIN_MILLIS = 60_000
-"""Milliseconds before expiry at which Lance requests new credentials."""
+_LEAD, _USUAL_LEAD_MILLIS = "refresh_offset_millis", 60_000
+"""The storage option with the milliseconds before expiry at which Lance requests new credentials; its default."""
 
 _NONE_VENDED = (InvalidInputError, TableNotFoundError, UnsupportedOperationError)
 """Errors of a server that vends no credentials for a table."""
@@ -109,5 +109,7 @@ def _entry(plain: Table, body: Any) -> Mapping[str, Any]:
 
 
 def _ends_soon(table: Table) -> bool:
-    end = (table.storage_options or {}).get(EXPIRY)
-    return end is not None and int(end) < time() * 1000 + _MARGIN_MILLIS
+    options = table.storage_options or {}
+    end, lead = options.get(EXPIRY), options.get(_LEAD, "")
+    lead_millis = int(lead) if lead.isdecimal() else _USUAL_LEAD_MILLIS
+    return end is not None and int(end) < time() * 1000 + lead_millis

@@ -128,6 +128,18 @@ async def test_the_endpoint_renews_what_ends_soon() -> None:
         assert calls(server) == [LOAD, ENDPOINT]
 
 
+async def test_how_soon_is_a_storage_option() -> None:
+    soon = str(int(time() * 1000) + 30_000)
+    ending = entry(changes={"s3.session-token-expires-at-ms": soon})
+    with vending(vends=[ending], renews=[entry()]) as server:
+        async with connected(server, **{"storage.refresh_offset_millis": "1000"}) as ns:
+            assert (await described(ns)).storage_options == OPTIONS | {
+                "expires_at_millis": soon,
+                "refresh_offset_millis": "1000",
+            }
+        assert calls(server) == [LOAD]
+
+
 async def test_what_ends_soon_is_kept_if_it_cannot_be_renewed() -> None:
     soon = str(int(time() * 1000) + 30_000)
     with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": soon})], renews=[entry()]) as server:
