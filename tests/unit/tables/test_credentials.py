@@ -93,6 +93,39 @@ async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s
         assert asked and set(asked) == {"t?snapshots=refs", "credentials"}
 
 
+async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
+    class Choosy(FakeS3):
+        """It takes one key alone."""
+
+        key = "first"
+
+        def handle(self, request: Received) -> Answer:
+            # The fake itself makes the bucket.
+            made = str(request) == "PUT /lake"
+            if not made and f"Credential={self.key}/" not in request.headers.get("Authorization", ""):
+                return Answer.of(b"<Error><Code>ExpiredToken</Code></Error>", 403)
+            return super().handle(request)
+
+    def keys(key: str, expires_at_millis: int) -> list[dict[str, Any]]:
+        [entry] = vended(s3, expires_at_millis)
+        return [{**entry, "config": {**entry["config"], "s3.access-key-id": key}}]
+
+    with Choosy() as s3, FakeIceberg(vends=[]) as server:
+        server.vends = keys("first", LATER)
+        server.add_table(("a",), "t", location="s3://lake/t")
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
+            for _ in range(2):
+                await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
+            server.vends = keys("first", int(time.time() * 1000) + 1000)
+            first, second = (await ns.open(["a", "t"])).get_fragments()
+        assert first.to_table() == ROWS
+        s3.key = "second"
+        server.vends = keys("second", LATER)
+        assert second.to_table() == ROWS
+        signed = [request.headers["Authorization"] for request in s3.requests if "Authorization" in request.headers]
+        assert "Credential=first/" in signed[0] and "Credential=second/" in signed[-1]
+
+
 async def test_iceberg_gives_out_credentials_for_data(s3: FakeS3) -> None:
     with FakeIceberg(vends=vended(s3, LATER)) as server:
         server.add_namespace(("a",))
