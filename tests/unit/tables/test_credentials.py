@@ -107,10 +107,10 @@ async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
             return super().handle(request)
 
     def keys(key: str, expires_at_millis: int) -> list[dict[str, Any]]:
-        [entry] = vended(s3, expires_at_millis)
+        [entry] = vended(storage, expires_at_millis)
         return [{**entry, "config": {**entry["config"], "s3.access-key-id": key}}]
 
-    with Choosy() as s3, FakeIceberg(vends=[]) as server:
+    with Choosy() as storage, FakeIceberg(vends=[]) as server:
         server.vends = keys("first", LATER)
         server.add_table(("a",), "t", location="s3://lake/t")
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
@@ -119,10 +119,12 @@ async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
             server.vends = keys("first", int(time.time() * 1000) + 1000)
             first, second = (await ns.open(["a", "t"])).get_fragments()
         assert first.to_table() == ROWS
-        s3.key = "second"
+        storage.key = "second"
         server.vends = keys("second", LATER)
         assert second.to_table() == ROWS
-        signed = [request.headers["Authorization"] for request in s3.requests if "Authorization" in request.headers]
+        signed = [
+            request.headers["Authorization"] for request in storage.requests if "Authorization" in request.headers
+        ]
         assert "Credential=first/" in signed[0] and "Credential=second/" in signed[-1]
 
 
