@@ -3,11 +3,15 @@
 Lance reads `google_storage_token` and the option names of the object_store crate. Properties without such an option,
 for example remote signing or the endpoints where Iceberg clients renew credentials, are omitted. Lance renews
 credentials at the time in `expires_at_millis`, by describing the table again.
+
+Spec: the properties in Iceberg's REST API (LoadTableResult), Iceberg's S3FileIO, GCSFileIO and ADLSFileIO, and the
+names that PyIceberg adds for all stores (`client.*`) and for Azure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +19,9 @@ from lance_ns_async.model import EXPIRY
 
 # If several properties map to one option, the last one in this order takes precedence.
 _S3: Mapping[str, str] = {
+    "client.access-key-id": "aws_access_key_id",
+    "client.secret-access-key": "aws_secret_access_key",
+    "client.session-token": "aws_session_token",
     "s3.access-key-id": "aws_access_key_id",
     "s3.secret-access-key": "aws_secret_access_key",
     "s3.session-token": "aws_session_token",
@@ -23,10 +30,47 @@ _S3: Mapping[str, str] = {
     "s3.region": "aws_region",
     "s3.endpoint": "aws_endpoint",
 }
-_SAS = "adls.sas-token."
-_SAS_EXPIRY = "adls.sas-token-expires-at-ms."
+_S3_KEYS = ("access-key-id", "secret-access-key", "session-token")
+
+_SAS = "adls.sas-token"
+_SAS_EXPIRY = "adls.sas-token-expires-at-ms"
+_ACCOUNT_NAMES = ("adls.account-name", "adls.auth.shared-key.account.name")
+_ACCOUNT_KEYS = ("adls.account-key", "adls.auth.shared-key.account.key")
 _ANY_EXPIRY = "expiration-time"
 """Expiry of the credentials, used if there is no property for their own kind."""
+
+_CREDENTIALS = (
+    *(f"{prefix}.{key}" for prefix in ("client", "s3") for key in _S3_KEYS),
+    "gcs.oauth2.token",
+    _SAS,
+    *_ACCOUNT_NAMES,
+    *_ACCOUNT_KEYS,
+    "adls.token",
+    _ANY_EXPIRY,
+)
+"""Beginnings of the properties with credentials and their expiry; the other properties describe the storage."""
+
+_AZURE_SCHEMES = ("abfs", "abfss", "adl", "az", "azure", "wasb", "wasbs")
+
+_AZURE_SAS = ("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
+_AZURE_KEY = (
+    "azure_storage_account_key",
+    "azure_storage_access_key",
+    "azure_storage_master_key",
+    "account_key",
+    "access_key",
+    "master_key",
+)
+_AZURE_TOKEN = ("azure_storage_token", "bearer_token", "token")
+_AZURE_OTHER = (
+    "azure_storage_client_id",
+    "azure_client_id",
+    "client_id",
+    "azure_credential_type",
+    "credential_type",
+    "azure_skip_signature",
+    "skip_signature",
+)
 
 _RIVALS: Mapping[str, tuple[str, ...]] = {
     "aws_access_key_id": (
@@ -45,27 +89,9 @@ _RIVALS: Mapping[str, tuple[str, ...]] = {
     "aws_virtual_hosted_style_request": ("virtual_hosted_style_request",),
     "google_storage_token": ("google_skip_signature", "skip_signature"),
     "azure_storage_account_name": ("account_name",),
-    "azure_storage_sas_token": (
-        "azure_storage_sas_key",
-        "sas_token",
-        "sas_key",
-        "azure_storage_account_key",
-        "azure_storage_access_key",
-        "azure_storage_master_key",
-        "account_key",
-        "access_key",
-        "master_key",
-        "azure_storage_token",
-        "bearer_token",
-        "token",
-        "azure_storage_client_id",
-        "azure_client_id",
-        "client_id",
-        "azure_credential_type",
-        "credential_type",
-        "azure_skip_signature",
-        "skip_signature",
-    ),
+    "azure_storage_sas_token": (*_AZURE_SAS, *_AZURE_KEY, *_AZURE_TOKEN, *_AZURE_OTHER),
+    "azure_storage_account_key": (*_AZURE_SAS, *_AZURE_KEY, *_AZURE_TOKEN, *_AZURE_OTHER),
+    "azure_storage_token": (*_AZURE_SAS, *_AZURE_KEY, *_AZURE_TOKEN, *_AZURE_OTHER),
 }
 """Options that conflict with a vended one: its aliases, and options that prevent Lance from using it."""
 
@@ -84,13 +110,33 @@ def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
         ValueError: An expiry is not a number.
     """
     properties = {key: str(value) for key, value in config.items() if value is not None}
-    return _s3(properties) or _gcs(properties) or _azure(properties, location)
+    s3, gcs, azure = partial(_s3, properties), partial(_gcs, properties), partial(_azure, properties, location)
+    # A catalog may vend credentials for several stores.
+    match location.partition(":")[0].lower():
+        case "gs" | "gcs":
+            return gcs() or s3() or azure()
+        case scheme if scheme in _AZURE_SCHEMES:
+            return azure() or s3() or gcs()
+    return s3() or gcs() or azure()
 
 
 def nearest(entries: Iterable[Mapping[str, Any]], location: str) -> Mapping[str, Any]:
     """Returns the `config` of the entry with the longest matching `prefix` of `location`; empty if none matches."""
-    fitting = [entry for entry in entries if location.startswith(entry["prefix"])]
+    # Some servers end the prefix of a table's location with a slash.
+    folder = f"{location.rstrip('/')}/"
+    fitting = [entry for entry in entries if folder.startswith(entry["prefix"])]
     return max(fitting, key=lambda entry: len(entry["prefix"]))["config"] if fitting else {}
+
+
+def combine(config: Mapping[str, Any], credentials: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the properties of a table, with those for its location, which take precedence.
+
+    If the properties for the location contain credentials, those of the table are omitted: a session token or an expiry
+    of the one does not belong to a key of the other.
+    """
+    if any(key.startswith(_CREDENTIALS) for key in credentials):
+        config = {key: value for key, value in config.items() if not key.startswith(_CREDENTIALS)}
+    return {**config, **credentials}
 
 
 def merge_options(options: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
@@ -119,22 +165,36 @@ def _gcs(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _azure(properties: Mapping[str, str], location: str) -> dict[str, str]:
-    hosts = {key.removeprefix(_SAS).lower(): key for key in properties if key.startswith(_SAS)}
-    if not hosts:
+    if not any(key.startswith("adls.") for key in properties):
         return {}
+    name = next((properties[key] for key in _ACCOUNT_NAMES if properties.get(key)), "")
     place = urlsplit(location)
-    # The host of `az://container/path` is a container, so the account is known only if there is exactly one.
-    account = _account(place.hostname or "") if place.username else ""
-    fitting = {_account(host): key for host, key in hosts.items() if account in ("", _account(host))}
-    if len(fitting) != 1:
+    # The host of `az://container/path` is a container, so the account is known only if it is named, or the only one.
+    account = _account(place.hostname or "") if place.username else _account(name)
+    keys = {_account(key.removeprefix(f"{_SAS}.")): key for key in properties if key.startswith(f"{_SAS}.")}
+    fitting = {owner: key for owner, key in keys.items() if account in ("", owner)}
+    if len(fitting) == 1:
+        [(account, key)] = fitting.items()
+        # A server may name the account in one of the two properties, and its host in the other.
+        expiry = next((it for it in properties if _is_expiry_of(account, it)), _SAS_EXPIRY)
+        credentials = {"azure_storage_sas_token": properties[key]} | _expiry(properties, expiry)
+    elif properties.get(_SAS) and not fitting:
+        credentials = {"azure_storage_sas_token": properties[_SAS]} | _expiry(properties, _SAS_EXPIRY)
+    elif secret := next((properties[key] for key in _ACCOUNT_KEYS if properties.get(key)), ""):
+        credentials = {"azure_storage_account_key": secret} | _expiry(properties, _ANY_EXPIRY)
+    elif properties.get("adls.token"):
+        credentials = {"azure_storage_token": properties["adls.token"]} | _expiry(properties, _ANY_EXPIRY)
+    else:
         return {}
-    [(name, key)] = fitting.items()
-    expiry = _expiry(properties, _SAS_EXPIRY + key.removeprefix(_SAS))
-    return {"azure_storage_account_name": name, "azure_storage_sas_token": properties[key]} | expiry
+    return {"azure_storage_account_name": account, **credentials} if account else {}
+
+
+def _is_expiry_of(account: str, key: str) -> bool:
+    return key.startswith(f"{_SAS_EXPIRY}.") and _account(key.removeprefix(f"{_SAS_EXPIRY}.")) == account
 
 
 def _account(host: str) -> str:
-    return host.partition(".")[0]
+    return host.partition(".")[0].lower()
 
 
 def _expiry(properties: Mapping[str, str], key: str) -> dict[str, str]:

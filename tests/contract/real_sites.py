@@ -30,7 +30,11 @@ def real_nessie(tmp: Path) -> Iterator[Site]:
             patch.setenv(name, value)
         kept = {name: value for name, value in server.properties.items() if not name.startswith("storage.")}
         yield Site(
-            "iceberg", kept, lambda id: _plant_iceberg(f"{server.endpoint}/v1/main%7Cwarehouse", "%1F", id), real=True
+            "iceberg",
+            kept,
+            lambda id: _plant_iceberg(f"{server.endpoint}/v1/main%7Cwarehouse", "%1F", id),
+            real=True,
+            keeps_credentials=True,
         )
 
 
@@ -49,7 +53,7 @@ def real_iceberg(tmp: Path) -> Iterator[Site]:
             _plant_iceberg(f"{server.endpoint}/v1", "%2E", id, location=location)
 
         properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
-        yield Site("iceberg", properties, plant, real=True)
+        yield Site("iceberg", properties, plant, real=True, keeps_credentials=True)
 
 
 def hive_site(uri: str, tmp: Path) -> Site:

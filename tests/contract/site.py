@@ -29,6 +29,14 @@ class Site:
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
 
+    keeps_credentials: bool = False
+    """Whether its server gives out no credentials, though the backend asks for them."""
+
+    @property
+    def vends(self) -> bool:
+        """Whether it gives out credentials."""
+        return self.can.vends and not self.keeps_credentials
+
     @property
     def can(self) -> Capabilities:
         """What the backend says it can do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -32,14 +33,23 @@ def directory_behind_a_gateway(tmp: Path) -> Iterator[Site]:
 
 @contextmanager
 def fake_iceberg(tmp: Path) -> Iterator[Site]:
-    with FakeIceberg() as server:
+    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
+    with FakeIceberg(vends=[{"prefix": "s3://", "config": key}]) as server:
         yield _fake_site(server, tmp, {})
 
 
 @contextmanager
 def fake_nessie(tmp: Path) -> Iterator[Site]:
     with FakeIceberg.nessie() as server:
-        yield _fake_site(server, tmp, {"warehouse": "warehouse"})
+        yield replace(_fake_site(server, tmp, {"warehouse": "warehouse"}), keeps_credentials=True)
+
+
+@contextmanager
+def fake_iceberg_renewing(tmp: Path) -> Iterator[Site]:
+    """Credentials come from an endpoint of their own, in this catalog."""
+    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
+    with FakeIceberg(renews=[{"prefix": "s3://", "config": key}]) as server:
+        yield _fake_site(server, tmp, {})
 
 
 @contextmanager
@@ -116,6 +126,7 @@ SITES: Mapping[str, Open] = {
     "dir": directory,
     "dir-behind-a-gateway": directory_behind_a_gateway,
     "iceberg-fake": fake_iceberg,
+    "iceberg-fake-renewing": fake_iceberg_renewing,
     "nessie-fake": fake_nessie,
     "iceberg-1.11.0": real_iceberg,
     "hive-fake-3.1.3": partial(fake_hive, version="3.1.3"),
@@ -137,6 +148,7 @@ REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Those that start a real server."""
 
 VARIANTS = {
+    "iceberg-fake-renewing",
     "nessie-fake",
     "nessie-0.99.0",
     "hive-fake-4.0.1",

@@ -15,6 +15,7 @@ from .iceberg_catalog import NESSIE, Dropped, IcebergCatalog, Quirks
 from .iceberg_errors import Refusal
 from .iceberg_metadata import Json, Loaded, creation
 from .jetty import JettyError, check_path, page
+from .sigv4 import Signatures
 from .tokens import Tokens
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
@@ -22,6 +23,12 @@ LANCE = {"table_type": "lance", "managed_by": "storage"}
 
 MANAGED = {"table_type": "lance", "managed_by": "impl"}
 """Those of one whose versions the catalog commits."""
+
+
+VENDING = "X-Iceberg-Access-Delegation"
+"""The header by which a client asks for credentials."""
+
+_CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
 class FakeIceberg(FakeServer):
@@ -37,6 +44,11 @@ class FakeIceberg(FakeServer):
         warehouse: str | None = None,
         page_size: int | None = None,
         load_config: Mapping[str, str] | None = None,
+        vends: Sequence[Json] | None = None,
+        vends_config: Mapping[str, str] | None = None,
+        renews: Sequence[Json] | None = None,
+        refuses_delegation: int | None = None,
+        signatures: Signatures | None = None,
         token: str | None = None,
         client: tuple[str, str] | None = None,
         expires_in: int | None = None,
@@ -46,6 +58,9 @@ class FakeIceberg(FakeServer):
         """`base` is a path in front of `/v1`, `prefix` stands in paths as it is, `page_size` is advertised.
 
         Where a `warehouse` is given, any other is answered 500; `load_config` comes with every loaded table.
+        `vends` are `storage-credentials`, and `vends_config` more of `config`, for those who ask by the header;
+        `renews` are what the endpoint for credentials has, which is listed only with them. Who asks by the header is
+        answered the status `refuses_delegation`, if there is one. With `signatures`, requests must be signed.
         With a `token`, or a `client` of id and secret, requests must bear a token that is fixed or issued.
         """
         super().__init__()
@@ -60,6 +75,11 @@ class FakeIceberg(FakeServer):
         self._warehouse = warehouse
         self._page_size = page_size
         self._load_config = dict(load_config or {})
+        self.vends = vends
+        self.renews = renews
+        self._vends_config = dict(vends_config or {})
+        self._refuses_delegation = refuses_delegation
+        self.signatures = signatures
         self._token_path = token_path or f"{base}/v1/oauth/tokens"
         self._separator = self.quirks.separator or "%1F"
 
@@ -134,6 +154,10 @@ class FakeIceberg(FakeServer):
         return self._refused(Refusal(status, None, "on demand"))
 
     def handle(self, request: Received) -> Answer:
+        token_path = f"POST {self._token_path}"
+        if self.signatures is not None and str(request) != token_path:
+            if (refused := self.signatures.refusal(request)) is not None:
+                return refused
         try:
             return self._zipped(request, self._answered(request))
         except Refusal as refusal:
@@ -181,6 +205,9 @@ class FakeIceberg(FakeServer):
                 return self._page("identifiers", catalog.tables(self._key(ns)), params)
             case "GET", "namespaces", ns, "tables", table:
                 return self._load(request, self._key(ns), self._decoded(table), params)
+            case "GET", "namespaces", ns, "tables", table, "credentials" if self.renews is not None:
+                catalog.load(self._key(ns), self._decoded(table))
+                return Answer.of({"storage-credentials": self.renews})
             case "HEAD", "namespaces", ns, "tables", table:
                 catalog.load(self._key(ns), self._decoded(table))
                 return Answer(204)
@@ -217,6 +244,8 @@ class FakeIceberg(FakeServer):
         endpoints = ["GET /v1/{prefix}/namespaces", "POST /v1/{prefix}/tables/rename"]
         if self.quirks.transactions:
             endpoints.append("POST /v1/{prefix}/transactions/commit")
+        if self.renews is not None:
+            endpoints.append(_CREDENTIALS)
         return Answer.of({**config, "endpoints": endpoints})
 
     def _page(self, field: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
@@ -252,8 +281,16 @@ class FakeIceberg(FakeServer):
             kept = {ref["snapshot-id"] for ref in metadata["refs"].values()}
             referenced = [s for s in metadata["snapshots"] if s["snapshot-id"] in kept]
             table = {**table, "metadata": {**metadata, "snapshots": referenced}}
-        config = {"config": self._load_config} if self._load_config else {}
-        return Answer.of({**table, **config}).with_headers(tag)
+        return Answer.of({**table, **self._access(request)}).with_headers(tag)
+
+    def _access(self, request: Received) -> Json:
+        """What tells a client how to reach a table's storage."""
+        asked = "vended-credentials" in request.headers.get(VENDING, "")
+        if asked and self._refuses_delegation is not None:
+            raise Refusal(self._refuses_delegation, None, "Credential vending is not enabled for this catalog")
+        config = {**self._load_config, **(self._vends_config if asked else {})}
+        access: Json = {"config": config} if config else {}
+        return {**access, "storage-credentials": self.vends} if asked and self.vends is not None else access
 
     def _ends(self, body: Json) -> list[tuple[str, str]]:
         ends = (body["source"], body["destination"])

@@ -17,7 +17,7 @@ from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.servers.s3 import s3
 
-_POLARIS_KEYS = {
+_S3_KEYS = {
     "s3.access-key-id": "id",
     "s3.secret-access-key": "secret",
     "s3.session-token": "token",
@@ -55,7 +55,8 @@ def _hive() -> Iterator[str]:
 
 @contextmanager
 def _iceberg() -> Iterator[str]:
-    with FakeIceberg() as server:
+    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
+    with FakeIceberg(vends=vends) as server:
         yield server.endpoint
 
 
@@ -68,7 +69,7 @@ def _moto() -> Iterator[str]:
 
 @contextmanager
 def _polaris() -> Iterator[str]:
-    vends = [{"prefix": "s3://bucket", "config": _POLARIS_KEYS}]
+    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
     with FakePolaris(credential=("my-client", "my-secret"), base="s3://bucket", vends=vends) as server:
         server.add_catalog("lake")
         yield server.endpoint

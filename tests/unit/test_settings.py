@@ -136,9 +136,15 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
         "adaptive": "false",
         "gc_enabled": "true",
         "unique_locations": "true",
+        "vend_credentials": "true",
+        "rest_sigv4_enabled": "true",
     }
     text = texts.get(name, "1025")
-    usual = {} if name == "endpoint" else {"endpoint": URL}
+    usual = {"endpoint": URL}
+    if name.startswith("rest_"):
+        # The others need the first one, and a key needs its secret.
+        usual |= {"rest_sigv4_enabled": "true", "rest_access_key_id": "key", "rest_secret_access_key": "secret"}
+    usual.pop(name, None)
     settings = IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text})
     assert name in settings.model_fields_set
 

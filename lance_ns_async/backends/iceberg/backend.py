@@ -8,6 +8,7 @@ Spec: https://lance.org/format/namespace/integrations/iceberg, and the Iceberg R
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -19,13 +20,14 @@ from lance_namespace.errors import (
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
-from lance_ns_async.backends.iceberg import versions
+from lance_ns_async.backends.iceberg import credentials, versions
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
     Routes,
@@ -49,6 +51,7 @@ from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistratio
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import client_credentials
+from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ T = TypeVar("T")
 
 ICEBERG_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
+    **SIGNING_ERRORS,
     "NoSuchNamespaceException": NamespaceNotFoundError,
     "NoSuchTableException": TableNotFoundError,
     # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
@@ -66,6 +70,7 @@ ICEBERG_ERRORS: ErrorTable = {
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
     406: UnsupportedOperationError,
     (404, "declare_table"): NamespaceNotFoundError,
+    (405, "vend_credentials"): UnsupportedOperationError,
     (409, "create_namespace"): NamespaceAlreadyExistsError,
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
@@ -85,7 +90,8 @@ _MANAGERS = ("storage", "impl")
 class IcebergBackend(Backend):
     """An Iceberg REST catalog.
 
-    Cost: one call to describe a table; the first operation needs one more call, to `/v1/config`.
+    Cost: one call to describe a table; the first operation needs one more call, to `/v1/config`. With credentials, one
+    more call if the server vends them only at an endpoint of their own.
     """
 
     settings = IcebergSettings
@@ -96,6 +102,7 @@ class IcebergBackend(Backend):
         paginates=True,
         lists_only_lance=False,
         commits_versions=True,
+        vends=True,
         renames=True,
         replaces=True,
         location_properties=("location",),
@@ -111,6 +118,8 @@ class IcebergBackend(Backend):
         self._settings = settings
         self._caller = caller
         self._storage_options = settings.storage_options()
+        if settings.vend_credentials:
+            self.declared = replace(self.declared, vends_unasked=True)
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
@@ -120,13 +129,14 @@ class IcebergBackend(Backend):
     @classmethod
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
         """Returns a backend for the catalog at `settings.endpoint`."""
+        signer = open_signer(settings, caller)
         if settings.credential is None:
-            http = open_http(settings, caller, path="/v1", explain=explain)
+            http = open_http(settings, caller, path="/v1", explain=explain, signer=signer)
         else:
             id, secret = settings.client()
             uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
             tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
-            http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens)
+            http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens, signer=signer)
         return cls(http, settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
@@ -188,7 +198,20 @@ class IcebergBackend(Backend):
         return await self._check_listing(page, parent, "list_tables")
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        return await self._load(id, "describe_table", partial(table, id, self._storage_options))
+        plain = partial(self._load, id, "describe_table", partial(table, id, self._storage_options))
+        if not vend:
+            return await plain()
+        try:
+            decode = partial(credentials.loaded_table, id, self._storage_options)
+            loaded = await self._load(id, "describe_table", decode, vend=True)
+        except PermissionDeniedError:
+            # A principal may have the right to load a table, but no right to its credentials.
+            if self._storage_options is None:
+                raise
+            return await plain()
+        routes = self._routes or await self._config()
+        renew = partial(self._renew, loaded) if routes.vends_separately else None
+        return await credentials.with_credentials(loaded, renew)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -363,14 +386,43 @@ class IcebergBackend(Backend):
         return self._routes
 
     async def _load_state(self, id: TableId, all: bool, *, operation: str) -> versions.TableState:
-        return await self._load(id, operation, partial(versions.table_state, id, self._storage_options), all)
+        # A commit reads manifests, for which it may need credentials.
+        vend = self._settings.vend_credentials
+        decode = credentials.table_with_credentials if vend else table
+        options = self._storage_options
+        return await self._load(id, operation, partial(versions.table_state, partial(decode, id, options)), all, vend)
 
-    async def _load(self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False) -> T:
-        """Loads a table with all its snapshots, or only with those that branches and tags refer to."""
+    async def _load(
+        self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False, vend: bool = False
+    ) -> T:
+        """Loads a table.
+
+        Args:
+            all: Whether all snapshots are loaded, or only those that branches and tags refer to.
+            vend: Whether credentials are requested.
+        """
         routes = self._routes or await self._config()
-        query = "" if all else "snapshots=refs"
         return await self._http.request(
-            "GET", routes.table(id), query=query, subject=id, operation=operation, decode=decode
+            "GET",
+            routes.table(id),
+            query="" if all else "snapshots=refs",
+            headers=credentials.DELEGATION if vend else None,
+            subject=id,
+            operation=operation,
+            decode=decode,
+        )
+
+    async def _renew(self, loaded: credentials.LoadedTable) -> Table:
+        """Returns a loaded table with credentials from the endpoint for them."""
+        id = loaded.plain.id
+        routes = self._routes or await self._config()
+        return await self._http.request(
+            "GET",
+            f"{routes.table(id)}/credentials",
+            headers=credentials.DELEGATION,
+            subject=id,
+            operation="vend_credentials",
+            decode=partial(credentials.renewed_table, loaded),
         )
 
     async def _check_listing(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:

@@ -9,9 +9,10 @@ from pydantic import BeforeValidator
 from lance_ns_async.settings import LocationSettings, Url
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
+from lance_ns_async.transports.http.signing import SigningSettings
 
 
-class IcebergSettings(LocationSettings, OAuth2Settings):
+class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
     """Properties of an Iceberg REST catalog; `connect_timeout` and `read_timeout` without a unit are milliseconds."""
 
     backend = "iceberg"
@@ -32,6 +33,9 @@ class IcebergSettings(LocationSettings, OAuth2Settings):
     managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
     """Default of the property `managed_by`: Lance commits versions in the storage, or (`impl`) the catalog does."""
 
+    vend_credentials: bool = False
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
+
     def identity(self) -> str:
-        """Returns endpoint, warehouse and client id."""
-        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))
+        """Returns endpoint, warehouse, client id and the id of the key that signs requests."""
+        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id)))

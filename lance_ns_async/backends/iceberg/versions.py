@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Prepare, Version, Versions
 from lance_ns_async.backends.iceberg.schema import iceberg_schema
-from lance_ns_async.backends.iceberg.wire import identifier, table
+from lance_ns_async.backends.iceberg.wire import identifier
 from lance_ns_async.backends.values import text
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import Caller
@@ -68,9 +68,9 @@ class TableState:
         return next((version for version in self.versions if version.number == number), None)
 
 
-def table_state(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> TableState:
-    """Returns the table and its versions in a load response."""
-    loaded_table, metadata = table(id, storage_options, body), body["metadata"]
+def table_state(decode: Callable[[Any], Table], body: Any) -> TableState:
+    """Returns the table and its versions in a load response; `decode` returns the table alone."""
+    loaded_table, metadata = decode(body), body["metadata"]
     current = loaded_table.version
     versions = [] if current is None else [version(it) for it in metadata["snapshots"] if it["snapshot-id"] <= current]
     return TableState(

@@ -17,6 +17,8 @@ from lance_ns_async.model import NamespaceId, Page, Table, TableId
 _PAGE_SIZE = 1000
 """Names per page, if neither the caller nor the catalog sets a number."""
 
+_CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
+
 _REFERENCE = re.compile("[@#]|^`.*`$", re.DOTALL)
 """Names in which Nessie finds a reference to a branch or a time, or backticks that it removes."""
 
@@ -30,6 +32,8 @@ class Routes:
     page_size: int | None
     commits_together: bool = True
     """Whether one request can commit several tables."""
+    vends_separately: bool = False
+    """Whether the server has an endpoint for the credentials of a table."""
     names_hold_references: bool = False
     """Whether a table's name can contain a reference to a branch of the catalog, as in Nessie."""
     changes_locations: bool = True
@@ -110,6 +114,7 @@ def routes(body: Any) -> Routes:
         page_size=int(page_size) if page_size else None,
         # Without a list of endpoints, the API defines that this one is supported.
         commits_together=endpoints is None or "POST /v1/{prefix}/transactions/commit" in endpoints,
+        vends_separately=_CREDENTIALS in (endpoints or ()),
         names_hold_references=is_nessie,
         changes_locations=not is_nessie,
     )

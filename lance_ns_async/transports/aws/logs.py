@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import TypeVar
@@ -28,10 +29,17 @@ async def call_unlogged(call: Awaitable[T]) -> T:
 
     Other users of botocore in the process log as before.
     """
+    with unlogged():
+        return await call
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Suppresses the log records of botocore's work in this context that quote requests or responses."""
     _silence()
     token = _ours.set(True)
     try:
-        return await call
+        yield
     finally:
         _ours.reset(token)
 

@@ -17,8 +17,9 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
-from lance_ns_async.transports.http.auth import Tokens
+from lance_ns_async.transports.http.auth import Signer, Tokens
 from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.signing import REJECTED, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
@@ -62,6 +63,7 @@ class HttpTransport:
         headers: Mapping[str, str],
         explain: Explain,
         tokens: Tokens | None = None,
+        signer: Signer | None = None,
         confidential: bool = False,
         secrets: Sequence[str] = (),
     ) -> None:
@@ -72,6 +74,7 @@ class HttpTransport:
             headers: Headers of every request.
             explain: Reads the codes and the message of an error.
             tokens: Source of bearer tokens; None if the headers suffice.
+            signer: Signs each attempt; None for requests without a signature.
             confidential: Whether responses contain secrets, and must not be quoted in messages.
             secrets: Values that are redacted in messages.
         """
@@ -81,6 +84,7 @@ class HttpTransport:
         self._headers = httpx.Headers(headers)
         self._explain = explain
         self._tokens = tokens
+        self._signer = signer
         self._confidential = confidential
         self._secrets = secrets
 
@@ -114,14 +118,15 @@ class HttpTransport:
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
 
-        Cost: one remote call; one more to fetch a token, and one more to repeat a call whose token was rejected.
+        Cost: one remote call; one more to fetch a token or keys, and one more to repeat a call after their rejection.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
         content, content_type = _content(body, form)
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
-        tokens = self._tokens
+        tokens, signer = self._tokens, self._signer
         token = None if tokens is None else await tokens.current()
+        keys = None if signer is None else await signer.current()
 
         async def send() -> T:
             sent = self._headers
@@ -133,6 +138,8 @@ class HttpTransport:
                     sent["content-type"] = content_type
                 if token:
                     sent["authorization"] = f"Bearer {token}"
+            if signer is not None:
+                sent = signer.signed(keys, method, url, sent, content)
             request = EncodedRequest(method, url, sent, content)
             response = await self._answer(request)
             if len(response.content) < _LARGE:
@@ -140,14 +147,19 @@ class HttpTransport:
             return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
 
         async def renew(failure: Failure) -> bool:
-            nonlocal token
+            nonlocal token, keys
+            # A call with rejected keys had no effect either.
+            if signer is not None and not REJECTED.isdisjoint(failure.codes):
+                others = await signer.replace(keys)
+                keys = others or keys
+                return others is not None
             if tokens is None or token is None or failure.codes[-1] not in _TOKEN_REJECTED:
                 return False
             # A call with a rejected token had no effect, so even a write may be sent again with a new token.
             token = await tokens.renewed(token)
             return True
 
-        recover = None if tokens is None else renew
+        recover = None if tokens is None and signer is None else renew
         return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe, recover=recover)
 
     async def aclose(self) -> None:
@@ -199,11 +211,14 @@ class HttpTransport:
 
     def _sent(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
-        return *self._secrets, request.headers.get("authorization", "").rpartition(" ")[2]
+        own = () if self._signer is None else self._signer.secrets(request.headers)
+        return *self._secrets, *own, request.headers.get("authorization", "").rpartition(" ")[2]
 
     def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
         status = response.status_code
         codes, message = self._explained(response, request)
+        if self._signer is not None:
+            codes, message = rejection(response.headers, _json(response.content), codes, message)
         if response.is_redirect:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
         if (request_id := response.headers.get("x-request-id")) is not None:
@@ -238,6 +253,7 @@ def open_http(
     path: str,
     explain: Explain,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
+    signer: Signer | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
     """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.
@@ -246,6 +262,7 @@ def open_http(
         path: The path of the API, percent-encoded.
         explain: Reads the codes and the message of an error.
         tokens: Returns the source of bearer tokens for the connections; None if the settings contain all headers.
+        signer: Signs each attempt; None for requests without a signature.
         headers: Headers of every call; the `header.*` properties override them.
 
     Raises:
@@ -273,6 +290,7 @@ def open_http(
         headers=usual,
         explain=explain,
         tokens=tokens(wire),
+        signer=signer,
         secrets=list(own.values()),
     )
 
@@ -308,6 +326,13 @@ def _proxy(settings: HttpSettings, url: str) -> str | None:
             "set the property to one, or to none"
         )
     return found
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return None
 
 
 def _where(request: EncodedRequest) -> str:

@@ -9,7 +9,7 @@ import anyio.to_thread
 import lance
 import pytest
 
-from lance_ns_async.backends.vended_credentials import merge_options, nearest, storage_options
+from lance_ns_async.backends.vended_credentials import combine, merge_options, nearest, storage_options
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 
@@ -50,6 +50,11 @@ S3_OPTIONS = {"aws_access_key_id": "id", "aws_secret_access_key": "key", "aws_se
         ),
         ({}, {}),
         ({"warehouse": "s3://b"}, {}),
+        (
+            {"client.access-key-id": "id", "client.secret-access-key": "key", "client.session-token": "session"},
+            S3_OPTIONS,
+        ),
+        (S3 | {"client.access-key-id": "all", "client.session-token": "all"}, S3_OPTIONS),
     ],
 )
 def test_properties_become_options(config: Mapping[str, Any], options: Mapping[str, str]) -> None:
@@ -85,6 +90,77 @@ def test_one_account_is_meant_by_whatever_host_it_is_named(location: str) -> Non
     assert told == {"azure_storage_account_name": "one", "azure_storage_sas_token": "sas"}
 
 
+ABFSS = "abfss://box@one.dfs.core.windows.net/t"
+
+
+@pytest.mark.parametrize(
+    ("config", "location", "options"),
+    [
+        ({"adls.sas-token": "sas"}, ABFSS, {"azure_storage_sas_token": "sas"}),
+        (
+            {"adls.sas-token": "sas", "adls.sas-token-expires-at-ms": UNTIL, "adls.account-name": "one"},
+            "az://box/t",
+            {"azure_storage_sas_token": "sas", "expires_at_millis": UNTIL},
+        ),
+        ({"adls.sas-token": "sas"}, "az://box/t", None),
+        ({"adls.sas-token": "sas", "adls.sas-token.two": "other"}, ABFSS, {"azure_storage_sas_token": "sas"}),
+        ({"adls.sas-token": "bare", "adls.sas-token.one": "sas"}, ABFSS, {"azure_storage_sas_token": "sas"}),
+        (
+            {"adls.sas-token.one.dfs.core.windows.net": "sas", "adls.sas-token-expires-at-ms.one": UNTIL},
+            ABFSS,
+            {"azure_storage_sas_token": "sas", "expires_at_millis": UNTIL},
+        ),
+        (
+            {"adls.sas-token.one": "sas", "adls.sas-token-expires-at-ms.two": "1", "expiration-time": UNTIL},
+            ABFSS,
+            {"azure_storage_sas_token": "sas", "expires_at_millis": UNTIL},
+        ),
+        (
+            {"adls.auth.shared-key.account.name": "one", "adls.auth.shared-key.account.key": "key"},
+            "az://box/t",
+            {"azure_storage_account_key": "key"},
+        ),
+        ({"adls.account-name": "one", "adls.account-key": "key"}, ABFSS, {"azure_storage_account_key": "key"}),
+        ({"adls.token": "bearer", "expiration-time": UNTIL}, ABFSS, {"azure_storage_token": "bearer"}),
+        ({"adls.connection-string.one": "x"}, ABFSS, None),
+    ],
+)
+def test_spellings_for_azure(config: Mapping[str, str], location: str, options: Mapping[str, str] | None) -> None:
+    vended = storage_options(config, location)
+    expected = {} if options is None else {"azure_storage_account_name": "one", **options}
+    assert vended == expected | ({"expires_at_millis": UNTIL} if "adls.token" in config else {})
+
+
+def test_the_scheme_of_the_location_selects_among_several_stores() -> None:
+    config = {**S3, "gcs.oauth2.token": "bearer", "adls.sas-token": "sas"}
+    assert storage_options(config, "s3://b/t") == S3_OPTIONS
+    assert storage_options(config, "gs://b/t") == {"google_storage_token": "bearer"}
+    assert "azure_storage_sas_token" in storage_options(config, ABFSS)
+
+
+@pytest.mark.parametrize(
+    ("config", "credentials", "combined"),
+    [
+        ({"s3.region": "r", **S3}, {}, {"s3.region": "r", **S3}),
+        (
+            {"s3.region": "r", "expiration-time": UNTIL, **S3},
+            {"s3.access-key-id": "new", "s3.secret-access-key": "new"},
+            {"s3.region": "r", "s3.access-key-id": "new", "s3.secret-access-key": "new"},
+        ),
+        ({"s3.region": "r", **S3}, {"s3.region": "near"}, {"s3.region": "near", **S3}),
+        (
+            {"adls.sas-token.one": "old", "adls.sas-token-expires-at-ms.one": UNTIL},
+            {"adls.sas-token.one": "new"},
+            {"adls.sas-token.one": "new"},
+        ),
+    ],
+)
+def test_credentials_for_the_location_replace_those_of_the_table(
+    config: Mapping[str, str], credentials: Mapping[str, str], combined: Mapping[str, str]
+) -> None:
+    assert combine(config, credentials) == combined
+
+
 def test_a_location_that_is_no_url_matters_where_an_account_is_to_be_told_alone() -> None:
     assert storage_options({}, "s3://[bucket/t") == {}
 
@@ -102,10 +178,18 @@ def test_an_end_that_is_no_time_is_an_error() -> None:
         ("s3://bucket/y", "bucket"),
         ("s3://other/t", "any"),
         ("gs://bucket/t", None),
+        ("s3://bucket/z/t", "folder"),
+        ("s3://bucket/z/t/", "folder"),
     ],
 )
 def test_the_longest_prefix_of_the_location_wins(location: str, found: str | None) -> None:
-    prefixes = {"bucket": "s3://bucket", "deep": "s3://bucket/x/deep", "x": "s3://bucket/x", "any": "s3"}
+    prefixes = {
+        "bucket": "s3://bucket",
+        "deep": "s3://bucket/x/deep",
+        "x": "s3://bucket/x",
+        "any": "s3",
+        "folder": "s3://bucket/z/t/",
+    }
     entries = [{"prefix": prefix, "config": {"name": name}} for name, prefix in prefixes.items()]
     assert nearest(entries, location).get("name") == found
     assert nearest([], location) == {}

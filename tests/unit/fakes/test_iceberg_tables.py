@@ -194,3 +194,35 @@ def test_a_commit_can_be_carried_out_and_its_answer_lost(server: FakeIceberg) ->
     with pytest.raises(ConnectionResetError):
         declare(server, "n1/tables/t", creation("s3://b/t", LANCE))
     assert server.metadata(("n1",), "t") is not None
+
+
+@pytest.mark.parametrize(
+    ("header", "entries", "config"),
+    [
+        (
+            "X-Iceberg-Access-Delegation",
+            [{"prefix": "s3://b", "config": {"k": "v"}}],
+            {"s3.region": "here", "old": "key"},
+        ),
+        ("Polaris-Generic-Table-Access-Delegation", None, {"s3.region": "here"}),
+    ],
+)
+def test_credentials_are_given_out_to_those_who_ask(header: str, entries: Any, config: Any) -> None:
+    vends = [{"prefix": "s3://b", "config": {"k": "v"}}]
+    with FakeIceberg(load_config={"s3.region": "here"}, vends=vends, vends_config={"old": "key"}) as server:
+        server.add_table(["a"], "t")
+        reply = ask(server, "GET", "/v1/namespaces/a/tables/t", headers={header: "vended-credentials,remote-signing"})
+        assert (reply.json.get("storage-credentials"), reply.json["config"]) == (entries, config)
+
+
+def test_the_endpoint_for_credentials_is_there_only_where_it_is_listed() -> None:
+    renews = [{"prefix": "s3://b", "config": {"k": "v"}}]
+    for server in (FakeIceberg(), FakeIceberg(renews=renews)):
+        with server:
+            server.add_table(["a"], "t")
+            listed = any("credentials" in path for path in ask(server, "GET", "/v1/config").json["endpoints"])
+            reply = ask(server, "GET", "/v1/namespaces/a/tables/t/credentials")
+            assert reply.status == (200 if listed else 400)
+            if listed:
+                assert reply.json == {"storage-credentials": renews}
+                assert ask(server, "GET", "/v1/namespaces/a/tables/u/credentials").status == 404

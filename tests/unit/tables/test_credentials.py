@@ -79,6 +79,66 @@ async def test_credentials_that_the_catalog_gives_out_are_used(s3: FakeS3) -> No
         assert [VENDING in request.headers for request in server.requests] == [True, False, True, True]
 
 
+async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s3: FakeS3) -> None:
+    soon = int(time.time() * 1000) + 1000
+    with FakeIceberg(vends=vended(s3, soon), renews=vended(s3, soon)) as server:
+        server.add_table(("a",), "t", location="s3://lake/t")
+        properties = {"endpoint": server.endpoint, **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            written = await ns.write(["a", "t"], ROWS, mode="append")
+            opened = await ns.open(["a", "t"])
+        server.requests.clear()
+        assert opened.to_table() == written.to_table() == ROWS
+        asked = [request.path.rpartition("/")[2] for request in server.requests if "/tables/" in request.path]
+        assert asked and set(asked) == {"t?snapshots=refs", "credentials"}
+
+
+async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
+    class Choosy(FakeS3):
+        """It takes one key alone."""
+
+        key = "first"
+
+        def handle(self, request: Received) -> Answer:
+            # The fake itself makes the bucket.
+            made = str(request) == "PUT /lake"
+            if not made and f"Credential={self.key}/" not in request.headers.get("Authorization", ""):
+                return Answer.of(b"<Error><Code>ExpiredToken</Code></Error>", 403)
+            return super().handle(request)
+
+    def keys(key: str, expires_at_millis: int) -> list[dict[str, Any]]:
+        [entry] = vended(storage, expires_at_millis)
+        return [{**entry, "config": {**entry["config"], "s3.access-key-id": key}}]
+
+    with Choosy() as storage, FakeIceberg(vends=[]) as server:
+        server.vends = keys("first", LATER)
+        server.add_table(("a",), "t", location="s3://lake/t")
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
+            for _ in range(2):
+                await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
+            server.vends = keys("first", int(time.time() * 1000) + 1000)
+            first, second = (await ns.open(["a", "t"])).get_fragments()
+        assert first.to_table() == ROWS
+        storage.key = "second"
+        server.vends = keys("second", LATER)
+        assert second.to_table() == ROWS
+        signed = [
+            request.headers["Authorization"] for request in storage.requests if "Authorization" in request.headers
+        ]
+        assert "Credential=first/" in signed[0] and "Credential=second/" in signed[-1]
+
+
+async def test_iceberg_gives_out_credentials_for_data(s3: FakeS3) -> None:
+    with FakeIceberg(vends=vended(s3, LATER)) as server:
+        server.add_namespace(("a",))
+        properties = {"endpoint": server.endpoint, "root": "s3://lake", **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            server.add_table(("a",), "t", location="s3://lake/t")
+            await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
+            assert (await ns.count_table_rows(CountTableRowsRequest(id=["a", "t"]))).count == 3
+            assert (await ns.open(["a", "t"])).to_table() == ROWS
+
+
 async def test_a_catalog_that_refuses_to_give_out_any_is_asked_without(s3: FakeS3) -> None:
     stored = {f"storage.{key}": value for key, value in s3.options.items()}
     with FakePolaris(credential=None, refuses_delegation=True) as server:

@@ -1,0 +1,115 @@
+"""Credentials that an Iceberg REST catalog vends for a table's storage, requested by a header when it is loaded.
+
+The server may vend none, vend them only at an endpoint of their own, or return old ones with the table. That endpoint
+is then called, if the server lists it.
+
+Spec: `X-Iceberg-Access-Delegation`, LoadTableResult and LoadCredentialsResponse in Iceberg's REST API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends import vended_credentials
+from lance_ns_async.backends.iceberg.wire import table
+from lance_ns_async.model import EXPIRY, Table, TableId
+
+DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credentials"}
+"""The header that requests credentials."""
+
+_LEAD, _USUAL_LEAD_MILLIS = "refresh_offset_millis", 60_000
+"""The storage option with the milliseconds before expiry at which Lance requests new credentials; its default."""
+
+_NONE_VENDED = (InvalidInputError, TableNotFoundError, UnsupportedOperationError)
+"""Errors of a server that vends no credentials for a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A table, and the properties with which clients access its storage."""
+
+    plain: Table
+    """The table with the configured storage options alone."""
+    properties: Mapping[str, Any]
+    """The properties in the response, including credentials if the server vends any with the table."""
+    table: Table
+    """The table with the storage options in these properties."""
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether the table came with credentials."""
+        return self.table.storage_options != self.plain.storage_options
+
+
+def loaded_table(id: TableId, options: Mapping[str, str] | None, body: Any) -> LoadedTable:
+    """Returns the Lance table in a load response.
+
+    Raises:
+        NotALanceTableError: The table has another format.
+        ValueError: An expiry is not a number.
+    """
+    plain = table(id, options, body)
+    properties = vended_credentials.combine(body.get("config") or {}, _entry(plain, body))
+    return LoadedTable(plain, properties, _with_options(plain, properties))
+
+
+def table_with_credentials(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
+    """Returns the Lance table in a load response, with the credentials in that response; see `loaded_table`."""
+    return loaded_table(id, options, body).table
+
+
+def renewed_table(loaded: LoadedTable, body: Any) -> Table:
+    """Returns a loaded table with the credentials in a response of the endpoint for credentials.
+
+    Raises:
+        ValueError: An expiry is not a number.
+    """
+    return _with_options(loaded.plain, vended_credentials.combine(loaded.properties, _entry(loaded.plain, body)))
+
+
+async def with_credentials(loaded: LoadedTable, renew: Callable[[], Awaitable[Table]] | None) -> Table:
+    """Returns a loaded table with credentials that last until Lance requests new ones, if the server vends such.
+
+    Args:
+        renew: Returns the table with credentials from the endpoint for them; None if the server has none.
+
+    Raises:
+        LanceNamespaceError: The table came without credentials, and the endpoint failed.
+
+    Cost: none if the table came with credentials that do not end soon; otherwise one call.
+    """
+    if renew is None or (loaded.has_credentials and not _ends_soon(loaded.table)):
+        return loaded.table
+    try:
+        return await renew()
+    except LanceNamespaceError as e:
+        if loaded.has_credentials or isinstance(e, _NONE_VENDED):
+            return loaded.table
+        raise
+
+
+def _with_options(plain: Table, properties: Mapping[str, Any]) -> Table:
+    vended = vended_credentials.storage_options(properties, plain.location)
+    options = vended_credentials.merge_options(plain.storage_options or {}, vended)
+    return replace(plain, storage_options=options or None)
+
+
+def _entry(plain: Table, body: Any) -> Mapping[str, Any]:
+    return vended_credentials.nearest(body.get("storage-credentials") or (), plain.location)
+
+
+def _ends_soon(table: Table) -> bool:
+    options = table.storage_options or {}
+    end, lead = options.get(EXPIRY), options.get(_LEAD, "")
+    lead_millis = int(lead) if lead.isdecimal() else _USUAL_LEAD_MILLIS
+    return end is not None and int(end) < time() * 1000 + lead_millis

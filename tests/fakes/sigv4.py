@@ -1,0 +1,101 @@
+"""Signatures as AWS checks them: by botocore's own signer, from the request as it came over the wire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from hashlib import sha256
+from hmac import compare_digest
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import ReadOnlyCredentials
+
+from .faults import Answer, Received
+
+_FORM = re.compile(r"AWS4-HMAC-SHA256 Credential=([^,]+), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_WINDOW = timedelta(minutes=5)
+_HAS_TO_BE_SIGNED = {"host", "x-amz-date", "x-amz-content-sha256"}
+
+
+@dataclass
+class Signatures:
+    """What a service of AWS accepts. Requests that it refuses are answered as AWS answers them."""
+
+    name: str = "execute-api"
+    region: str = "eu-central-1"
+    keys: dict[str, tuple[str, str | None]] = field(default_factory=lambda: {"AKIDEXAMPLE": ("sesame-secret", None)})
+    """The secret and the session token of each key."""
+    expired: set[str] = field(default_factory=set)
+    """Keys whose session is over."""
+    ahead: timedelta = timedelta()
+    """How far the server's clock is ahead of this machine's."""
+    accepted: list[frozenset[str]] = field(default_factory=list)
+    """The names of the signed headers of each request that was accepted."""
+
+    def refusal(self, request: Received) -> Answer | None:
+        """What a request is refused with; None if its signature is right."""
+        now = datetime.now(UTC) + self.ahead
+        problem = self._problem(request, now)
+        if problem is None:
+            return None
+        code, message = problem
+        headers = {
+            "x-amzn-ErrorType": f"{code}:http://internal.amazon.com/coral/com.amazon.coral.service/",
+            "Date": format_datetime(now, usegmt=True),
+        }
+        return Answer.of({"message": message}, 403).with_headers(headers)
+
+    def _problem(self, request: Received, now: datetime) -> tuple[str, str] | None:
+        authorization = request.headers.get("Authorization")
+        if authorization is None:
+            return "MissingAuthenticationTokenException", "Missing Authentication Token"
+        if (match := _FORM.fullmatch(authorization)) is None:
+            return "IncompleteSignatureException", "Authorization header requires 'Credential' parameter."
+        credential, names, signature = match.groups()
+        key, day, region, name, end = credential.split("/")
+        stamp = request.headers.get("X-Amz-Date", "")
+        if (key not in self.keys) or end != "aws4_request":
+            return "UnrecognizedClientException", "The security token included in the request is invalid."
+        if key in self.expired:
+            return "ExpiredTokenException", "The security token included in the request is expired"
+        if (day, region, name) != (stamp[:8], self.region, self.name):
+            return "InvalidSignatureException", f"Credential should be scoped to correct service: '{self.name}'."
+        signed_at = datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+        if signed_at < now - _WINDOW:
+            edge = f"{now - _WINDOW:{_STAMP}} ({now:{_STAMP}} - 5 min.)"
+            return "InvalidSignatureException", f"Signature expired: {stamp} is now earlier than {edge}"
+        if signed_at > now + _WINDOW:
+            edge = f"{now + _WINDOW:{_STAMP}} ({now:{_STAMP}} + 5 min.)"
+            return "InvalidSignatureException", f"Signature not yet current: {stamp} is still later than {edge}"
+        secret, token = self.keys[key]
+        signed = names.split(";")
+        if request.headers.get("X-Amz-Security-Token") != token:
+            return "UnrecognizedClientException", "The security token included in the request is invalid."
+        lacking = _HAS_TO_BE_SIGNED - set(signed) | {n for n in _lower(request) if n.startswith("x-amz-")} - set(signed)
+        canonical, expected = self._signature(request, signed, stamp, ReadOnlyCredentials(key, secret, token))
+        if lacking or not compare_digest(signature, expected):
+            text = "The request signature we calculated does not match the signature you provided."
+            return "InvalidSignatureException", f"{text}\n\nThe Canonical String should have been\n'{canonical}'"
+        self.accepted.append(frozenset(signed))
+        return None
+
+    def _signature(
+        self, request: Received, signed: list[str], stamp: str, credentials: ReadOnlyCredentials
+    ) -> tuple[str, str]:
+        headers = {name: value for name, value in _lower(request).items() if name in signed}
+        # The hash is the body's own, whatever the client says that it is.
+        headers["x-amz-content-sha256"] = sha256(request.body).hexdigest()
+        again = AWSRequest(request.method, f"http://{request.headers['Host']}{request.path}", headers=headers)
+        again.context["timestamp"] = stamp
+        signer = SigV4Auth(credentials, self.name, self.region)
+        canonical = signer.canonical_request(again)
+        return canonical, signer.signature(signer.string_to_sign(again, canonical), again)
+
+
+def _lower(request: Received) -> Mapping[str, str]:
+    return {name.lower(): value for name, value in request.headers.items()}

@@ -1,0 +1,295 @@
+"""Requests signed by SigV4: verified by botocore's signer on the other side, for every kind of request."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    RenameTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.iceberg_catalog import Quirks
+from tests.fakes.sigv4 import Signatures
+from tests.support.glue import forget_aws
+
+KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
+STATIC = {"rest.access-key-id": KEY, "rest.secret-access-key": SECRET}
+ODD = [
+    "plain",
+    "a b",
+    "a+b",
+    "a%2Fb",
+    "a/b",
+    "a//b",
+    "é漢字",
+    "a=b&c?d#e",
+    "~.-_",
+    "..a",
+    "a:b@c;d,e",
+    "$'()*!",
+    "x" * 200,
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
+
+
+def signing(signatures: Signatures | None = None, **options: Any) -> FakeIceberg:
+    """A catalog that takes any names, and signed requests alone."""
+    server = FakeIceberg(Quirks(separator=None, jetty=False), signatures=signatures or Signatures(), **options)
+    server.add_table(("a",), "t")
+    return server
+
+
+@asynccontextmanager
+async def connected(server: FakeIceberg, keys: str = "static", **more: str) -> AsyncIterator[AsyncNamespace]:
+    """With static keys, or with those of AWS's chain."""
+    usual = {
+        "endpoint": server.endpoint,
+        "rest.sigv4-enabled": "true",
+        "rest.signing-region": "eu-central-1",
+        "root": "s3://bucket",
+        "backoff_initial": "1ms",
+        "backoff_max": "2ms",
+    }
+    async with AsyncNamespace.connect("iceberg", {**usual, **(STATIC if keys == "static" else {}), **more}) as ns:
+        yield ns
+
+
+async def described(ns: AsyncNamespace, *id: str) -> None:
+    await ns.describe_table(DescribeTableRequest(id=list(id or ("a", "t"))))
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("base", ["", "/catalog/v%201"])
+async def test_every_kind_of_request_is_signed_whatever_the_names(name: str, base: str) -> None:
+    with signing(base=base, page_size=1, prefix="arn%3Aaws%3As3tables%3Aeu%3A1%3Abucket%2Fb") as server:
+        options = {"warehouse": f"arn:aws/{name}", "header.X-Tenant": "  two  words "}
+        async with connected(server, **options) as ns:
+            await ns.create_namespace(CreateNamespaceRequest(id=[name], properties={name: name}))
+            await ns.create_namespace(CreateNamespaceRequest(id=[name, "sub"]))
+            await ns.describe_namespace(DescribeNamespaceRequest(id=[name]))
+            assert (await ns.list_namespaces(ListNamespacesRequest(id=[name]))).namespaces == ["sub"]
+            location = "s3://bucket/odd"
+            await ns.declare_table(DeclareTableRequest(id=[name, name], location=location, properties={"k": name}))
+            assert (await ns.list_tables(ListTablesRequest(id=[name], limit=1))).tables == [name]
+            await ns.rename_table(RenameTableRequest(id=[name, name], new_table_name="new"))
+            await described(ns, name, "new")
+            await ns.deregister_table(DeregisterTableRequest(id=[name, "new"]))
+            await ns.drop_namespace(DropNamespaceRequest(id=[name, "sub"]))
+            with pytest.raises(TableNotFoundError):
+                await described(ns, name, "new")
+        methods = {request.method for request in server.requests}
+        assert methods == {"GET", "POST", "HEAD", "DELETE"}
+        assert server.signatures and len(server.signatures.accepted) == len(server.requests)
+        always = {"host", "x-amz-date", "x-amz-content-sha256", "x-tenant"}
+        assert all(signed >= always for signed in server.signatures.accepted)
+        assert any("content-type" in signed for signed in server.signatures.accepted)
+
+
+async def test_a_session_token_is_signed_too() -> None:
+    with signing(Signatures(keys={KEY: (SECRET, "sesame-token")})) as server:
+        async with connected(server, **{"rest.session-token": "sesame-token"}) as ns:
+            await described(ns)
+        assert server.signatures and all("x-amz-security-token" in names for names in server.signatures.accepted)
+
+
+async def test_each_attempt_is_signed_anew() -> None:
+    with signing() as server:
+        server.fail(503, match="tables", times=2)
+        async with connected(server) as ns:
+            await described(ns)
+        assert [("Authorization" in request.headers) for request in server.requests] == [True] * 4
+
+
+async def test_the_service_and_the_region_are_those_of_the_properties() -> None:
+    with signing(Signatures(name="s3tables", region="us-west-2")) as server:
+        told = {"rest.signing-name": "s3tables", "rest.signing-region": "us-west-2"}
+        async with connected(server, **told) as ns:
+            await described(ns)
+        async with connected(server) as ns:
+            with pytest.raises(UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):
+                await described(ns)
+
+
+async def test_a_bearer_token_goes_along_under_another_name() -> None:
+    with signing(client=("me", "s3cret")) as server:
+        async with connected(server, credential="me:s3cret") as ns:
+            await described(ns)
+            server.expire_tokens()
+            await described(ns)
+        token = server.requests[-1].headers["Original-Authorization"]
+        assert token.startswith("Bearer client-credentials-token")
+        assert server.signatures and all("original-authorization" in names for names in server.signatures.accepted)
+
+
+async def test_keys_and_region_come_from_the_chain_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    with signing() as server:
+        properties = {"endpoint": server.endpoint, "rest.sigv4-enabled": "true"}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            await described(ns)
+
+
+async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with signing() as server:
+        assert server.signatures
+        async with connected(server, keys="chain") as ns:
+            await described(ns)
+            server.signatures.expired.add(KEY)
+            with pytest.raises(UnauthenticatedError, match="security token included in the request is expired"):
+                await described(ns)
+            server.signatures.keys["AKIDNEW"] = ("sesame-new", None)
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDNEW")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-new")
+            await ns.create_namespace(CreateNamespaceRequest(id=["b"]))
+
+
+async def test_no_keys_at_all_is_told() -> None:
+    with signing() as server:
+        async with connected(server, keys="chain") as ns:
+            with pytest.raises(UnauthenticatedError, match="Unable to locate credentials"):
+                await described(ns)
+        assert not server.requests
+
+
+async def test_no_region_at_all_is_told() -> None:
+    with signing() as server:
+        properties = {"endpoint": server.endpoint, "rest.sigv4-enabled": "true", **STATIC}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            with pytest.raises(InvalidInputError, match=r"rest\.signing-region: unknown; set it, or AWS_REGION"):
+                await described(ns)
+        assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ("ahead", "cause", "hint"),
+    [
+        (
+            timedelta(minutes=20),
+            "Signature expired",
+            r"this machine's clock is 1[12]\d\d s behind the server's: synchron",
+        ),
+        (
+            timedelta(minutes=-20),
+            "not yet current",
+            r"this machine's clock is 1[12]\d\d s ahead of the server's: synch",
+        ),
+    ],
+)
+async def test_a_clock_that_is_wrong_is_told(ahead: timedelta, cause: str, hint: str) -> None:
+    with signing(Signatures(ahead=ahead)) as server:
+        async with connected(server) as ns:
+            with pytest.raises(UnauthenticatedError, match=rf"{cause}.*{hint}"):
+                await described(ns)
+
+
+async def test_a_clock_that_is_a_little_wrong_does_no_harm() -> None:
+    with signing(Signatures(ahead=timedelta(minutes=4))) as server:
+        async with connected(server) as ns:
+            await described(ns)
+
+
+async def test_a_wrong_secret_is_told_without_the_request() -> None:
+    with signing(Signatures(keys={KEY: ("another", "sesame-token")})) as server:
+        async with connected(server, **{"rest.session-token": "sesame-token"}) as ns:
+            with pytest.raises(UnauthenticatedError, match=r"does not match .*keys right\?") as caught:
+                await described(ns)
+        assert "sesame" not in str(caught.value) and "Canonical" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "error", "text"),
+    [
+        (
+            403,
+            "AccessDeniedException:http://x/",
+            {"Message": "User: x is not authorized"},
+            PermissionDeniedError,
+            "User",
+        ),
+        (403, "com.amazon.coral.service#UnrecognizedClientException", {}, UnauthenticatedError, "keys right"),
+        (400, "ThrottlingException", {"message": "Rate exceeded"}, None, ""),
+        (503, "ServiceUnavailable", {"message": "later"}, ServiceUnavailableError, "later"),
+        (403, "", {"error": {"message": "no", "type": "ForbiddenException", "code": 403}}, PermissionDeniedError, "no"),
+        (403, "IncompleteSignatureException", "<html>no</html>", UnauthenticatedError, "keys right"),
+    ],
+)
+async def test_errors_of_aws_in_front_of_a_catalog(
+    status: int, kind: str, body: Any, error: type[Exception] | None, text: str
+) -> None:
+    with signing() as server:
+        server.fail(status, match="tables", headers={"x-amzn-ErrorType": kind} if kind else {}, body=body)
+        async with connected(server, max_retries="1" if error is None else "0") as ns:
+            if error is None:
+                await described(ns)
+            else:
+                with pytest.raises(error, match=text):
+                    await described(ns)
+
+
+async def test_nothing_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with signing(Signatures(keys={KEY: (SECRET, "sesame-token")})) as server:
+        async with connected(server, **{"rest.session-token": "sesame-token"}) as ns:
+            await described(ns)
+    assert caplog.records and "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"rest.sigv4-enabled": "true", "rest.access-key-id": "k"}, "give both or none"),
+        ({"rest.sigv4-enabled": "true", "rest.session-token": "sesame"}, "give rest.access-key-id"),
+        ({"rest.signing-name": "glue"}, "rest_signing_name: set rest.sigv4-enabled to true with it"),
+        ({"rest.sigv4-enabled": "true", "rest.signing-region": "eu central"}, "rest_signing_region"),
+    ],
+)
+def test_properties_that_do_not_fit_together(properties: Mapping[str, str], text: str) -> None:
+    with pytest.raises(InvalidInputError, match=text) as caught:
+        AsyncNamespace.connect("iceberg", {"endpoint": "http://127.0.0.1", **properties})
+    assert "sesame" not in str(caught.value)
+
+
+def test_the_package_that_is_lacking_is_told() -> None:
+    script = """
+import sys
+sys.modules["aiobotocore"] = None
+from lance_ns_async import AsyncNamespace
+AsyncNamespace.connect("iceberg", {"endpoint": "http://127.0.0.1"})
+AsyncNamespace.connect("iceberg", {"endpoint": "http://127.0.0.1", "rest.sigv4-enabled": "true"})
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    expected = "rest.sigv4-enabled needs: pip install 'lance-ns-async[glue]' (no module named aiobotocore"
+    assert run.returncode and expected in run.stderr
