@@ -102,8 +102,8 @@ class Policy:
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
-        made = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
-        return made(adaptive=self.adaptive, patience=self.circuit_after)
+        create = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
+        return create(adaptive=self.adaptive, patience=self.circuit_after)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
@@ -167,7 +167,7 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
             task = asyncio.ensure_future(work(*args, **kwargs))
         finally:
             _deadline.reset(token)
-        cancelled: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
         # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
         with anyio.CancelScope(shield=True):
@@ -175,28 +175,28 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
                 try:
                     await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
                 except asyncio.CancelledError as e:
-                    cancelled = e
+                    cancellation = e
                 if not task.done() and monotonic() >= until:
                     if ends:
                         break
                     task.cancel()
                     until, ends = until + _UNDO_GRACE, True
-        failed: BaseException | None
+        error: BaseException | None
         if not task.done():
-            failed = ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+            error = ServiceUnavailableError("Service unavailable: undoing what failed does not end")
         elif task.cancelled():
-            failed = ServiceUnavailableError("Service unavailable: undoing what failed took too long")
+            error = ServiceUnavailableError("Service unavailable: undoing what failed took too long")
         else:
-            failed = task.exception()
-        if cancelled is not None:
-            if failed is not None:
-                note = _not_undone(failed)
-                cancelled.add_note(note)
+            error = task.exception()
+        if cancellation is not None:
+            if error is not None:
+                note = _not_undone(error)
+                cancellation.add_note(note)
                 # The code that awaits a cancelled task may not get this exception object.
                 log.warning("cancelled, %s", note)
-            raise cancelled
-        if failed is not None:
-            raise failed
+            raise cancellation
+        if error is not None:
+            raise error
         return task.result()
 
     return lasting
@@ -336,37 +336,39 @@ class Caller:
         hedge: bool = False,
     ) -> T:
         started = await self.traffic.enter(operation, subject, until=until)
-        told, became = "failed", Outcome.ABANDONED
+        text, outcome = "failed", Outcome.ABANDONED
         try:
             limit = min(self.policy.attempt_timeout, until - started)
             async with asyncio.timeout(limit):
                 result = await send()
-            told, became = "ok", Outcome.ANSWERED
+            text, outcome = "ok", Outcome.ANSWERED
             return result
         except TimeoutError:
-            told, became = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
+            text, outcome = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
-            told, became = str(failure.codes[0]), self._became(failure, subject, operation)
+            text, outcome = str(failure.codes[0]), self._outcome(failure, subject, operation)
             # Throttled calls and lost races need the full pause.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
                 failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
             raise
         except LanceNamespaceError as error:
-            told, became = type(error).__name__, Outcome.ANSWERED
+            text, outcome = type(error).__name__, Outcome.ANSWERED
             raise
         except asyncio.CancelledError:
-            told = "cancelled"
+            text = "cancelled"
             raise
         finally:
-            self._tell(operation, subject, attempt, monotonic() - started, told, hedge)
-            await self.traffic.leave(started, operation, subject, became, why=told, until=until)
+            self._tell(operation, subject, attempt, monotonic() - started, text, hedge)
+            await self.traffic.leave(started, operation, subject, outcome, why=text, until=until)
 
-    def _became(self, failure: Failure, subject: Id, operation: str) -> Outcome:
+    def _outcome(self, failure: Failure, subject: Id, operation: str) -> Outcome:
         error = error_class(failure, subject, operation, self._errors)
         if failure.codes[0] == STALE:
             return Outcome.ABANDONED
-        if issubclass(error, ThrottlingError) or 503 in failure.codes:
+        if issubclass(error, ThrottlingError):
+            return Outcome.THROTTLED
+        if 503 in failure.codes:
             return Outcome.REFUSED
         return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
 
@@ -381,43 +383,56 @@ class Caller:
         until: float,
     ) -> T:
         """Continues a call after the failure of its first attempt."""
-        sent, recovered = 1, recover is None
-        failed: Failure | None = first
+        sent, may_recover = 1, recover is not None
+        previous: Failure | None = first
+        responses = self.traffic.responses
 
         async def attempt() -> T:
-            nonlocal sent, failed
-            if failed is not None:
-                failure, failed = failed, None
+            nonlocal sent, previous
+            if previous is not None:
+                failure, previous = previous, None
                 raise failure
             sent += 1
             return await self._attempt(send, subject, operation, sent, until)
 
         async def again() -> T:
-            nonlocal recovered
+            nonlocal may_recover
             try:
                 return await attempt()
             except Failure as failure:
-                if recovered or recover is None or not self._may_recover(failure, subject, operation, safe):
+                if not may_recover or recover is None or not self._may_recover(failure, subject, operation, safe):
                     raise
                 if not await recover(failure):
                     raise
-            recovered = True
+            may_recover = False
             return await attempt()
+
+        def is_throttle(failure: BaseException) -> bool:
+            return isinstance(failure, Failure) and issubclass(
+                error_class(failure, subject, operation, self._errors), ThrottlingError
+            )
+
+        def spares(failure: BaseException) -> bool:
+            # While other calls get responses, a throttled call was sent too early, and the catalog works.
+            nonlocal responses
+            before, responses = responses, self.traffic.responses
+            return responses > before and is_throttle(failure)
 
         repetition = Repetition(
             self.policy.max_retries + 1,
             until,
             repeats=lambda failure: isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe),
             pause=self._pause,
-            permits=lambda _: self.traffic.may_repeat(),
+            permits=lambda failure: self.traffic.may_repeat(throttled=is_throttle(failure)),
+            spares=spares,
         )
         try:
             return await repetition.run(again)
         except Failure as last:
             last.attempts = sent
             if repetition.is_late:
-                asked = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
-                last.message += f"; not sent again within the operation's time{asked}"
+                wait = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                last.message += f"; not sent again within the operation's time{wait}"
             if repetition.is_refused:
                 last.message += "; not sent again, as most calls to this catalog fail"
             raise self._error(last, subject, operation, safe) from last
