@@ -29,6 +29,9 @@ class Switches:
     cap: int = 0
     """Requests in flight beyond which the stub refuses at once; 0 for no cap."""
     cap_status: int = 503
+    rate: float = 0.0
+    """Requests per second that a token bucket admits; it holds one second's worth at first. 0 for no limit.
+    The stub refuses others at once with 429, as Polaris does."""
     retry_after: str = ""
     """The Retry-After header of refusals and faults; none when empty."""
     queue: int = 0
@@ -86,6 +89,7 @@ class Catalog:
         self.counts = Counts()
         self.seen: set[Connection] = set()
         self._random = random.Random(switches.seed)
+        self._tokens, self._filled_at = switches.rate, time.monotonic()
         self._faulty = switches.share_503 + switches.share_429 + switches.share_cut > 0
 
     def request(self, connection: "Connection", target: bytes) -> None:
@@ -101,6 +105,10 @@ class Catalog:
             self.counts.refused += 1
             connection.reply(refusal(switches.cap_status, switches.retry_after))
             return
+        if switches.rate and not self._take_token():
+            self.counts.refused += 1
+            connection.reply(refusal(429, switches.retry_after))
+            return
         content = self._fault() if self._faulty else None
         if content is None:
             content = self._rendered.get(target)
@@ -110,6 +118,15 @@ class Catalog:
             self._queued.append((connection, content))
         else:
             self._serve(connection, content)
+
+    def _take_token(self) -> bool:
+        now, rate = time.monotonic(), self.switches.rate
+        self._tokens = min(rate, self._tokens + (now - self._filled_at) * rate)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
 
     def _fault(self) -> bytes | None:
         """An injected fault, empty for a cut connection, or None for a proper answer."""

@@ -48,11 +48,11 @@ class Limiter:
         self._rests_until = -inf
         self.pacer = Pacer()
 
-    def answered(self, now: float, sent: float, in_flight: int) -> None:
+    def record_response(self, now: float, sent_at: float, in_flight: int) -> None:
         """Records a response, errors included; `in_flight` is the number of calls still under way."""
-        latency, self._answered_at = now - sent, now
+        latency, self._answered_at = now - sent_at, now
         self._latency += (latency - self._latency) / 8 if self._latency else latency
-        self.pacer.answered(now, sent)
+        self.pacer.record_response(now, sent_at)
         if self._score:
             self._score = max(0.0, self._score - max(0.01, 2 * self._usual))
         self._learn(0.0)
@@ -60,22 +60,22 @@ class Limiter:
         if self._score < _WARY and in_flight + 1 >= 0.8 * int(self.limit):
             self._grow()
 
-    def refused(self, now: float, sent: float, in_flight: int, *, throttled: bool = False) -> float:
+    def record_refusal(self, now: float, sent_at: float, in_flight: int, *, is_throttle: bool = False) -> float:
         """Records a refused call; returns the seconds for which its slot must stay empty.
 
         Args:
             now: The current time.
-            sent: The time at which the call was sent.
+            sent_at: The time at which the call was sent.
             in_flight: The number of calls still under way.
-            throttled: Whether the catalog says that there are too many calls, as with HTTP 429.
+            is_throttle: Whether the catalog says that there are too many calls, as with HTTP 429.
         """
-        if throttled and self.pacer.is_active(now):
-            self.pacer.throttled(now, sent)
+        if is_throttle and self.pacer.is_active(now):
+            self.pacer.record_throttle(now, sent_at)
             return 0.0
         self._learn(1.0)
-        if sent >= self._cut_at:
-            few = self.limit <= _FEW
-            if self._suspect(1.0, now, in_flight) and throttled and few:
+        if sent_at >= self._cut_at:
+            is_few = self.limit <= _FEW
+            if self._suspect(1.0, now, in_flight) and is_throttle and is_few:
                 # The refusals had another cause than concurrency, so the limit begins anew.
                 self.limit, self._plateau, self._score = float(min(START, self._most)), None, 0.0
                 self.pacer.begin(now)
@@ -85,19 +85,19 @@ class Limiter:
             self._lower(self.limit - 1, (self._plateau or self.limit) - 1)
         return self._rest(now)
 
-    def failed(self, now: float, sent: float, in_flight: int) -> float:
+    def record_failure(self, now: float, sent_at: float, in_flight: int) -> float:
         """Records a call without a response; returns the seconds for which its slot must stay empty."""
         self._learn(1.0)
-        if sent >= self._cut_at:
+        if sent_at >= self._cut_at:
             self._suspect(0.5, now, in_flight)
         return self._rest(now)
 
-    def pace(self, sent: float) -> float:
-        """Returns the usual latency if a call sent at `sent` failed by accident; inf if overload may be the cause.
+    def pace(self, sent_at: float) -> float:
+        """Returns the usual latency if a call sent at `sent_at` failed by accident; inf if overload may be the cause.
 
-        A failure is an accident if other calls got responses since `sent`. Call this before the failure is recorded.
+        A failure is an accident if other calls got responses since `sent_at`. Call this before the failure is recorded.
         """
-        return self._latency if self._score < _WARY and self._answered_at >= sent else inf
+        return self._latency if self._score < _WARY and self._answered_at >= sent_at else inf
 
     def _suspect(self, weight: float, now: float, in_flight: int) -> bool:
         """Returns whether there was an alarm, which lowers the limit."""

@@ -34,7 +34,7 @@ class Pacer:
 
     def __init__(self) -> None:
         self.rate = _START
-        self._measured = False
+        self._has_measured = False
         """Whether the rate comes from a measurement; if not, it grows quickly."""
         self._best = 0.0
         """The largest rate that was measured since the catalog last accepted clearly fewer calls than were sent."""
@@ -55,7 +55,7 @@ class Pacer:
 
     def begin(self, now: float) -> None:
         """Starts to pace calls, at the last measured rate if there is one."""
-        if not self._measured:
+        if not self._has_measured:
             self.rate = _START
         self._began_at = self._refused_at = self._adjusted_at = self._sample_at = self._next_at = now
         self._sample = self._in_a_row = self._quiet = 0
@@ -70,19 +70,19 @@ class Pacer:
         """Records that a call is sent."""
         self._next_at = max(self._next_at, now - _CATCH_UP / self.rate) + 1 / self.rate
 
-    def answered(self, now: float, sent: float) -> None:
+    def record_response(self, now: float, sent_at: float) -> None:
         """Records a response."""
-        if not self.is_active(now) or sent < self._began_at:
+        if not self.is_active(now) or sent_at < self._began_at:
             return
         self._in_a_row = 0
         self._sample += 1
         self._quiet += 1
-        self.rate *= 1 + _CREEP * (1 + self._quiet / _CREEP_DOUBLES) if self._measured else _CLIMB
+        self.rate *= 1 + _CREEP * (1 + self._quiet / _CREEP_DOUBLES) if self._has_measured else _CLIMB
 
-    def throttled(self, now: float, sent: float) -> None:
+    def record_throttle(self, now: float, sent_at: float) -> None:
         """Records a refusal because of the rate."""
         self._refused_at = now
-        if sent < self._adjusted_at:
+        if sent_at < self._adjusted_at:
             # It was sent before the last change of the rate, so it says nothing about the present rate.
             return
         self._in_a_row += 1
@@ -91,20 +91,20 @@ class Pacer:
             self._sample, self._sample_at = 0, now
         elif self._in_a_row >= _IN_A_ROW:
             self.rate = max(_LEAST, self.rate / _DROP)
-            self._measured = False
+            self._has_measured = False
         else:
             return
         self._in_a_row, self._adjusted_at = 0, now
 
     def _measure(self, seconds: float) -> None:
-        accepted = self._sample / seconds
+        capacity = self._sample / seconds
         # One more call was sent than was accepted, and only more than one is a sign that the rate is too high.
         if (self._sample + 1) / seconds < _CLEAR * self.rate:
-            self._best = accepted
-        elif self._measured and self.rate < _CLEAR * self._best:
+            self._best = capacity
+        elif self._has_measured and self.rate < _CLEAR * self._best:
             # Nearly all calls were accepted, at a rate far below the best one: the refusal was an accident.
             return
-        self._best = max(self._best, accepted)
+        self._best = max(self._best, capacity)
         self._quiet = 0
-        self._measured = True
-        self.rate = max(_LEAST, _BELOW * min(self.rate, accepted))
+        self._has_measured = True
+        self.rate = max(_LEAST, _BELOW * min(self.rate, capacity))

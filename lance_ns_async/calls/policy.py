@@ -23,10 +23,10 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.calls.hedging import hedged
+from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
 from lance_ns_async.calls.repetition import Repetition, TryAgainError
-from lance_ns_async.calls.traffic import Outcome, Traffic, shared
+from lance_ns_async.calls.traffic import Outcome, Traffic, find_or_create
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
 from lance_ns_async.model import Id
 
@@ -102,7 +102,7 @@ class Policy:
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
-        create = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
+        create = partial(Traffic if key is None else partial(find_or_create, key), self.max_in_flight)
         return create(adaptive=self.adaptive, patience=self.circuit_after)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
@@ -268,7 +268,7 @@ class Caller:
         try:
             if safe and self.policy.hedge_after is not None:
                 sendings = iter((once, partial(once, hedge=True)))
-                return await hedged(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
+                return await hedge(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
             return await once()
         except Failure as failure:
             may_recover = recover is not None and self._may_recover(failure, subject, operation, safe)
@@ -423,7 +423,7 @@ class Caller:
             until,
             repeats=lambda failure: isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe),
             pause=self._pause,
-            permits=lambda failure: self.traffic.may_repeat(throttled=is_throttle(failure)),
+            permits=lambda failure: self.traffic.may_repeat(is_throttle=is_throttle(failure)),
             spares=spares,
         )
         try:

@@ -66,11 +66,11 @@ class CallLoad:
 @dataclass(slots=True, eq=False)
 class _Waiter:
     turn: asyncio.Future[None]
-    granted: bool = False
+    has_slot: bool = False
 
 
 class Traffic:
-    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
+    """Slots for calls, has_slot in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
         self._id = next(_ids)
@@ -111,14 +111,14 @@ class Traffic:
         """The number of calls that got a response so far."""
         return self._responses
 
-    def may_repeat(self, *, throttled: bool = False) -> bool:
+    def may_repeat(self, *, is_throttle: bool = False) -> bool:
         """Returns whether a failed call may be sent again, and counts that retry.
 
         Args:
-            throttled: Whether the catalog throttled the call. Such a retry is not counted while calls are paced.
+            is_throttle: Whether the catalog throttled the call. Such a retry is not counted while calls are paced.
         """
         with self._lock:
-            return (throttled and self._is_paced(monotonic())) or self._budget.take()
+            return (is_throttle and self._is_paced(monotonic())) or self._budget.take()
 
     def may_hedge(self) -> bool:
         """Returns whether a call under way may be sent a second time, and counts that."""
@@ -258,17 +258,17 @@ class Traffic:
         in_flight = self._taken - self._resting - 1
         if outcome is Outcome.ANSWERED:
             self._responses += 1
-            self._circuit.answered()
-            self._budget.answered()
+            self._circuit.record_response()
+            self._budget.record_response()
             if self._limiter is not None:
-                self._limiter.answered(now, sent, in_flight)
+                self._limiter.record_response(now, sent, in_flight)
             return 0.0
-        self._circuit.failed(now, operation, subject, why)
+        self._circuit.record_failure(now, operation, subject, why)
         if self._limiter is None:
             return 0.0
         if outcome is Outcome.FAILED:
-            return self._limiter.failed(now, sent, in_flight)
-        return self._limiter.refused(now, sent, in_flight, throttled=outcome is Outcome.THROTTLED)
+            return self._limiter.record_failure(now, sent, in_flight)
+        return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is Outcome.THROTTLED)
 
     def _give_back(self) -> None:
         self._taken -= 1
@@ -284,12 +284,12 @@ class Traffic:
                 except RuntimeError:
                     # That loop was closed, and its waiter with it.
                     continue
-            waiter.granted = True
+            waiter.has_slot = True
             self._taken += 1
 
     def _abandon(self, waiter: _Waiter) -> None:
         with self._lock:
-            if waiter.granted:
+            if waiter.has_slot:
                 self._give_back()
             else:
                 # The waiter may be removed already if its loop was closed.
@@ -297,7 +297,7 @@ class Traffic:
                     self._waiting.remove(waiter)
 
 
-def shared(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
+def find_or_create(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
     """Returns the traffic of one catalog: the same object for the same key and limits, as long as it is in use."""
     whole = (key, most, adaptive, patience)
     with _finding:

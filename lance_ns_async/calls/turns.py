@@ -124,10 +124,10 @@ def _wake(turn: asyncio.Future[None]) -> None:
 def shared(key: Hashable) -> Turns:
     """Returns the turns of a key: the same object in the whole process, as long as it is in use."""
     with _finding:
-        found = _shared.get(key)
-        if found is None:
-            found = _shared[key] = Turns()
-        return found
+        turns = _shared.get(key)
+        if turns is None:
+            turns = _shared[key] = Turns()
+        return turns
 
 
 def _begin_anew() -> None:

@@ -104,15 +104,15 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 if kind.startswith("served"):
                     ready -= 1
                 if kind == "served ok":
-                    limiter.answered(now, sent, in_flight)
+                    limiter.record_response(now, sent, in_flight)
                     run.done += 1
                     continue
                 pace = limiter.pace(sent)
                 resting += 1
                 if kind == "served failed":
-                    rest = limiter.failed(now, sent, in_flight)
+                    rest = limiter.record_failure(now, sent, in_flight)
                 else:
-                    rest = limiter.refused(now, sent, in_flight, throttled=server.throttles)
+                    rest = limiter.record_refusal(now, sent, in_flight, is_throttle=server.throttles)
                     run.extra_at_end += run.done >= calls / 2
                 push(now + rest, "wake", 0, 0)
                 if attempt == attempts:
