@@ -92,6 +92,11 @@ class Traffic:
         """Whether a call would get a slot immediately."""
         return not self._waiting and self._taken < self.limit
 
+    @property
+    def is_paced(self) -> bool:
+        """Whether calls are sent at the rate that the catalog accepts, because it throttles."""
+        return self._limiter is not None and self._limiter.pacer.is_active(monotonic())
+
     def snapshot(self) -> CallLoad:
         """Returns the current load. Any thread may call it."""
         with self._lock:
@@ -118,12 +123,12 @@ class Traffic:
             is_throttle: Whether the catalog throttled the call. Such a retry is not counted while calls are paced.
         """
         with self._lock:
-            return (is_throttle and self._is_paced(monotonic())) or self._budget.take()
+            return (is_throttle and self.is_paced) or self._budget.take()
 
     def may_hedge(self) -> bool:
         """Returns whether a call under way may be sent a second time, and counts that."""
         with self._lock:
-            is_busy = self._circuit.is_open or self._is_paced(monotonic())
+            is_busy = self._circuit.is_open or self.is_paced
             return self.has_room and not is_busy and self._budget.take()
 
     def pace(self, sent: float) -> float:
@@ -226,9 +231,6 @@ class Traffic:
         self._resting = 0
         self._queue_start = self._queue_end = 0
         """The numbers of the first and the next place in the queue of calls that wait for the pace."""
-
-    def _is_paced(self, now: float) -> bool:
-        return self._limiter is not None and self._limiter.pacer.is_active(now)
 
     def _delay(self, now: float, position: int) -> float:
         # An open circuit limits the calls itself, and most of them fail at once.

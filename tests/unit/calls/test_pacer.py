@@ -7,7 +7,9 @@ import pytest
 from lance_ns_async.calls.pacer import Pacer
 
 
-def drive(pacer: Pacer, rate: float, seconds: float, *, now: float = 0.0, burst: float | None = None) -> tuple[float, int, int]:
+def drive(
+    pacer: Pacer, rate: float, seconds: float, *, now: float = 0.0, burst: float | None = None
+) -> tuple[float, int, int]:
     """Sends calls without latency to a token bucket; returns the time, the accepted and the refused calls."""
     burst = rate if burst is None else burst
     end, tokens, filled_at, accepted, refused = now + seconds, 0.0, now, 0, 0
