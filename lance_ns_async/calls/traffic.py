@@ -142,6 +142,12 @@ class Traffic:
         Raises:
             Failure: The time `until` passed before the call could be sent, or the circuit is open.
         """
+        now = monotonic()
+        with self._lock:
+            # The usual case costs no further coroutine.
+            if now < until and self.has_room and not self.is_paced:
+                self._taken += 1
+                return self._start_call(now, operation, subject)
         await self._take_slot(until)
         return await self._wait_for_pace(operation, subject, until)
 
@@ -249,7 +255,7 @@ class Traffic:
         if (obstacle := self._circuit.obstacle(now, operation, subject)) is not None:
             self._give_back()
             raise Failure("circuit", message=obstacle, delivered=False)
-        if self._limiter is not None:
+        if self._limiter is not None and self._limiter.pacer.is_active(now):
             self._limiter.pacer.send(now)
         return now
 
