@@ -223,6 +223,7 @@ class _Grants:
     def __init__(self, http: HttpTransport, settings: OAuth2Settings, secrets: list[str], lifetime: float) -> None:
         self._http = http
         self._secrets = secrets
+        self._fixed_secrets = len(secrets)
         self._lifetime = lifetime
         self._refresh_token: str | None = None
         id, secret = settings.client()
@@ -274,11 +275,10 @@ class _Grants:
         return result
 
     def _keep(self, refresh_token: str | None) -> None:
-        if self._refresh_token is not None:
-            self._secrets.remove(self._refresh_token)
         self._refresh_token = refresh_token
         if refresh_token is not None:
-            self._secrets.append(refresh_token)
+            # The one before is still redacted, because the server may quote it.
+            self._secrets[self._fixed_secrets :] = [*self._secrets[self._fixed_secrets :], refresh_token][-2:]
 
 
 def _grant(settings: OAuth2Settings) -> Mapping[str, str | None]:

@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import PurePath
@@ -92,12 +93,7 @@ def command_tokens(caller: Caller, command: Sequence[str], seconds: float) -> Re
     label = f"auth_command {PurePath(command[0]).name!r}"
 
     async def run() -> Token:
-        try:
-            async with asyncio.timeout(seconds):
-                status, output, errors = await _run(command, label)
-        except TimeoutError:
-            message = f"{label}: no result within {seconds:g} s (auth_command_timeout)"
-            raise Failure("timeout", message=message) from None
+        status, output, errors = await _run(command, label)
         if status != 0:
             detail = _last(redact(errors, _words(output))) or "it printed no error message"
             message = f"{label}: exit status {status}: {detail}; run the command in a terminal to check it"
@@ -109,7 +105,7 @@ def command_tokens(caller: Caller, command: Sequence[str], seconds: float) -> Re
             message = f"{label}: {e}; its output must be a token, or JSON with a token and its expiry"
             raise Failure(_NO_TOKEN, message=message) from None
 
-    return RenewedTokens(_fetch_with(caller, run))
+    return RenewedTokens(_fetch_with(caller, run, label, seconds, " (auth_command_timeout)"))
 
 
 def function_tokens(caller: Caller, function: TokenFunction) -> RenewedTokens:
@@ -134,7 +130,7 @@ def function_tokens(caller: Caller, function: TokenFunction) -> RenewedTokens:
             message = f"{label}: {e}; it must return a token, or a token and its expiry"
             raise Failure(_NO_TOKEN, message=message) from None
 
-    return RenewedTokens(_fetch_with(caller, run))
+    return RenewedTokens(_fetch_with(caller, run, label, caller.policy.attempt_timeout))
 
 
 def parse_output(output: bytes) -> Token:
@@ -178,12 +174,23 @@ def parse_result(result: object) -> Token:
     return Token(_check_token(value), _lifetime(expiry))
 
 
-def _fetch_with(caller: Caller, run: Callable[[], Awaitable[Token]]) -> Callable[[], Awaitable[Token]]:
-    own = caller.beside(SOURCE_ERRORS)
+def _fetch_with(
+    caller: Caller, run: Callable[[], Awaitable[Token]], label: str, limit: float, advice: str = ""
+) -> Callable[[], Awaitable[Token]]:
+    """Returns a function that runs a source for at most `limit` seconds."""
+    # It runs once, because a command or a callable has its own rules of retrying.
+    policy = replace(caller.policy, max_retries=0, hedge_after=None, attempt_timeout=limit + _KILL_SECONDS)
+    own = caller.beside(SOURCE_ERRORS, policy)
+
+    async def limited() -> Token:
+        try:
+            async with asyncio.timeout(limit):
+                return await run()
+        except TimeoutError:
+            raise Failure("timeout", message=f"{label}: no result within {limit:g} s{advice}") from None
 
     async def fetch() -> Token:
-        # Not sent again on its own, because a command or a callable has its own rules of retrying.
-        return await own.call(run, subject=NamespaceId(), operation="fetch_token", safe=False)
+        return await own.call(limited, subject=NamespaceId(), operation="fetch_token")
 
     return fetch
 
@@ -216,37 +223,47 @@ async def _run(command: Sequence[str], label: str) -> tuple[int, bytes, str]:
         raise Failure(_NOT_STARTED, message=message) from None
     try:
         async with asyncio.TaskGroup() as group:
-            output = group.create_task(_read(process.stdout, _LONGEST_OUTPUT))
-            errors = group.create_task(_read(process.stderr, _LONGEST_OUTPUT))
-        if max(len(output.result()), len(errors.result())) > _LONGEST_OUTPUT:
-            # Such a command waits for its output to be read.
-            raise Failure(_NO_TOKEN, message=f"{label}: it printed more than {_LONGEST_OUTPUT} bytes")
+            output = group.create_task(_read(process, process.stdout))
+            errors = group.create_task(_read(process, process.stderr))
         status = await process.wait()
     finally:
         await _end(process)
+    if max(len(output.result()), len(errors.result())) > _LONGEST_OUTPUT:
+        raise Failure(_NO_TOKEN, message=f"{label}: it printed more than {_LONGEST_OUTPUT} bytes")
     return status, output.result(), errors.result().decode("utf-8", "replace")
 
 
-async def _read(stream: asyncio.StreamReader | None, most: int) -> bytes:
-    """Returns what a stream contains; a part that is longer than `most` bytes if it contains more."""
+async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes:
+    """Returns what a process writes; kills it if this is too much, and then returns the beginning."""
     data = bytearray()
-    while stream is not None and len(data) <= most and (chunk := await stream.read(2**16)):
+    while stream is not None and (chunk := await stream.read(2**16)):
         data += chunk
+        if len(data) > _LONGEST_OUTPUT:
+            _kill(process)
+            break
     return bytes(data)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Releases a process; kills it, with the programs that it started, if it runs."""
     if process.returncode is None:
-        with suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
+        _kill(process)
+        # The wait is bounded, because a process can be stuck in the kernel.
         with anyio.move_on_after(_KILL_SECONDS, shield=True):
             await process.wait()
     # asyncio closes the pipes only at their end, which a program outside of the session can delay.
     process._transport.close()  # type: ignore[attr-defined]
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        # Its number may belong to another process by now.
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def _check_token(value: object) -> str:
