@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Itera
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyarrow as pa
 from lance_namespace import (
@@ -395,11 +395,12 @@ class _Named(Namespace):
     """A property as Python code, for messages."""
 
     @called_with(_how_to_name)
-    def __init__(self, /, *, token: TokenFunction | None = None, **properties: str) -> None:
+    def __init__(self, /, *, token: TokenFunction | str | None = None, **properties: str) -> None:
         """Connects to the catalog.
 
         Args:
-            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`.
+            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. A text is
+                an error: a token itself is the property `auth_token`.
             **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
                 of each catalog lists them, including the limits of calls.
 
@@ -407,7 +408,8 @@ class _Named(Namespace):
             InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
             TypeError: An argument is not a keyword argument.
         """
-        super().__init__(self.impl, properties, token=token)
+        # A text is refused like that of any other property.
+        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
 
 
 class DirNamespace(_Named):

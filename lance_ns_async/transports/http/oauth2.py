@@ -83,10 +83,12 @@ class OAuth2Settings(HttpSettings):
     """A token that is exchanged for one of the catalog (RFC 8693)."""
     subject_token_type: TokenType = ACCESS_TOKEN
     requested_token_type: TokenType | None = None
-    auth_command: Annotated[tuple[str, ...], BeforeValidator(parse_command)] | None = Field(default=None, repr=False)
+    auth_command: Annotated[tuple[str, ...], BeforeValidator(parse_command)] | None = Field(
+        default=None, repr=False, exclude=True
+    )
     """A command that prints a token, or JSON with a token and its expiry; it is run without a shell."""
     auth_command_timeout: Seconds = Field(default=30.0, gt=0)
-    token: Annotated[TokenFunction, BeforeValidator(_function)] | None = Field(default=None, repr=False)
+    token: Annotated[TokenFunction, BeforeValidator(_function)] | None = Field(default=None, repr=False, exclude=True)
     """A Python callable that returns a token; never a text."""
 
     @model_validator(mode="after")
@@ -95,7 +97,8 @@ class OAuth2Settings(HttpSettings):
         if len(names) > 1 and names != ["credential", "subject_token"]:
             raise ValueError(f"{' and '.join(names)}: give one of them, a token or what gets one")
         for name, purpose in _PARAMETERS.items():
-            if name in self.model_fields_set and not any(getattr(self, needed) is not None for needed in purpose):
+            is_set = getattr(self, name) != type(self).model_fields[name].default
+            if is_set and all(getattr(self, needed) is None for needed in purpose):
                 raise ValueError(f"{name}: give {' or '.join(purpose)} with it")
         return self
 

@@ -49,7 +49,7 @@ class Site:
 
     @asynccontextmanager
     async def connected(
-        self, *, token: TokenFunction | None = None, **properties: str
+        self, token: TokenFunction | None = None, /, **properties: str
     ) -> AsyncIterator[AsyncNamespace]:
         given = {**self.properties, **QUICK, **properties}
         async with AsyncNamespace.connect(self.impl, given, token=token) as ns:
@@ -122,16 +122,14 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
 async def test_a_failing_command_says_why(site: Site) -> None:
     code = "import sys; sys.exit('Please run az login')"
     async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
-        with pytest.raises(
-            UnauthenticatedError, match="fetch_token: auth_command .*exit status 1: Please run az login"
-        ):
+        with pytest.raises(UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"):
             await site.describe(ns)
     assert not site.server.requests
 
 
 async def test_a_callable_signs_in_and_is_called_once_for_all(site: Site) -> None:
     calls: list[Call] = []
-    async with site.connected(token=lambda: (site.token(), 3600)) as ns:
+    async with site.connected(lambda: (site.token(), 3600)) as ns:
         with ns.observe(calls.append):
             async with anyio.create_task_group() as group:
                 for _ in range(64):
@@ -150,7 +148,7 @@ async def test_a_token_that_expires_at_once_is_fetched_for_each_call(site: Site)
     async def token() -> tuple[str, float]:
         return site.token(), 0.0
 
-    async with site.connected(token=token) as ns:
+    async with site.connected(token) as ns:
         await site.describe(ns)
         await site.describe(ns)
     assert len(site.minted) >= 2
