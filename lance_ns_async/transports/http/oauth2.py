@@ -96,10 +96,10 @@ class OAuth2Settings(HttpSettings):
         names = [name for name in _WAYS if getattr(self, name) is not None]
         if len(names) > 1 and names != ["credential", "subject_token"]:
             raise ValueError(f"{' and '.join(names)}: give one of them, a token or what gets one")
-        for name, purpose in _PARAMETERS.items():
+        for name, ways in _PARAMETERS.items():
             is_set = getattr(self, name) != type(self).model_fields[name].default
-            if is_set and all(getattr(self, needed) is None for needed in purpose):
-                raise ValueError(f"{name}: give {' or '.join(purpose)} with it")
+            if is_set and all(getattr(self, way) is None for way in ways):
+                raise ValueError(f"{name}: give {' or '.join(ways)} with it")
         return self
 
     @classmethod
@@ -323,6 +323,9 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     else:
         kind, detail = error.get("type"), error["message"]
         message = detail
+        if kind == "MissingOrInvalidRealm":
+            # Polaris as an Iceberg REST catalog.
+            message = f"{detail}; is the property header.Polaris-Realm right?"
     if not (isinstance(detail, str | None) and isinstance(message, str)):
         raise TypeError("a message is a text")
     return (kind,) if kind else (), message

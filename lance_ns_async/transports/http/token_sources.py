@@ -30,12 +30,12 @@ from lance_ns_async.settings import TokenFunction
 from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens, Token
 from lance_ns_async.transports.http.redact import redact
 
-_NOT_STARTED, _FAILED, _NO_TOKEN = "not started", "failed", "no token"
+_NOT_STARTED, _FAILURE, _NO_TOKEN = "not started", "failed", "no token"
 
 SOURCE_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
     _NOT_STARTED: InvalidInputError,
-    _FAILED: UnauthenticatedError,
+    _FAILURE: UnauthenticatedError,
     _NO_TOKEN: InvalidInputError,
 }
 
@@ -97,7 +97,7 @@ def command_tokens(caller: Caller, command: Sequence[str], seconds: float) -> Re
         if status != 0:
             detail = _last(redact(errors, _words(output))) or "it printed no error message"
             message = f"{label}: exit status {status}: {detail}; run the command in a terminal to check it"
-            raise Failure(_FAILED, message=message)
+            raise Failure(_FAILURE, message=message)
         try:
             return parse_output(output)
         except ValueError as e:
@@ -123,7 +123,7 @@ def function_tokens(caller: Caller, function: TokenFunction) -> RenewedTokens:
         except LanceNamespaceError:
             raise
         except Exception as e:
-            raise Failure(_FAILED, message=f"{label}: {type(e).__name__}: {e}") from e
+            raise Failure(_FAILURE, message=f"{label}: {type(e).__name__}: {e}") from e
         try:
             return parse_result(result)
         except ValueError as e:
@@ -182,7 +182,7 @@ def _fetch_with(
     policy = replace(caller.policy, max_retries=0, hedge_after=None, attempt_timeout=limit + _KILL_SECONDS)
     own = caller.beside(SOURCE_ERRORS, policy)
 
-    async def limited() -> Token:
+    async def run_with_limit() -> Token:
         try:
             async with asyncio.timeout(limit):
                 return await run()
@@ -190,7 +190,7 @@ def _fetch_with(
             raise Failure("timeout", message=f"{label}: no result within {limit:g} s{advice}") from None
 
     async def fetch() -> Token:
-        return await own.call(limited, subject=NamespaceId(), operation="fetch_token")
+        return await own.call(run_with_limit, subject=NamespaceId(), operation="fetch_token")
 
     return fetch
 

@@ -19,7 +19,7 @@ from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.http.auth import Signer, Tokens
 from lance_ns_async.transports.http.redact import redact
-from lance_ns_async.transports.http.signing import REJECTED, rejection
+from lance_ns_async.transports.http.signing import REJECTION_CODES, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
@@ -156,7 +156,7 @@ class HttpTransport:
         async def renew(failure: Failure) -> bool:
             nonlocal token, keys
             # A call with rejected keys had no effect either.
-            if signer is not None and not REJECTED.isdisjoint(failure.codes):
+            if signer is not None and not REJECTION_CODES.isdisjoint(failure.codes):
                 others = await signer.replace(keys)
                 keys = others or keys
                 return others is not None

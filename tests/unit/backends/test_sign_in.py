@@ -226,6 +226,11 @@ async def test_polaris_exchanges_its_own_tokens() -> None:
             with pytest.raises(InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right") as raised:
                 await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
         assert "oauth2_server_uri" not in str(raised.value)
+        # The same server as an Iceberg REST catalog.
+        properties = {"endpoint": f"{server.endpoint}/api/catalog", "credential": "root:s3cr3t", **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            with pytest.raises(InvalidInputError, match=r"realm; is the property header.Polaris-Realm right"):
+                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
 
 
 @pytest.mark.parametrize("path", ["", "/api/2.1/unity-catalog"])
