@@ -294,6 +294,16 @@ def test_sync_namespaces_take_callables_and_are_pickled_with_them() -> None:
                 pickle.dumps(ns)
 
 
+def test_sync_namespaces_run_commands_in_their_background_loop() -> None:
+    with FakeIceberg(token="sesame-token") as server:
+        server.add_table(("a",), "t")
+        command = f"'{sys.executable}' -c 'print(\"sesame-token\")'"
+        with IcebergNamespace(endpoint=server.endpoint, auth_command=command) as ns:
+            assert ns.describe_table(DescribeTableRequest(id=["a", "t"])).location
+            with pickle.loads(pickle.dumps(ns)) as copy:
+                assert copy.describe_table(DescribeTableRequest(id=["a", "t"])).location
+
+
 def test_callables_of_different_principals_have_different_ids() -> None:
     @dataclass
     class Source:
