@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -86,6 +87,13 @@ def _endpoint(value: str) -> str:
 Endpoint = Annotated[Url, AfterValidator(_endpoint)]
 """A base URL, to which paths are appended."""
 
+Expiry = float | datetime | None
+"""When a token expires: in so many seconds, at a number of seconds since 1970, or at a time with a zone; or unknown."""
+
+TokenResult = str | tuple[str, Expiry]
+TokenFunction = Callable[[], TokenResult | Awaitable[TokenResult]]
+"""Returns a bearer token, alone or with its expiry; may be a coroutine function."""
+
 Secrets = Mapping[str, SecretStr]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
@@ -101,6 +109,20 @@ def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
         given = type(properties).__name__
         raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {given}")
     return properties
+
+
+def with_token(properties: Mapping[str, str], token: TokenFunction | None) -> Mapping[str, Any]:
+    """Returns the properties with a callable as the property `token`; the same properties if it is None.
+
+    Raises:
+        InvalidInputError: The properties are not a mapping, or contain another `token`.
+    """
+    properties = by_name(properties)
+    if token is None:
+        return properties
+    if properties.get("token", token) is not token:
+        raise InvalidInputError("token: given twice, also among the properties; give one callable")
+    return {**properties, "token": token}
 
 
 class Settings(BaseModel, ABC):

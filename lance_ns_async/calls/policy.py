@@ -238,9 +238,14 @@ class Caller:
         """Passes every call made while the context is open to `observer`."""
         return self._observers.with_one(observer)
 
-    def beside(self, errors: ErrorTable) -> Caller:
-        """Returns a caller with its own slots and the same observers, so that neither waits for the other."""
-        return Caller(self.policy, errors, self._observers)
+    def beside(self, errors: ErrorTable, policy: Policy | None = None) -> Caller:
+        """Returns a caller with its own slots and the same observers, so that neither waits for the other.
+
+        Args:
+            errors: Its error table.
+            policy: Its policy; None means the policy of this caller.
+        """
+        return Caller(policy or self.policy, errors, self._observers)
 
     async def call(
         self,

@@ -10,6 +10,7 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Page, Table
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.settings import TokenFunction, with_token
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import concurrent_changes
@@ -32,13 +33,24 @@ class DatasetOperations(Session):
         self._opener = Opener()
 
     @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Self:
         """Returns a namespace over a catalog.
 
         Args:
             impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
             properties: The properties of this backend.
             policy: Replaces all limits in the properties; None keeps them.
+            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
+                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
+                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function. Lance
+                may call it in other threads for its own connections.
 
         Raises:
             InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
@@ -46,6 +58,7 @@ class DatasetOperations(Session):
         Cost:
             No call: problems with the server are raised by the first operation.
         """
+        properties = with_token(properties, token)
         made = super().connect(impl, properties, policy=policy)
         made._opener = Opener(make_connector(impl, dict(properties), policy))
         return made

@@ -24,7 +24,7 @@ from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.settings import Settings
+from lance_ns_async.settings import Settings, TokenFunction, with_token
 
 _SECRET_DIGEST_KEY = os.urandom(16)
 
@@ -42,13 +42,23 @@ class Session:
         """The event loop of the first use, which the connections and locks belong to; None before that."""
 
     @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Self:
         """Returns a namespace over a catalog.
 
         Args:
             impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
             properties: The properties of this backend.
             policy: Replaces all limits in the properties; None keeps them.
+            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
+                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
+                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function.
 
         Raises:
             InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
@@ -57,6 +67,7 @@ class Session:
             No call: problems with the server are raised by the first operation.
         """
         backend_class = registry.load(impl)
+        properties = with_token(properties, token)
         settings = backend_class.settings.parse(properties)
         limits, namespace_id = settings.within(policy or settings.policy()), _namespace_id(impl, settings, properties)
         caller = Caller(limits, backend_class.errors, traffic=limits.traffic(namespace_id))
@@ -175,6 +186,13 @@ def _bounded(seconds: float | None) -> Iterator[None]:
 
 def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
     # The key is random for each process: the digest distinguishes principals without revealing a secret.
-    told = repr(sorted(properties.items())).encode()
-    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
+    values = {key: _callable_id(value) if callable(value) else value for key, value in properties.items()}
+    text = repr(sorted(values.items())).encode()
+    digest = hmac.new(_SECRET_DIGEST_KEY, text, sha256).hexdigest()[:12]
     return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"
+
+
+def _callable_id(function: object) -> tuple[int, str]:
+    """Returns an id of a callable; accesses to a method of the same object have the same id."""
+    # Not its repr, which may be equal for callables with different secrets.
+    return id(getattr(function, "__self__", function)), getattr(function, "__qualname__", "")

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Itera
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyarrow as pa
 from lance_namespace import (
@@ -65,7 +65,7 @@ from lance_ns_async.namespace.docstrings import called_with, documented
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
 from lance_ns_async.registry import CLASS_PATHS
-from lance_ns_async.settings import by_name
+from lance_ns_async.settings import TokenFunction, with_token
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,13 +102,21 @@ class Namespace(SyncDataOperations):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 
     The methods are those of `AsyncNamespace`, which documents them. An instance may be shared by threads, used after a
-    fork, and pickled. A pickle contains the properties, including secrets: store it accordingly.
+    fork, and pickled. A pickle contains the properties, including secrets: store it accordingly. With a callable as
+    `token`, a namespace can be pickled only if the callable can: a function of a module, not a lambda.
     """
 
     @called_with(_how_to_connect)
-    def __init__(self, impl: str, properties: Mapping[str, str], policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        impl: str,
+        properties: Mapping[str, str],
+        policy: Policy | None = None,
+        *,
+        token: TokenFunction | None = None,
+    ) -> None:
         self._impl = impl
-        self._properties = dict(by_name(properties))
+        self._properties = dict(with_token(properties, token))
         self._policy = policy
         self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
         self._closed = False
@@ -118,9 +126,16 @@ class Namespace(SyncDataOperations):
         self._traffic = self._unused._caller.traffic
 
     @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Namespace:
-        """See `AsyncNamespace.connect`."""
-        return Namespace(impl, properties, policy)
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Namespace:
+        """See `AsyncNamespace.connect`; `token` is called in the background thread, or in a worker thread."""
+        return Namespace(impl, properties, policy, token=token)
 
     def namespace_id(self) -> str:
         """See `AsyncNamespace.namespace_id`."""
@@ -380,10 +395,12 @@ class _Named(Namespace):
     """A property as Python code, for messages."""
 
     @called_with(_how_to_name)
-    def __init__(self, /, **properties: str) -> None:
+    def __init__(self, /, *, token: TokenFunction | str | None = None, **properties: str) -> None:
         """Connects to the catalog.
 
         Args:
+            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. A text is
+                an error: a token itself is the property `auth_token`.
             **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
                 of each catalog lists them, including the limits of calls.
 
@@ -391,7 +408,8 @@ class _Named(Namespace):
             InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
             TypeError: An argument is not a keyword argument.
         """
-        super().__init__(self.impl, properties)
+        # A text is refused like that of any other property.
+        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
 
 
 class DirNamespace(_Named):

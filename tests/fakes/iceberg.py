@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, unquote_plus
@@ -54,6 +54,8 @@ class FakeIceberg(FakeServer):
         expires_in: int | None = None,
         expired_status: int = 401,
         token_path: str | None = None,
+        subjects: Collection[str] = (),
+        refreshes: bool = False,
     ) -> None:
         """`base` is a path in front of `/v1`, `prefix` stands in paths as it is, `page_size` is advertised.
 
@@ -61,11 +63,19 @@ class FakeIceberg(FakeServer):
         `vends` are `storage-credentials`, and `vends_config` more of `config`, for those who ask by the header;
         `renews` are what the endpoint for credentials has, which is listed only with them. Who asks by the header is
         answered the status `refuses_delegation`, if there is one. With `signatures`, requests must be signed.
-        With a `token`, or a `client` of id and secret, requests must bear a token that is fixed or issued.
+        With a `token`, or a `client` of id and secret, requests must bear a token that is fixed or issued. `subjects`
+        are tokens that are exchanged; with `refreshes`, issued tokens come with refresh tokens.
         """
         super().__init__()
         self.quirks = quirks or Quirks()
-        self.tokens = Tokens(token, client=client, expires_in=expires_in, expired_status=expired_status)
+        self.tokens = Tokens(
+            token,
+            client=client,
+            expires_in=expires_in,
+            expired_status=expired_status,
+            subjects=subjects,
+            refreshes=refreshes,
+        )
         self.warehouses: list[str | None] = []
         """The warehouse of each request for the configuration; None where it named none."""
         self._catalog = IcebergCatalog(self.quirks)

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from .faults import Answer, Received
 from .http import FakeServer
+from .tokens import EXCHANGE
 from .unity_access import Access, User
 from .unity_assets import AssetRow, function, model, volume
 from .unity_calls import Call
@@ -18,6 +19,8 @@ from .unity_pages import Pages
 from .unity_routes import UnityRoutes, Ways
 
 API = "/api/2.1/unity-catalog"
+TOKENS = "/api/1.0/unity-control/auth/tokens"
+ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 
 LANCE = {"table_type": "lance"}
 """The property that makes an external table a Lance table."""
@@ -48,6 +51,10 @@ class FakeUnity(FakeServer):
         without them are refused for any but local tables. `storage_root` is where schemas get places of their own.
         """
         super().__init__()
+        self.subjects: set[str] = set()
+        """Tokens of identity providers that the server trusts."""
+        self.token_forms: list[dict[str, str]] = []
+        """The form of each request for a token."""
         self._dialect = dialect
         self._access = Access(authorization)
         self._token = next(iter(authorization), None) if authorization else None
@@ -177,6 +184,8 @@ class FakeUnity(FakeServer):
     def handle(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         try:
+            if (request.method, path) == ("POST", TOKENS):
+                return self._exchange(request)
             if not path.startswith(API + "/"):
                 raise Unserved(404)
             if "%00" in path:
@@ -190,6 +199,23 @@ class FakeUnity(FakeServer):
             return error.answer(self._dialect)
         except Unserved as error:
             return error.answer()
+
+    def _exchange(self, request: Received) -> Answer:
+        """Exchanges a token of an identity provider, with the checks of Unity Catalog 0.3 and their order."""
+        form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
+        self.token_forms.append(form)
+        if form.get("grant_type") != EXCHANGE:
+            raise UnityError(400, CODES[400], f"Unsupported grant type: {form.get('grant_type', 'null')}")
+        if (requested := form.get("requested_token_type", "null")) != ACCESS_TOKEN:
+            raise UnityError(400, CODES[400], f"Unsupported requested token type: {requested}")
+        if "subject_token_type" not in form:
+            raise UnityError(400, CODES[400], "Subject token type is required but was not specified")
+        if form.get("subject_token") not in self.subjects:
+            raise UnityError(401, CODES[401], "Invalid subject token")
+        token = f"unity-token-{len(self.token_forms)}"
+        self._access.set(token, User())
+        body = {"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"}
+        return Answer.of(body)
 
     def _planted_catalog(self, name: str) -> CatalogRow:
         return self._routes.catalogs.find(name) or self._routes.plant_catalog(name, {})

@@ -128,7 +128,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     parts = name.split("_")
     seams = [data.draw(st.sampled_from("_-.")) for _ in parts[1:]]
     key = parts[0] + "".join(seam + part for seam, part in zip(seams, parts[1:], strict=True))
-    texts = {
+    texts: dict[str, Any] = {
         "endpoint": URL,
         "proxy": URL,
         "oauth2_server_uri": URL,
@@ -138,12 +138,19 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
         "unique_locations": "true",
         "vend_credentials": "true",
         "rest_sigv4_enabled": "true",
+        "subject_token_type": "jwt",
+        "requested_token_type": "jwt",
+        "token": lambda: "a token",
     }
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
     if name.startswith("rest_"):
         # The others need the first one, and a key needs its secret.
         usual |= {"rest_sigv4_enabled": "true", "rest_access_key_id": "key", "rest_secret_access_key": "secret"}
+    if name in ("audience", "resource", "subject_token_type", "requested_token_type"):
+        usual["subject_token"] = "token"
+    if name == "auth_command_timeout":
+        usual["auth_command"] = "program"
     usual.pop(name, None)
     settings = IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text})
     assert name in settings.model_fields_set
@@ -270,7 +277,14 @@ def test_a_value_is_a_string(value: Any) -> None:
     assert refused({"root": value}, DirSettings) == "dir properties: root: Input should be a valid string"
 
 
-SECRET_KEYS = ["auth_token", "credential", "storage.aws_secret_access_key", "header.Authorization"]
+SECRET_KEYS = [
+    "auth_token",
+    "auth_command",
+    "credential",
+    "subject_token",
+    "storage.aws_secret_access_key",
+    "header.Authorization",
+]
 
 
 @pytest.mark.parametrize("key", [*SECRET_KEYS, "proxy"])

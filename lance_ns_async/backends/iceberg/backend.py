@@ -50,7 +50,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import client_credentials
+from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
@@ -130,13 +130,8 @@ class IcebergBackend(Backend):
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
         """Returns a backend for the catalog at `settings.endpoint`."""
         signer = open_signer(settings, caller)
-        if settings.credential is None:
-            http = open_http(settings, caller, path="/v1", explain=explain, signer=signer)
-        else:
-            id, secret = settings.client()
-            uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
-            tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
-            http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens, signer=signer)
+        tokens = open_tokens(settings, caller, uri=f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens")
+        http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens, signer=signer)
         return cls(http, settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:

@@ -39,7 +39,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, client_credentials
+from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -113,19 +113,11 @@ class PolarisBackend(JournalBackend):
         """Returns a backend for the server at `settings.endpoint`."""
         realm = {"polaris-realm": settings.realm} if settings.realm else {}
         open_transport = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
-        if settings.credential is None:
-            return cls(open_transport(), settings)
-        id, secret = settings.client()
-        # A gateway in front of the server may require its headers on this call, too.
-        own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
-        tokens = partial(
-            client_credentials,
-            caller=caller,
+        tokens = open_tokens(
+            settings,
+            caller,
             uri=f"{settings.endpoint.rstrip('/')}/api/catalog/v1/oauth/tokens",
-            client=id,
-            secret=secret,
-            scope=settings.scope,
-            headers={**realm, **own},
+            headers=realm,
             errors=TOKEN_ERRORS,
             explain_error=wire.explain,
             lifetime=inf,

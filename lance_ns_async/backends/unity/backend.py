@@ -48,6 +48,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -120,9 +121,11 @@ class UnityBackend(JournalBackend):
     def open(cls, settings: UnitySettings, caller: Caller) -> UnityBackend:
         """Returns a backend for the catalog `settings.catalog` of the server at `settings.endpoint`."""
         path = settings.api_path
-        if settings.endpoint.rstrip("/").endswith(path):
-            path = ""
-        return cls(open_http(settings, caller, path=path, explain=wire.explain), settings)
+        root = settings.endpoint.rstrip("/")
+        if root.endswith(path):
+            root, path = root.removesuffix(path), ""
+        tokens = open_tokens(settings, caller, uri=f"{root}{wire.TOKENS}", explain_error=wire.explain_token_error)
+        return cls(open_http(settings, caller, path=path, explain=wire.explain, tokens=tokens), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         if not parent:

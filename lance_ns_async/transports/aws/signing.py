@@ -58,7 +58,7 @@ class SigV4Signer:
         """Returns keys other than `old`, which the service rejected; None if there are no others."""
         return await self._source.replace(old)
 
-    def signed(self, keys: Keys, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
+    def sign(self, keys: Keys, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
         """Returns the headers of a request with its signature, which is valid for a few minutes.
 
         Another `Authorization` is sent as `Original-Authorization`, as Iceberg's own clients do. The signature covers

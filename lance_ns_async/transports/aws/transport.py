@@ -38,7 +38,7 @@ from lance_ns_async.transports.aws.logs import call_unlogged
 from lance_ns_async.transports.aws.parser import PlainJsonParsers
 from lance_ns_async.transports.aws.settings import AwsSettings
 from lance_ns_async.transports.aws.wire import DirectSession
-from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
 from lance_ns_async.transports.responses import decoded
@@ -196,7 +196,7 @@ class AwsTransport:
             secrets = self._signing.secret_key, self._signing.token
             error = failure(e, optional=optional, secrets=secrets)
             message = str(e)
-            has_secrets = error.codes[0] in SIGNATURES or unsaid(message, secrets) != message
+            has_secrets = error.codes[0] in SIGNATURES or redact(message, secrets) != message
             raise error from (None if has_secrets else e)
         except (AttributeError, TypeError, RuntimeError) as e:
             # A client that is closed during a call raises these exceptions.

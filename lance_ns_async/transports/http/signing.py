@@ -21,7 +21,7 @@ from lance_ns_async.errors import Code, ErrorTable
 from lance_ns_async.settings import HttpSettings
 from lance_ns_async.transports.http.auth import Signer
 
-REJECTED = frozenset(
+REJECTION_CODES = frozenset(
     {
         "ExpiredToken",
         "ExpiredTokenException",
@@ -40,7 +40,7 @@ REJECTED = frozenset(
 """Codes of AWS services for a request whose signature or keys were rejected."""
 
 SIGNING_ERRORS: ErrorTable = {
-    **dict.fromkeys(sorted(REJECTED), UnauthenticatedError),
+    **dict.fromkeys(sorted(REJECTION_CODES), UnauthenticatedError),
     "AccessDenied": PermissionDeniedError,
     "AccessDeniedException": PermissionDeniedError,
     "SlowDown": ThrottlingError,
@@ -126,7 +126,7 @@ def rejection(
         message = text
     if code and code not in codes:
         codes = (code, *codes)
-    if not any(code in REJECTED for code in codes):
+    if not any(code in REJECTION_CODES for code in codes):
         return codes, message
     # The further lines quote the request with its session token.
     message = (message.strip().splitlines() or [""])[0]

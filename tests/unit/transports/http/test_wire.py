@@ -89,7 +89,7 @@ async def test_closed_twice_is_closed_for_good() -> None:
         await asked.ask()
         await asked.http.aclose()
         await asked.http.aclose()
-        with pytest.raises(InvalidInputError, match="the namespace was closed while it was asked"):
+        with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
             await asked.ask()
         assert server.connections == 1
 
@@ -99,7 +99,7 @@ async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> 
         task = asyncio.create_task(asked.ask())
         await asyncio.wait_for(server.asked.wait(), 10)
         await asked.http.aclose()
-        with pytest.raises(InvalidInputError, match="the namespace was closed while it was asked"):
+        with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
             await task
         assert server.connections == 1
 
