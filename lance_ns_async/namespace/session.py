@@ -37,7 +37,7 @@ class Session:
         self._locator = Locator(backend)
         self._caller = caller
         self._namespace_id = namespace_id
-        self._closed = False
+        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
 
@@ -89,7 +89,7 @@ class Session:
                 there.
         """
         self._check_loop()
-        self._closed = True
+        self._is_closed = True
         self._locator.forget()
         await self._backend.aclose()
 
@@ -128,10 +128,10 @@ class Session:
             raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
         self._check_open()
         self._check_loop()
-        return _bounded(seconds)
+        return _limit_time(seconds)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
 
     def _check_loop(self) -> None:
@@ -140,9 +140,9 @@ class Session:
         if self._loop is running:
             return
         if self._loop is not None:
-            ended = ", which has ended" if self._loop.is_closed() else ""
+            hint = ", which has ended" if self._loop.is_closed() else ""
             raise InvalidInputError(
-                f"namespace {self._namespace_id}: it was first used in another event loop{ended}; connect, use and "
+                f"namespace {self._namespace_id}: it was first used in another event loop{hint}; connect, use and "
                 "close an AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
             )
         self._loop = running
@@ -157,8 +157,8 @@ class Session:
     def _workers(self, max_in_flight: int | None) -> int:
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
-        allowed = self._caller.policy.max_in_flight
-        return allowed if max_in_flight is None else min(max_in_flight, allowed)
+        limit = self._caller.policy.max_in_flight
+        return limit if max_in_flight is None else min(max_in_flight, limit)
 
     def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
         return ids.namespace_id(names, self._backend.capabilities)
@@ -168,13 +168,13 @@ class Session:
 
 
 @contextmanager
-def _bounded(seconds: float | None) -> Iterator[None]:
+def _limit_time(seconds: float | None) -> Iterator[None]:
     with one_line_errors(), deadline(seconds):
         yield
 
 
 def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
     # The key is random for each process: the digest distinguishes principals without revealing a secret.
-    told = repr(sorted(properties.items())).encode()
-    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
+    text = repr(sorted(properties.items())).encode()
+    digest = hmac.new(_SECRET_DIGEST_KEY, text, sha256).hexdigest()[:12]
     return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"

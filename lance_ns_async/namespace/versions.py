@@ -56,9 +56,9 @@ class VersionOperations(Session):
         Cost:
             Two calls.
         """
-        request = requests.coerced(CreateTableVersionRequest, request)
-        (made,) = await self._committed([request])
-        return CreateTableVersionResponse(version=requests.table_version(made))
+        request = requests.parse(CreateTableVersionRequest, request)
+        (version,) = await self._commit([request])
+        return CreateTableVersionResponse(version=requests.table_version(version))
 
     async def batch_create_table_versions(
         self, request: BatchCreateTableVersionsRequest | Fields
@@ -74,9 +74,9 @@ class VersionOperations(Session):
             UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
                 several tables at once; or a branch is not main.
         """
-        request = requests.coerced(BatchCreateTableVersionsRequest, request)
-        made = await self._committed(request.entries)
-        return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in made])
+        request = requests.parse(BatchCreateTableVersionsRequest, request)
+        versions = await self._commit(request.entries)
+        return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in versions])
 
     async def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
@@ -90,10 +90,10 @@ class VersionOperations(Session):
                 one of its version.
             UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
         """
-        request = requests.coerced(BatchCommitTablesRequest, request)
+        request = requests.parse(BatchCommitTablesRequest, request)
         entries: list[CreateTableVersionRequest] = []
         for operation in request.operations:
-            named = [name for name, given in operation if given is not None]
+            named = [name for name, value in operation if value is not None]
             if len(named) != 1:
                 raise InvalidInputError(f"operations: each names one operation, not {len(named)}: {', '.join(named)}")
             if operation.create_table_version is None:
@@ -101,8 +101,8 @@ class VersionOperations(Session):
                     f"Not supported: {named[0]} in one commit with others; only create_table_version is"
                 )
             entries.append(operation.create_table_version)
-        made = await self._committed(entries)
-        answers = [CreateTableVersionResponse(version=requests.table_version(version)) for version in made]
+        versions = await self._commit(entries)
+        answers = [CreateTableVersionResponse(version=requests.table_version(version)) for version in versions]
         return BatchCommitTablesResponse(results=[CommitTableResult(create_table_version=it) for it in answers])
 
     async def describe_table_version(
@@ -123,11 +123,11 @@ class VersionOperations(Session):
             One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
             the versions, the cost of `list_table_versions`.
         """
-        request = requests.coerced(DescribeTableVersionRequest, request)
+        request = requests.parse(DescribeTableVersionRequest, request)
         id = self._table(request.id)
         with self._operation():
-            found = await commits.one(self._backend, id, request.version, request.branch)
-        return DescribeTableVersionResponse(version=requests.table_version(found))
+            version = await commits.one(self._backend, id, request.version, request.branch)
+        return DescribeTableVersionResponse(version=requests.table_version(version))
 
     async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
         """Lists the versions whose manifests exist.
@@ -150,26 +150,28 @@ class VersionOperations(Session):
             One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
             and a look-up in the storage. If the storage commits the versions, all manifests are read.
         """
-        request = requests.coerced(ListTableVersionsRequest, request)
+        request = requests.parse(ListTableVersionsRequest, request)
         id = self._table(request.id)
         check_limit(request.limit)
         after = _after(request.page_token)
         with self._operation():
             if request.descending and request.limit == 1 and after is None:
                 newest = await commits.latest(self._backend, id, request.branch)
-                found = [] if newest is None else [newest]
+                versions = [] if newest is None else [newest]
                 more = newest is not None and newest.number > 1
             else:
-                found = [*await commits.present(self._backend, id, request.branch)]
+                versions = [*await commits.present(self._backend, id, request.branch)]
                 if request.descending:
-                    found.reverse()
+                    versions.reverse()
                 if after is not None:
-                    found = [it for it in found if (it.number < after if request.descending else it.number > after)]
-                more = request.limit is not None and len(found) > request.limit
-                found = found[: request.limit]
+                    versions = [
+                        it for it in versions if (it.number < after if request.descending else it.number > after)
+                    ]
+                more = request.limit is not None and len(versions) > request.limit
+                versions = versions[: request.limit]
         return ListTableVersionsResponse(
-            versions=[requests.table_version(version) for version in found],
-            page_token=encode_token([found[-1].number]) if more else None,
+            versions=[requests.table_version(version) for version in versions],
+            page_token=encode_token([versions[-1].number]) if more else None,
         )
 
     async def batch_delete_table_versions(
@@ -195,7 +197,7 @@ class VersionOperations(Session):
         Cost:
             One call more than `list_table_versions`, and one open of the dataset.
         """
-        request = requests.coerced(BatchDeleteTableVersionsRequest, request)
+        request = requests.parse(BatchDeleteTableVersionsRequest, request)
         id = self._table(request.id)
         if request.branch not in (None, MAIN):
             raise UnsupportedOperationError(
@@ -206,24 +208,24 @@ class VersionOperations(Session):
             if start < 0 or (end is not None and end < start):
                 raise InvalidInputError(f"ranges: [{start}, {end}): it begins at 0 or above, and ends above that")
         with self._operation():
-            deleted = await commits.delete(self._backend, id, ranges)
-        return BatchDeleteTableVersionsResponse(deleted_count=deleted)
+            count = await commits.delete(self._backend, id, ranges)
+        return BatchDeleteTableVersionsResponse(deleted_count=count)
 
-    async def _committed(
+    async def _commit(
         self, entries: Sequence[CreateTableVersionRequest | CreateTableVersionEntry]
     ) -> Sequence[Version]:
-        wanted: dict[TableId, Version] = {}
+        versions: dict[TableId, Version] = {}
         for entry in entries:
             id = self._table(entry.id)
-            if id in wanted:
+            if id in versions:
                 raise InvalidInputError(f"table {id}: it is named twice; a commit makes one version of a table")
-            wanted[id] = _wanted(entry)
-        with self._changing(*wanted):
-            made = await commits.commit(self._backend, wanted) if wanted else {}
-        return [made[id] for id in wanted]
+            versions[id] = _requested_version(entry)
+        with self._changing(*versions):
+            result = await commits.commit(self._backend, versions) if versions else {}
+        return [result[id] for id in versions]
 
 
-def _wanted(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
+def _requested_version(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
     """Returns the version that a request describes."""
     _check_branch(entry.branch)
     name, dot, random = entry.manifest_path.rpartition("/")[2].rpartition(".manifest")
