@@ -12,7 +12,7 @@ from lance_ns_async.backends import derived
 from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.engine import describe
 from lance_ns_async.engine.describe import Described
-from lance_ns_async.engine.list import Listed, Lister, Wanted
+from lance_ns_async.engine.list import Listed, Lister, TableFilter
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.session import Session
@@ -124,7 +124,7 @@ class BulkOperations(Session):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: Wanted | None = None,
+        wanted: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:

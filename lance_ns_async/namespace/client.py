@@ -49,7 +49,7 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import spelled
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
@@ -102,7 +102,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         parent = self._namespace(request.id)
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return self._lister().ordered(await self._backend.list_namespaces(parent, token, size))
+            return self._lister().sort(await self._backend.list_namespaces(parent, token, size))
 
         with self._operation():
             if self._is_deepest(parent):
@@ -236,7 +236,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         lister = self._lister()
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return lister.ordered(await self._backend.list_tables(parent, token, size))
+            return lister.sort(await self._backend.list_tables(parent, token, size))
 
         with self._operation():
             if len(parent) < self._backend.capabilities.min_depth:
@@ -385,7 +385,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
             if can.vends and vends:
                 async with rollback(partial(creating.take_back, self._backend, table)):
-                    table = await located(self._backend, id)
+                    table = await locate(self._backend, id)
             if request.location is not None:
                 await dropping.disown(self._backend, table)
         return requests.registration(table)

@@ -57,7 +57,7 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.describe import Described, Places, Progress
-from lance_ns_async.engine.list import Listed, Wanted
+from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.background_loop import BackgroundLoop, guard
 from lance_ns_async.namespace.client import AsyncNamespace
@@ -269,7 +269,7 @@ class Namespace(SyncDataOperations):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: Wanted | None = None,
+        wanted: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:

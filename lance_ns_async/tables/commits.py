@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend, Version, Versions
 from lance_ns_async.calls.concurrency import each
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import MAIN
 from lance_ns_async.tables import manifests
@@ -151,7 +151,7 @@ async def _publish(versions: Versions) -> None:
 
 async def _recorded_versions(backend: Backend, id: TableId, *, all: bool, branch: str | None = None) -> Versions:
     if not backend.capabilities.commits_versions:
-        return Versions(await located(backend, id), [])
+        return Versions(await locate(backend, id), [])
     versions = await backend.table_versions(id, all=all)
     if versions.table.managed_versioning and branch not in (None, MAIN):
         raise UnsupportedOperationError(

@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.storage import datasets, dir_markers
@@ -118,7 +118,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
     place = content.place(mine)
     async with rollback(partial(take_back, backend, place)):
         # The describe returns credentials.
-        table = await located(backend, id)
+        table = await locate(backend, id)
         if not is_same(mine, table):
             raise TableAlreadyExistsError(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (another client dropped and declared it again after "
@@ -187,7 +187,7 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
         return await create(backend, opener, id, content)
     except TableAlreadyExistsError as e:
         try:
-            table = await located(backend, id)
+            table = await locate(backend, id)
         except TableNotFoundError:
             raise e from None
     try:
@@ -215,7 +215,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
 
 async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
     try:
-        old = await located(backend, id)
+        old = await locate(backend, id)
     except TableNotFoundError:
         return await create(backend, opener, id, content)
     wanted = what_to_register(backend, old, content)
@@ -320,7 +320,7 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if not is_same(table, there):
             return
         if backend.capabilities.vends and not table.storage_options:
-            there = await located(backend, table.id)
+            there = await locate(backend, table.id)
         place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
         if not datasets.is_at_hand(place):
             error.add_note(left.format(why="its storage is not accessible from here"))
@@ -406,4 +406,4 @@ async def register_anew(
 ) -> Table:
     """Replaces the registration; returns the table with the credentials for writes."""
     await replacing.replace(backend, old, *registration, schema)
-    return await located(backend, old.id)
+    return await locate(backend, old.id)

@@ -99,7 +99,9 @@ async def open_each(
         try:
             left = remaining()
             if left is not None and left <= 0:
-                raise ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")
+                raise ServiceUnavailableError(
+                    f"Service unavailable: {id} (the operation's time ended before the table was opened; set a longer timeout)"
+                )
             done[id] = await open_one(tables[id])
         except LanceNamespaceError as e:
             errors[id] = without_traceback(e)

@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback, undoing
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translated
@@ -123,7 +123,7 @@ class Staging:
         is_gone = False
         try:
             # The earlier credentials may have expired.
-            table = await located(self.backend, staged.table.id)
+            table = await locate(self.backend, staged.table.id)
         except TableNotFoundError:
             table, is_gone = staged.table, True
         except LanceNamespaceError as e:
@@ -143,7 +143,7 @@ class Staging:
         return StagedWrite(table, schema, replaces=True, dataset=None, declared=True)
 
     async def _find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
-        table = await located(self.backend, id)
+        table = await locate(self.backend, id)
         async with concurrent_changes.explain(self.backend, table):
             return table, await in_thread(table, lambda: _open_or_none(self.opener, table))
 
@@ -189,7 +189,7 @@ class Staging:
 
     async def _locate_again(self, staged: StagedWrite) -> Table:
         """Returns the table with fresh credentials."""
-        table = await located(self.backend, staged.table.id)
+        table = await locate(self.backend, staged.table.id)
         if table.location != staged.table.location:
             raise ConcurrentModificationError(
                 f"Concurrent modification: {table.id} (the data was written to {staged.table.location}, but the table "

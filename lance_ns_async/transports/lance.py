@@ -137,7 +137,7 @@ class LanceTransport:
             async with asyncio.timeout(remaining()):
                 await self._writing.acquire()
         except TimeoutError:
-            failure = Failure("deadline", message="its time was over while others wrote", delivered=False)
+            failure = Failure("deadline", message="the operation's time ended while other calls wrote", delivered=False)
             raise error_for(failure, subject, operation, LANCE_ERRORS) from failure
 
     def _open(self) -> anyio.CapacityLimiter:
