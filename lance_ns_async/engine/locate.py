@@ -112,7 +112,7 @@ class Locator:
 async def _with_or_without(
     backend: Backend, id: TableId, locate_with_credentials: Callable[[], Awaitable[Table]]
 ) -> Table:
-    """Returns the table from `locate_with_credentials`, or described without credentials if the catalog vends none or refuses them."""
+    """Returns the table from `locate_with_credentials`, or described without credentials if the catalog has none."""
     if not backend.capabilities.vends:
         return await backend.describe_table(id)
     try:

@@ -520,7 +520,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
                 if not isinstance(error, TableNotFoundError):
                     raise error
             tables = [result.tables[id] for id in ids if id in result.tables]
-        return [table.id.name for table in await datasets.written(tables)]
+        return [table.id.name for table in await datasets.select_written(tables)]
 
     def _is_deepest(self, id: NamespaceId) -> bool:
         deepest = self._backend.capabilities.max_depth

@@ -100,7 +100,8 @@ async def open_each(
             left = remaining()
             if left is not None and left <= 0:
                 raise ServiceUnavailableError(
-                    f"Service unavailable: {id} (the operation's time ended before the table was opened; set a longer timeout)"
+                    f"Service unavailable: {id} (the operation's time ended before the table was opened; set a longer "
+                    "timeout)"
                 )
             done[id] = await open_one(tables[id])
         except LanceNamespaceError as e:

@@ -13,7 +13,7 @@ from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.responses import DescribeTableResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -47,8 +47,8 @@ class Opener:
 
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
         """Opens a snapshot of the table. A missing version, tag, branch and dataset cause different errors."""
-        with translated(table):
-            return datasets.opened(table, snapshot, session=self.caches(), **self._where(table))
+        with translate_errors(table):
+            return datasets.open_snapshot(table, snapshot, session=self.caches(), **self._where(table))
 
     def asking(self, table: Table) -> dict[str, Any]:
         """Returns pylance's arguments for callbacks about the table; empty if it needs none.

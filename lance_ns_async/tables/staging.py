@@ -26,7 +26,7 @@ from lance_ns_async.calls.policy import rollback, undoing
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import commits, concurrent_changes, creating, first_version, replacing
 from lance_ns_async.tables.creating import Content
@@ -240,7 +240,7 @@ def _append(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
     from lance import LanceDataset
 
     dataset = opener.open(table)
-    with translated(table):
+    with translate_errors(table):
         # Lance retries after concurrent commits if the transaction does not conflict with them.
         return LanceDataset.commit(dataset, transaction)
 

@@ -22,7 +22,7 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables import arrow, fields, first_version
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.first_version import Commit
@@ -71,7 +71,7 @@ def insert(
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
         fields.check_columns(data.schema.names, "columns")
-    with translated(table):
+    with translate_errors(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
     return dataset, _unconfirmed(table, branch, dataset)
 

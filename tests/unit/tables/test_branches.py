@@ -32,7 +32,7 @@ async def test_a_branch_is_opened_and_written_by_its_name(tmp_path: Path) -> Non
             await ns.open(["t"], branch="prod")
         with pytest.raises(InvalidInputError, match=r"^branch 'dev': mode create makes a table"):
             await ns.write(["u"], rows, branch="dev")
-        with pytest.raises(InvalidInputError, match=r"^tag 'x': a tag already names a version and a branch"):
+        with pytest.raises(InvalidInputError, match=r"^tag 'x': a tag already has a version and a branch"):
             await ns.open(["t"], version="x", branch="dev")
 
 
