@@ -131,7 +131,7 @@ class BackgroundLoop:
             raise InvalidInputError(_CLOSED_DURING_CALL) from None
         except BaseException as e:  # an interrupt is not an error of the work; everything is raised again
             if not isinstance(e, Exception) and not self._see_off(outcome):
-                e.add_note("what was begun is still being put right; if the process ends now, some may be left")
+                e.add_note("the operation is still being rolled back; if the process ends now, some changes may remain")
             raise
         finally:
             outcome.cancel()

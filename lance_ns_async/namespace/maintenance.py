@@ -371,7 +371,7 @@ class MaintenanceOperations(DatasetOperations):
         """
         request = requests.parse(AlterTableDropColumnsRequest, request)
         if not request.columns:
-            raise InvalidInputError("columns: none was given")
+            raise InvalidInputError("columns: must not be empty")
         snapshot = Snapshot(branch=request.branch)
         return AlterTableDropColumnsResponse(
             version=await self._change(request.id, lambda it, _: columns.drop(it, request.columns), snapshot)

@@ -44,7 +44,7 @@ def parse(model: type[M], request: object) -> M:
     """
     if not isinstance(request, BaseModel | Mapping):
         kind = type(request).__name__
-        raise InvalidInputError(f'{model.__name__}: a request is a dict, such as {{"id": ["sales"]}}, not {kind}')
+        raise InvalidInputError(f'{model.__name__}: a request must be a dict, such as {{"id": ["sales"]}}, not {kind}')
     if type(request) is dict:
         _check_fields(model, request, f"{model.__name__}: ")
     try:
@@ -55,10 +55,10 @@ def parse(model: type[M], request: object) -> M:
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
         raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
     except RecursionError:
-        raise InvalidInputError(f"{model.__name__}: it is nested too deeply; write it with fewer parts") from None
+        raise InvalidInputError(f"{model.__name__}: nested too deeply; use fewer levels") from None
     except TypeError as e:
         # The generated code does not check for lists and dicts.
-        raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None
+        raise InvalidInputError(f"{model.__name__}: the type of a field differs from the spec ({e})") from None
     assert result is not None
     _check_identity(result)
     return result
@@ -71,7 +71,7 @@ def _check_identity(request: BaseModel) -> None:
         identity = getattr(request, "identity")  # noqa: B009 - in each request, in no base class
         if identity is not None and (identity.api_key or identity.auth_token):
             raise UnsupportedOperationError(
-                "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
+                "Not supported: identity in a request (the identity is in the namespace's properties; connect another one)"
             )
     if "query" in fields:
         _check_identity(getattr(request, "query"))  # noqa: B009
@@ -94,12 +94,12 @@ def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str)
 def _check_part(part: _Part, value: object, where: str) -> None:
     names = " or ".join(list(_fields(part.model))[:3])
     if part.many and not isinstance(value, list):
-        raise InvalidInputError(f"{where}a list of dicts with {names}, not {type(value).__name__}")
+        raise InvalidInputError(f"{where}must be a list of dicts with {names}, not {type(value).__name__}")
     for one in value if isinstance(value, list) and part.many else [value]:
         if type(one) is dict:
             _check_fields(part.model, one, where)
         elif not isinstance(one, Mapping | BaseModel):
-            raise InvalidInputError(f"{where}a dict with {names}, not {type(one).__name__}")
+            raise InvalidInputError(f"{where}must be a dict with {names}, not {type(one).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,8 @@ class RowOperations(DatasetOperations):
         new = writing.updates(request.updates)
         if request.properties:
             raise UnsupportedOperationError(
-                "Not supported: properties in update_table (catalogs keep them, not the table); "
-                "register_table with mode Overwrite changes them"
+                "Not supported: properties in update_table (the catalog stores them, not the table); "
+                "to change them, use register_table with mode Overwrite"
             )
         await self._check(
             Texts({"predicate": request.predicate}, {f"updates: {name}": sql for name, sql in new.items()})
@@ -439,7 +439,9 @@ class RowOperations(DatasetOperations):
         table_id = self._table(id)
         how = requests.word(mode, "mode", ("create", "append", "overwrite"))
         if branch is not None and how == "create":
-            raise InvalidInputError(f"branch {branch!r}: mode create makes a table, whose branch is main; leave it out")
+            raise InvalidInputError(
+                f"branch {branch!r}: mode create creates a table, which has only the branch main; omit the branch"
+            )
         with self._operation():
             content = Content(await aside(lambda: arrow.readable(data)))
             if branch is not None or how == "append":
@@ -473,7 +475,7 @@ def _common_value(request: ExplainTableQueryPlanRequest, query: QueryTableReques
     """Returns the value of a field that the request and its query may both have; they must not differ."""
     ours, theirs = getattr(request, field), getattr(query, field)
     if ours and theirs and ours != theirs:
-        raise InvalidInputError(f"query.{field} {theirs!r}: the request itself says {ours!r}; leave one of them out")
+        raise InvalidInputError(f"query.{field} {theirs!r}: the request itself has {ours!r}; omit one of them")
     return ours or theirs
 
 
@@ -481,4 +483,4 @@ def _number(version: object) -> int:
     try:
         return operator.index(version)  # type: ignore[arg-type]  # other types raise TypeError
     except TypeError:
-        raise InvalidInputError(f"version {version!r}: it is a number, or the name of a tag") from None
+        raise InvalidInputError(f"version {version!r}: must be a number or the name of a tag") from None

@@ -70,7 +70,9 @@ class Session:
         return f"{type(self).__name__}({self._namespace_id})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: it lives in one event loop and has no pickle; pickle a Namespace")
+        raise TypeError(
+            f"{type(self).__name__}: it belongs to one event loop and cannot be pickled; pickle a Namespace"
+        )
 
     async def __aenter__(self) -> Self:
         self._check_loop()
@@ -125,7 +127,7 @@ class Session:
 
     def _within(self, seconds: float | None) -> AbstractContextManager[None]:
         if seconds is not None and not seconds > 0:
-            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
+            raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
         self._check_open()
         self._check_loop()
         return _limit_time(seconds)
@@ -156,7 +158,7 @@ class Session:
 
     def _workers(self, max_in_flight: int | None) -> int:
         if max_in_flight is not None and max_in_flight < 1:
-            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
+            raise InvalidInputError(f"max_in_flight {max_in_flight}: must be at least 1")
         limit = self._caller.policy.max_in_flight
         return limit if max_in_flight is None else min(max_in_flight, limit)
 

@@ -95,10 +95,12 @@ class VersionOperations(Session):
         for operation in request.operations:
             named = [name for name, value in operation if value is not None]
             if len(named) != 1:
-                raise InvalidInputError(f"operations: each names one operation, not {len(named)}: {', '.join(named)}")
+                raise InvalidInputError(
+                    f"operations: each must have exactly one operation, not {len(named)}: {', '.join(named)}"
+                )
             if operation.create_table_version is None:
                 raise UnsupportedOperationError(
-                    f"Not supported: {named[0]} in one commit with others; only create_table_version is"
+                    f"Not supported: {named[0]} in a commit of several operations; only create_table_version is allowed"
                 )
             entries.append(operation.create_table_version)
         versions = await self._commit(entries)
@@ -201,12 +203,15 @@ class VersionOperations(Session):
         id = self._table(request.id)
         if request.branch not in (None, MAIN):
             raise UnsupportedOperationError(
-                f"Not supported: deleting versions of branch {request.branch!r}; delete_table_branch removes all of it"
+                f"Not supported: deleting versions of branch {request.branch!r}; use delete_table_branch to delete all "
+                "of the branch"
             )
         ranges = [(it.start_version, None if it.end_version == -1 else it.end_version) for it in request.ranges]
         for start, end in ranges:
             if start < 0 or (end is not None and end < start):
-                raise InvalidInputError(f"ranges: [{start}, {end}): it begins at 0 or above, and ends above that")
+                raise InvalidInputError(
+                    f"ranges: [{start}, {end}): must start at 0 or above, and end at its start or above"
+                )
         with self._operation():
             count = await commits.delete(self._backend, id, ranges)
         return BatchDeleteTableVersionsResponse(deleted_count=count)
@@ -218,7 +223,9 @@ class VersionOperations(Session):
         for entry in entries:
             id = self._table(entry.id)
             if id in versions:
-                raise InvalidInputError(f"table {id}: it is named twice; a commit makes one version of a table")
+                raise InvalidInputError(
+                    f"table {id}: it appears twice; a commit creates at most one version of a table"
+                )
             versions[id] = _requested_version(entry)
         with self._changing(*versions):
             result = await commits.commit(self._backend, versions) if versions else {}
@@ -231,8 +238,8 @@ def _requested_version(entry: CreateTableVersionRequest | CreateTableVersionEntr
     name, dot, random = entry.manifest_path.rpartition("/")[2].rpartition(".manifest")
     if entry.version < 1 or f"{name}{dot}" not in manifests.names(entry.version) or not random:
         raise InvalidInputError(
-            f"manifest_path {entry.manifest_path!r}: before it is committed, a manifest of version {entry.version} is "
-            f"called {manifests.names(entry.version)[0]} with more behind it; versions count from 1"
+            f"manifest_path {entry.manifest_path!r}: before the commit, the name of the manifest of version "
+            f"{entry.version} must be {manifests.names(entry.version)[0]} with a suffix; the first version is 1"
         )
     return Version(entry.version, entry.manifest_path, entry.manifest_size, metadata=entry.metadata or {})
 
@@ -240,7 +247,7 @@ def _requested_version(entry: CreateTableVersionRequest | CreateTableVersionEntr
 def _check_branch(branch: str | None) -> None:
     if branch not in (None, MAIN):
         raise UnsupportedOperationError(
-            f"Not supported: branch {branch!r} (catalogs commit the versions of the main branch alone)"
+            f"Not supported: branch {branch!r} (catalogs commit only versions of the main branch)"
         )
 
 

@@ -274,7 +274,8 @@ class Directory:
             if landed is None:
                 # If a response was lost, the retry conflicts with this very commit: its files must not be deleted.
                 raise ServiceUnavailableError(
-                    f"version {dataset.version + 1} of the manifest was committed, and cannot be read to see by whom"
+                    f"version {dataset.version + 1} of the manifest was committed by an unknown client, because it "
+                    "cannot be read"
                 ) from e
             self._discard(transaction)
             return False
@@ -351,5 +352,5 @@ def _metadata(object_id: str, text: str | None) -> Mapping[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InvalidTableStateError(f"the metadata of {object_id} in the manifest is no JSON object of texts")
+        raise InvalidTableStateError(f"the metadata of {object_id} in the manifest is not a JSON object of strings")
     return found

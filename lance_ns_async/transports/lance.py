@@ -161,7 +161,7 @@ class _Begun(Stoppable):
     def run(self, work: Callable[[], T]) -> T:
         with self._lock:
             if self._state == "over":
-                raise RuntimeError("it was given up before it began")
+                raise RuntimeError("it was abandoned before it started")
             self._state = "running"
         try:
             with native_call(self._subject, self if self._stoppable else None):

@@ -161,7 +161,7 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (None, "a request is a dict, such as"),
+        (None, "a request must be a dict, such as"),
         ("text", "DescribeTableRequest: "),
         (5, "DescribeTableRequest: "),
         ({"id": "text"}, "DescribeTableRequest: id: "),
