@@ -71,7 +71,7 @@ def _check_identity(request: BaseModel) -> None:
         identity = getattr(request, "identity")  # noqa: B009 - in each request, in no base class
         if identity is not None and (identity.api_key or identity.auth_token):
             raise UnsupportedOperationError(
-                "Not supported: identity in a request (the identity is in the namespace's properties; connect another one)"
+                "Not supported: identity in a request (the namespace's properties have the identity; connect another)"
             )
     if "query" in fields:
         _check_identity(getattr(request, "query"))  # noqa: B009

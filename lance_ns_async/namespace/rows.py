@@ -37,7 +37,7 @@ from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableRespon
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import arrow, concurrent_changes, creating, reading, searching, writing
-from lance_ns_async.tables.creating import Content, Made
+from lance_ns_async.tables.creating import Content, TableAndDataset
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.open_many import Opened, open_many
 
@@ -88,11 +88,11 @@ class RowOperations(DatasetOperations):
         mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            creation = await self._create(id, mode, Content(rows, request.properties, request.storage_options))
-        answer = requests.registration(creation.table)
+            result = await self._create(id, mode, Content(rows, request.properties, request.storage_options))
+        answer = requests.registration(result.table)
         return CreateTableResponse(
             location=answer.location,
-            version=None if creation.dataset is None else creation.dataset.version,
+            version=None if result.dataset is None else result.dataset.version,
             storage_options=answer.storage_options,
             properties=answer.properties,
         )
@@ -446,11 +446,11 @@ class RowOperations(DatasetOperations):
             content = Content(await aside(lambda: arrow.readable(data)))
             if branch is not None or how == "append":
                 return await self._insert(table_id, branch, content.data, how)
-            creation = await self._create(table_id, how, content)
-        assert creation.dataset is not None
-        return creation.dataset
+            result = await self._create(table_id, how, content)
+        assert result.dataset is not None
+        return result.dataset
 
-    async def _create(self, id: TableId, mode: str, content: Content) -> Made:
+    async def _create(self, id: TableId, mode: str, content: Content) -> TableAndDataset:
         make = {"create": creating.create, "existok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
         try:
             return await make(self._backend, self._opener, id, content)

@@ -122,7 +122,7 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
         raise error from None
 
 
-def unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
+def find_unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
     """Returns the second version of a dataset if its first version was withdrawn meanwhile; else None.
 
     Lance commits a second version even if the first one was deleted after it was opened. The table may then not be

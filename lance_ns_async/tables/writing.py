@@ -73,11 +73,11 @@ def insert(
         fields.check_columns(data.schema.names, "columns")
     with translate_errors(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
-    return dataset, _unconfirmed(table, branch, dataset)
+    return dataset, _find_unconfirmed(table, branch, dataset)
 
 
-def _unconfirmed(table: Table, branch: str | None, dataset: LanceDataset) -> Commit | None:
-    return first_version.unconfirmed(table, dataset) if branch in (None, MAIN) else None
+def _find_unconfirmed(table: Table, branch: str | None, dataset: LanceDataset) -> Commit | None:
+    return first_version.find_unconfirmed(table, dataset) if branch in (None, MAIN) else None
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
@@ -153,7 +153,7 @@ def merge(
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
     counts = _merge(dataset, request, rows, timeout)
-    return counts, dataset.version, _unconfirmed(table, request.branch, dataset)
+    return counts, dataset.version, _find_unconfirmed(table, request.branch, dataset)
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:

@@ -92,7 +92,7 @@ class DirectoryBackend(Backend):
 
     settings = DirSettings
     errors = LANCE_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=0, max_depth=None, listing_has_locations=True, relative_locations=True, replaces=True, drops=True
     )
 

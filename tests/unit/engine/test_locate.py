@@ -29,7 +29,7 @@ T, U = TableId(["t"]), TableId(["u"])
 class Answering(MemoryBackend):
     """Gives out credentials, and counts how often."""
 
-    declared = Capabilities(min_depth=0, max_depth=None, vends=True)
+    catalog_capabilities = Capabilities(min_depth=0, max_depth=None, vends=True)
 
     def __init__(self) -> None:
         super().__init__()
