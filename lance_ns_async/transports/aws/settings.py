@@ -46,11 +46,11 @@ class AwsSettings(Settings):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("access_key_id and secret_access_key: set both or none")
+            raise ValueError("access_key_id and secret_access_key: give both or none")
         if self.session_token is not None and self.access_key_id is None:
-            raise ValueError("session_token: requires access_key_id and secret_access_key")
+            raise ValueError("session_token: give access_key_id and secret_access_key with it")
         if self.assume_role_arn is None and (alone := self._about_the_role()):
-            raise ValueError(f"{', '.join(alone)}: requires assume_role_arn")
+            raise ValueError(f"{', '.join(alone)}: give assume_role_arn with it")
         return self
 
     def usual_attempt(self) -> float:

@@ -244,9 +244,9 @@ async def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"access_key_id": "a"}, "access_key_id and secret_access_key: set both or none"),
-        ({"secret_access_key": "a"}, "access_key_id and secret_access_key: set both or none"),
-        ({"session_token": "a"}, "session_token: requires access_key_id and secret_access_key"),
+        ({"access_key_id": "a"}, "access_key_id and secret_access_key: give both or none"),
+        ({"secret_access_key": "a"}, "access_key_id and secret_access_key: give both or none"),
+        ({"session_token": "a"}, "session_token: give access_key_id and secret_access_key with it"),
         ({"access_key_id": "", "secret_access_key": "s"}, "access_key_id: "),
         ({"region": "eu west"}, "region: "),
         ({"endpoint": "glue.example.com"}, "endpoint: not a URL"),
@@ -259,7 +259,7 @@ async def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
         ({**ROLE, "assume_role_session_name": "a b"}, "assume_role_session_name: "),
         ({**ROLE, "assume_role_external_id": "x"}, "assume_role_external_id: "),
         ({**ROLE, "assume_role_region": "?"}, "assume_role_region: "),
-        ({"assume_role_region": "us-east-1"}, "assume_role_region: requires assume_role_arn"),
+        ({"assume_role_region": "us-east-1"}, "assume_role_region: give assume_role_arn with it"),
         ({"connect_timeout": "0"}, "connect_timeout: "),
         ({"bulk_strategy": "guess"}, "bulk_strategy: Input should be 'auto', 'get' or 'list'"),
         ({"catalogs": "on"}, "catalogs: "),
