@@ -219,7 +219,7 @@ async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> N
 
 async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive) -> None:
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"its location .* cannot be written as UTF-8"):
+        with pytest.raises(InvalidInputError, match=r"its location .* cannot be encoded as UTF-8"):
             await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
     assert server.calls == []
 
