@@ -274,7 +274,7 @@ _SECRET = re.compile("secret|token|passw|passphrase|pwd|credential|key|sas|autho
 """Matches names of properties whose values must not appear in errors."""
 
 
-def masked(properties: Mapping[str, str]) -> dict[str, str]:
+def mask(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns properties for use in errors: values that are, or may contain, credentials are hidden."""
     return {key: "***" if _SECRET.search(key) else without_user(value) for key, value in properties.items()}
 

@@ -45,7 +45,7 @@ class Listed:
 
 
 class Lister:
-    """Lists tables through one backend; stores each table that it had to describe in `described`.
+    """Lists tables through one backend; stores each table that it had to describe in `descriptions`.
 
     A `tolerant` lister stores errors of describes in `doubtful`; otherwise they are raised.
     """
