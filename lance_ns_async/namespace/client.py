@@ -186,7 +186,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             raise InvalidInputError("namespace id []: the root cannot be dropped")
         if behavior == "cascade" and not self._backend.capabilities.cascades:
             raise InvalidInputError(
-                f"behavior {request.behavior!r}: this catalog drops only empty namespaces; empty {id} first"
+                f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} first"
             )
         with self._changing():
             try:

@@ -215,7 +215,7 @@ def test_a_namespace_goes_with_its_tables_where_the_catalog_can(given: Given) ->
         given.db.drop_namespace(given.home, behavior="cascade")
         assert not given.db.namespace_exists(given.home)
         return
-    with pytest.raises(RuntimeError, match="InvalidInputError: behavior 'Cascade': this catalog drops only empty"):
+    with pytest.raises(RuntimeError, match="InvalidInputError: behavior 'Cascade': this catalog drops empty"):
         given.db.drop_namespace(given.home, behavior="cascade")
 
 
