@@ -51,8 +51,8 @@ def load(impl: str) -> type[Backend]:
         raise InvalidInputError(
             f"backend {impl!r} needs: pip install 'lance-ns-async[{entry.extra}]' (no module named {e.name})"
         ) from e
-    found: type[Backend] = getattr(module, entry.name)
-    return found
+    cls: type[Backend] = getattr(module, entry.name)
+    return cls
 
 
 def _plain_name(impl: str) -> str:

@@ -23,10 +23,10 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _duration(bare: str, value: object) -> object:
-    found = _DURATION.fullmatch(str(value))
-    if found is None:
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"not a duration; write e.g. '500ms', '10s' or '2m' (a bare number means {bare})")
-    return float(found[1]) * _UNITS[found[2] or bare]
+    return float(match[1]) * _UNITS[match[2] or bare]
 
 
 Seconds = Annotated[float, BeforeValidator(partial(_duration, "s"))]
@@ -46,8 +46,8 @@ def _url(value: str) -> str:
 
 
 def _proxy(value: SecretStr) -> SecretStr:
-    told = value.get_secret_value()
-    if told != "none" and not is_url(told):
+    url = value.get_secret_value()
+    if url != "none" and not is_url(url):
         raise ValueError("not a URL; write e.g. http://proxy.example.com:3128, or none")
     return value
 
@@ -68,8 +68,8 @@ def _header_name(name: str) -> str:
 
 
 def _header_value(value: SecretStr) -> SecretStr:
-    told = value.get_secret_value()
-    if not (told.isascii() and told.isprintable()):
+    text = value.get_secret_value()
+    if not (text.isascii() and text.isprintable()):
         raise ValueError("a header cannot hold it: it takes printable ASCII alone, on one line")
     return value
 
@@ -106,8 +106,8 @@ def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
         InvalidInputError: They are not a mapping. The message does not show the value, which may be a secret.
     """
     if not isinstance(properties, Mapping):
-        given = type(properties).__name__
-        raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {given}")
+        kind = type(properties).__name__
+        raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {kind}")
     return properties
 
 
@@ -161,7 +161,7 @@ class Settings(BaseModel, ABC):
         try:
             settings = cls.model_validate(values)
         except ValidationError as e:
-            problems += [_problem(found) for found in e.errors(include_url=False)]
+            problems += [_problem(error) for error in e.errors(include_url=False)]
         if problems:
             # Not `from` the validation error, because its report could contain values of properties.
             raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}") from None
@@ -200,7 +200,7 @@ class Settings(BaseModel, ABC):
     @classmethod
     def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         values: dict[str, Any] = {prefix: {} for prefix in cls.prefixes}
-        given: dict[str, str] = {}
+        keys: dict[str, str] = {}
         problems: list[str] = []
         for key, value in properties.items():
             own = key.removeprefix(f"{cls.backend}.")
@@ -212,9 +212,9 @@ class Settings(BaseModel, ABC):
             elif (name := folded(own)) not in cls.model_fields or name in cls.prefixes:
                 problems.append(f"{key}: unknown, {suggest(name, cls._names())}")
             elif name in values and values[name] != value:
-                problems.append(f"{key}: given twice with different values, also as {given[name]}")
+                problems.append(f"{key}: given twice with different values, also as {keys[name]}")
             else:
-                values[name], given[name] = value, key
+                values[name], keys[name] = value, key
         return values, problems
 
     @classmethod
@@ -268,10 +268,10 @@ class HttpSettings(Settings):
         return self.endpoint
 
 
-def _problem(found: ErrorDetails) -> str:
-    field = ".".join(map(str, found["loc"]))
-    told: str = found["msg"].removeprefix("Value error, ")
-    return f"{field}: {told}" if field else told
+def _problem(error: ErrorDetails) -> str:
+    field = ".".join(map(str, error["loc"]))
+    message: str = error["msg"].removeprefix("Value error, ")
+    return f"{field}: {message}" if field else message
 
 
 def folded(key: str) -> str:

@@ -71,9 +71,9 @@ class ServerTraits:
     has_catalogs: bool | None = None
     """Whether namespaces can be catalogs, which contain other namespaces."""
 
-    def limit(self, declared: Capabilities) -> Capabilities:
+    def limit(self, capabilities: Capabilities) -> Capabilities:
         """Returns the capabilities without those that this server does not have."""
-        return replace(declared, describe_batch=0) if self.batches is False else declared
+        return replace(capabilities, describe_batch=0) if self.batches is False else capabilities
 
 
 class Server:
@@ -112,7 +112,7 @@ class Versions:
     """A table and the versions in its catalog, newest first; no versions if the storage commits them."""
 
     table: Table
-    found: Sequence[Version]
+    items: Sequence[Version]
 
 
 Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
@@ -127,7 +127,7 @@ class Backend(ABC):
 
     settings: ClassVar[type[Settings]]
     errors: ClassVar[ErrorTable]
-    declared: Capabilities
+    catalog_capabilities: Capabilities
     """What the catalog can do: set on the class, or when the instance is created if it depends on the settings."""
     unique_locations: bool = False
     """Whether each declaration without a location gets a unique location."""
@@ -141,8 +141,8 @@ class Backend(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this server can do, as far as it is known: the declared capabilities, limited by the server's traits."""
-        return self.server.traits.limit(self.declared)
+        """What this server can do, as far as is known: the catalog's capabilities, limited by the server's traits."""
+        return self.server.traits.limit(self.catalog_capabilities)
 
     @classmethod
     @abstractmethod
@@ -308,7 +308,9 @@ class Backend(ABC):
         """Returns a table's current version, or with `all` every stored version; requires `commits_versions`."""
         raise AssertionError(f"{type(self).__name__} commits no versions")
 
-    async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
+    async def commit_versions(
+        self, new_versions: Mapping[TableId, Version], prepare: Prepare
+    ) -> Mapping[TableId, Versions]:
         """Makes each version the current version of its table, all or none; returns the committed versions.
 
         Requires `commits_versions`. A version that exists with the same `staging` counts as committed, so that a call

@@ -61,7 +61,7 @@ def request(route: Route, names: Mapping[str, str], query: str, body: bytes, del
         given = _Fields(_with_integers(route.request, given))
     except RecursionError:
         raise InvalidInputError("body: it is nested too deeply; write it with fewer parts") from None
-    asked = requests.coerced(route.request, given)
+    asked = requests.parse(route.request, given)
     for name, encoded in names.items():
         _check_same(name, encoded, getattr(asked, name), delimiter)
     return asked

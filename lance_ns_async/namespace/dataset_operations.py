@@ -59,9 +59,9 @@ class DatasetOperations(Session):
             No call: problems with the server are raised by the first operation.
         """
         properties = with_token(properties, token)
-        made = super().connect(impl, properties, policy=policy)
-        made._opener = Opener(make_connector(impl, dict(properties), policy))
-        return made
+        namespace = super().connect(impl, properties, policy=policy)
+        namespace._opener = Opener(make_connector(impl, dict(properties), policy))
+        return namespace
 
     async def aclose(self) -> None:
         """Releases connections, threads and caches; may be called twice. Open datasets stay open.
@@ -103,9 +103,9 @@ class DatasetOperations(Session):
     ) -> T:
         with self._operation():
             table = await self._locator.locate(self._table(id))
-            return await self._opened(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
+            return await self._open_and_run(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
 
-    async def _opened(
+    async def _open_and_run(
         self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
     ) -> T:
         """Returns the result of `work` on the dataset of a table that is already located."""
@@ -123,11 +123,11 @@ def staging(namespace: DatasetOperations) -> Staging:
     return Staging(namespace._backend, namespace._opener, namespace._changing)
 
 
-async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
+async def page_of(items: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
     """Returns at most `limit` of the items, sorted by name, and the token of the next page."""
 
     async def fetch(token: str | None, size: int | None) -> Page[str]:
-        return Page(sorted(found))
+        return Page(sorted(items))
 
     page = await take(fetch, keep_all, limit=limit, page_token=page_token)
-    return {name: found[name] for name in page.items}, page.token
+    return {name: items[name] for name in page.items}, page.token

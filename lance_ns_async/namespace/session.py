@@ -37,7 +37,7 @@ class Session:
         self._locator = Locator(backend)
         self._caller = caller
         self._namespace_id = namespace_id
-        self._closed = False
+        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
 
@@ -81,7 +81,9 @@ class Session:
         return f"{type(self).__name__}({self._namespace_id})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: it lives in one event loop and has no pickle; pickle a Namespace")
+        raise TypeError(
+            f"{type(self).__name__}: it belongs to one event loop and cannot be pickled; pickle a Namespace"
+        )
 
     async def __aenter__(self) -> Self:
         self._check_loop()
@@ -100,7 +102,7 @@ class Session:
                 there.
         """
         self._check_loop()
-        self._closed = True
+        self._is_closed = True
         self._locator.forget()
         await self._backend.aclose()
 
@@ -136,13 +138,13 @@ class Session:
 
     def _within(self, seconds: float | None) -> AbstractContextManager[None]:
         if seconds is not None and not seconds > 0:
-            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
+            raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
         self._check_open()
         self._check_loop()
-        return _bounded(seconds)
+        return _limit_time(seconds)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
 
     def _check_loop(self) -> None:
@@ -151,9 +153,9 @@ class Session:
         if self._loop is running:
             return
         if self._loop is not None:
-            ended = ", which has ended" if self._loop.is_closed() else ""
+            hint = ", which has ended" if self._loop.is_closed() else ""
             raise InvalidInputError(
-                f"namespace {self._namespace_id}: it was first used in another event loop{ended}; connect, use and "
+                f"namespace {self._namespace_id}: it was first used in another event loop{hint}; connect, use and "
                 "close an AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
             )
         self._loop = running
@@ -167,9 +169,9 @@ class Session:
 
     def _workers(self, max_in_flight: int | None) -> int:
         if max_in_flight is not None and max_in_flight < 1:
-            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
-        allowed = self._caller.policy.max_in_flight
-        return allowed if max_in_flight is None else min(max_in_flight, allowed)
+            raise InvalidInputError(f"max_in_flight {max_in_flight}: must be at least 1")
+        limit = self._caller.policy.max_in_flight
+        return limit if max_in_flight is None else min(max_in_flight, limit)
 
     def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
         return ids.namespace_id(names, self._backend.capabilities)
@@ -179,7 +181,7 @@ class Session:
 
 
 @contextmanager
-def _bounded(seconds: float | None) -> Iterator[None]:
+def _limit_time(seconds: float | None) -> Iterator[None]:
     with one_line_errors(), deadline(seconds):
         yield
 

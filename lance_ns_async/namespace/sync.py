@@ -57,11 +57,11 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.describe import Described, Places, Progress
-from lance_ns_async.engine.list import Listed, Wanted
+from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.background_loop import BackgroundLoop, guard
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.docstrings import called_with, documented
+from lance_ns_async.namespace.docstrings import called_with, copy_docstrings
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
 from lance_ns_async.registry import CLASS_PATHS
@@ -97,7 +97,7 @@ def _how_to_connect(namespace: Namespace) -> str:
     return f'use Namespace.connect("dir", {{"root": "lake"}}), or of a class path one of {paths}'
 
 
-@documented(AsyncNamespace)
+@copy_docstrings(AsyncNamespace)
 class Namespace(SyncDataOperations):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 
@@ -119,11 +119,11 @@ class Namespace(SyncDataOperations):
         self._properties = dict(with_token(properties, token))
         self._policy = policy
         self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
-        self._closed = False
-        self._unused: AsyncNamespace | None = self._connect()
-        self._namespace_id = self._unused.namespace_id()
+        self._is_closed = False
+        self._first_client: AsyncNamespace | None = self._connect()
+        self._namespace_id = self._first_client.namespace_id()
         # All clients of this namespace share it, also those in forked processes.
-        self._traffic = self._unused._caller.traffic
+        self._traffic = self._first_client._caller.traffic
 
     @classmethod
     def connect(
@@ -145,7 +145,7 @@ class Namespace(SyncDataOperations):
         return f"{type(self).__name__}({self._namespace_id})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (type(self), self._impl, self._properties, self._policy)
+        return _unpickle, (type(self), self._impl, self._properties, self._policy)
 
     def __enter__(self) -> Self:
         return self
@@ -158,7 +158,7 @@ class Namespace(SyncDataOperations):
     def close(self) -> None:
         """Releases connections, threads and the background loop; may be called twice. Not required at process end."""
         with guard():
-            self._closed = True
+            self._is_closed = True
             mine = self._sessions.pop(os.getpid(), None)
         if mine is not None:
             session, finalizer = mine
@@ -284,7 +284,7 @@ class Namespace(SyncDataOperations):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: Wanted | None = None,
+        wanted: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
@@ -299,9 +299,9 @@ class Namespace(SyncDataOperations):
         """See `AsyncNamespace.stream_tables`."""
         places: Places = {}
         for group in self._open().client._id_groups(ids):
-            described = self._call(AsyncNamespace._describe_group, group, places, max_in_flight=max_in_flight)
+            result = self._call(AsyncNamespace._describe_group, group, places, max_in_flight=max_in_flight)
             for id in group:
-                yield id, described.outcome(id)
+                yield id, result.outcome(id)
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""
@@ -353,11 +353,11 @@ class Namespace(SyncDataOperations):
     def _open(self) -> _Session:
         process = os.getpid()
         with guard():
-            if self._closed:
+            if self._is_closed:
                 raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
             if process not in self._sessions:
                 # A forked child has its own copy of an unused client; clients in use belong to the parent.
-                client, self._unused = self._unused or self._connect(), None
+                client, self._first_client = self._first_client or self._connect(), None
                 session = _Session(client, BackgroundLoop.lease())
                 self._sessions[process] = session, weakref.finalize(self, session.close_soon)
             return self._sessions[process][0]
@@ -454,7 +454,7 @@ class UnityNamespace(_Named):
     example = 'endpoint="https://unity.example.com", catalog="main"'
 
 
-def _unpickled(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:
+def _unpickle(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:
     namespace = cls.__new__(cls)
     Namespace.__init__(namespace, impl, properties, policy)
     return namespace

@@ -56,7 +56,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import deadline, rollback
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import datasets
@@ -108,7 +108,7 @@ async def drop(backend: Backend, id: TableId) -> Table:
     last part of the location is not the table's own name.
     """
     try:
-        table = await located(backend, id)
+        table = await locate(backend, id)
     except UnreadableRegistrationError:
         return await _free(backend, id)
     except TableNotFoundError as e:
@@ -158,7 +158,7 @@ async def disown(backend: Backend, table: Table) -> None:
     with deadline(_LOOK_SECONDS):
         try:
             if backend.capabilities.vends and not datasets.is_at_hand(table):
-                table = await located(backend, table.id)
+                table = await locate(backend, table.id)
             if datasets.is_at_hand(table):
                 await in_thread(table, partial(_remove_marks, table), changes=True)
         except LanceNamespaceError:

@@ -18,7 +18,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.process_end import GivenUp
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import arrow
 from lance_ns_async.tables.opening import Opener
@@ -82,7 +82,7 @@ def _write_files(opener: Opener, table: Table, data: Any) -> Any:
     """Writes the data files; returns the transaction that creates a dataset from them."""
     from lance.fragment import write_fragments
 
-    with translated(table):
+    with translate_errors(table):
         rows: Any = write_fragments(
             arrow.stoppable(data),
             table.location,
@@ -99,7 +99,7 @@ def commit(opener: Opener, table: Table, rows: Any) -> None:
     """Commits a transaction as the first version of a dataset; fails if there is one."""
     from lance import LanceDataset
 
-    with translated(table):
+    with translate_errors(table):
         LanceDataset.commit(
             table.location,
             rows,
@@ -122,7 +122,7 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
         raise error from None
 
 
-def unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
+def find_unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
     """Returns the second version of a dataset if its first version was withdrawn meanwhile; else None.
 
     Lance commits a second version even if the first one was deleted after it was opened. The table may then not be
@@ -138,11 +138,11 @@ def unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
     if dataset.version != 2 or table.managed_versioning:
         return None
     try:
-        with translated(table):
+        with translate_errors(table):
             # The caches are not used: they may still contain the deleted version.
-            datasets.opened(table, Snapshot(1))
+            datasets.open_snapshot(table, Snapshot(1))
     except (TableNotFoundError, TableVersionNotFoundError):
-        with translated(table):
+        with translate_errors(table):
             record = dataset.read_transaction(2)
         return None if record is None else Commit(2, record.uuid)
     return None
@@ -171,9 +171,9 @@ def withdraw(table: Table, commit: Commit, *, delete: bool) -> Fate:
     if not before:
         return "gone"
     try:
-        with translated(table):
+        with translate_errors(table):
             # The caches are not used: they may contain the version of a previous table at this location.
-            record = datasets.opened(table, Snapshot(commit.version)).read_transaction(commit.version)
+            record = datasets.open_snapshot(table, Snapshot(commit.version)).read_transaction(commit.version)
     except (TableNotFoundError, TableVersionNotFoundError):
         return "unknown" if _manifests(session.list())[0] else "gone"
     if record is None:

@@ -22,7 +22,7 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables import arrow, fields, first_version
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.first_version import Commit
@@ -71,13 +71,13 @@ def insert(
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
         fields.check_columns(data.schema.names, "columns")
-    with translated(table):
+    with translate_errors(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
-    return dataset, _unconfirmed(table, branch, dataset)
+    return dataset, _find_unconfirmed(table, branch, dataset)
 
 
-def _unconfirmed(table: Table, branch: str | None, dataset: LanceDataset) -> Commit | None:
-    return first_version.unconfirmed(table, dataset) if branch in (None, MAIN) else None
+def _find_unconfirmed(table: Table, branch: str | None, dataset: LanceDataset) -> Commit | None:
+    return first_version.find_unconfirmed(table, dataset) if branch in (None, MAIN) else None
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
@@ -153,7 +153,7 @@ def merge(
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
     counts = _merge(dataset, request, rows, timeout)
-    return counts, dataset.version, _unconfirmed(table, request.branch, dataset)
+    return counts, dataset.version, _find_unconfirmed(table, request.branch, dataset)
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:

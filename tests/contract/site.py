@@ -40,4 +40,4 @@ class Site:
     @property
     def can(self) -> Capabilities:
         """What the backend says it can do."""
-        return load(self.impl).declared
+        return load(self.impl).catalog_capabilities

@@ -92,7 +92,7 @@ class GlueBackend(Backend):
 
     settings = GlueSettings
     errors = GLUE_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         listing_has_locations=True,
@@ -114,9 +114,9 @@ class GlueBackend(Backend):
         self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self.server)
         self._databases = SingleFlights(self._location_uri)
         if settings.bulk_strategy != "auto":
-            self.declared = replace(self.declared, describe_batch=0)
+            self.catalog_capabilities = replace(self.catalog_capabilities, describe_batch=0)
         if settings.bulk_strategy == "get":
-            self.declared = replace(self.declared, listing_has_locations=False)
+            self.catalog_capabilities = replace(self.catalog_capabilities, listing_has_locations=False)
 
     @classmethod
     def open(cls, settings: GlueSettings, caller: Caller) -> GlueBackend:

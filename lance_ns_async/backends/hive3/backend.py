@@ -85,7 +85,7 @@ class HiveBackend(Backend):
 
     settings = HiveSettings
     errors = HIVE_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
         describe_batch=100,
@@ -141,18 +141,18 @@ class HiveBackend(Backend):
         operation = "create_namespace"
         if len(id) == 1:
             catalog = new_catalog(id, properties, default_location(self._root, TableId([id.name.lower()])))
-            expected = catalog_properties(catalog)
+            result = catalog_properties(catalog)
             make = partial(self._hive.create_catalog, id, catalog, operation)
             has_exact_result = True
         else:
             database = new_database(id, properties)
-            expected = database_properties(database)
+            result = database_properties(database)
             make = partial(self._hive.create_database, id, database, operation)
             has_exact_result = database.location is None or is_complete(database.location)
 
         async def create() -> Mapping[str, str]:
             await make()
-            return expected if has_exact_result else await self.describe_namespace(id)
+            return result if has_exact_result else await self.describe_namespace(id)
 
         missing = False
 
@@ -163,7 +163,7 @@ class HiveBackend(Backend):
             except NamespaceNotFoundError:
                 missing = True
                 raise
-            return current if is_made_of(current, expected) else None
+            return current if is_made_of(current, result) else None
 
         try:
             return await create_or_find(id, create, find, NamespaceAlreadyExistsError)
@@ -211,11 +211,11 @@ class HiveBackend(Backend):
         )
 
         async def declare() -> Table:
-            made = () if is_unique else await folders.make(table)
+            new_folders = () if is_unique else await folders.make(table)
             try:
                 await self._hive.create_table(id, place, parameters_with_identity, operation)
             except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
-                await folders.remove(table, made)
+                await folders.remove(table, new_folders)
                 raise
             return table if is_complete(place) else await self._table(id, operation)
 

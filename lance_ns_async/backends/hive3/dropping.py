@@ -28,7 +28,7 @@ from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.lost_responses import remove_or_check
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import rollback
-from lance_ns_async.errors import failure_of, masked, shortened, spelled
+from lance_ns_async.errors import failure_of, mask, shortened, spelled
 from lance_ns_async.model import NamespaceId, TableId
 
 _DEFAULT = "default"
@@ -192,7 +192,7 @@ async def _put_back(
     except NamespaceNotFoundError:
         return before is not None
     except LanceNamespaceError as e:
-        database = default and replace(default, parameters=masked(default.parameters))
+        database = default and replace(default, parameters=mask(default.parameters))
         error.add_note(f"and the catalog could not be restored ({e}): {before}, its database default {database}")
     return False
 

@@ -44,18 +44,18 @@ def _make_local(path: str) -> Sequence[str]:
     while not os.path.lexists(path):
         missing.append(path)
         path = os.path.dirname(path)
-    made: list[str] = []
+    new_folders: list[str] = []
     # The metastore may run on another machine, so the folder need not be possible here.
     with suppress(OSError):
         for folder in reversed(missing):
             os.mkdir(folder)
-            made.append(folder)
-    return made
+            new_folders.append(folder)
+    return new_folders
 
 
-async def remove(table: Table, made: Sequence[str]) -> None:
+async def remove(table: Table, new_folders: Sequence[str]) -> None:
     """Removes what `make` has made for a table that could not be created, unless it is in use."""
-    for folder in reversed(made):
+    for folder in reversed(new_folders):
         with suppress(OSError):
             os.rmdir(folder)
     if dir_markers.local_path(table.location) is None and datasets.is_at_hand(table):

@@ -13,7 +13,7 @@ from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.errors import PHRASES, Code, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.transports.thrift.binary import nested, text, text_pairs
+from lance_ns_async.transports.thrift.binary import struct_field, text, text_pairs
 from lance_ns_async.transports.thrift.decoder import Decoder, fields_of, struct_in
 
 INTERNAL_PARAMETERS = frozenset(
@@ -165,7 +165,7 @@ def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
     fields[1] = text(1, to.name.lower())
     fields[2] = text(2, to.parent.name.lower())
     fields[9] = text_pairs(9, table_parameters(decoder.fields.get(9, {})))
-    return nested(3, *fields.values())
+    return struct_field(3, *fields.values())
 
 
 def replacement_field(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> bytes:
@@ -188,10 +188,10 @@ def replacement_field(old: Table, location: str, properties: Mapping[str, str], 
     fields = fields_of(body)
     storage = fields_of(struct_in(fields[7]))
     storage[2] = text(2, location)
-    fields[7] = nested(7, *storage.values())
+    fields[7] = struct_field(7, *storage.values())
     own = {key: value for key, value in values.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS}
     fields[9] = text_pairs(9, table_parameters({**own, **properties}))
-    return nested(3, *fields.values())
+    return struct_field(3, *fields.values())
 
 
 def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -119,7 +119,7 @@ class HiveSettings(LocationSettings):
             _addresses(self.uri),
             connect_timeout=self.connect_timeout,
             max_response_bytes=self.max_response_bytes,
-            framed=self.framed,
+            is_framed=self.framed,
             tls=tls,
         )
 

@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.transports.thrift.binary import flag, nested, no_structs, number, short, text, text_pairs, texts
+from lance_ns_async.transports.thrift.binary import (
+    flag,
+    no_structs,
+    number,
+    short,
+    struct_field,
+    text,
+    text_pairs,
+    texts,
+)
 from lance_ns_async.transports.thrift.decoder import Shape
 from lance_ns_async.transports.thrift.transport import Method
 
@@ -59,7 +68,7 @@ class HiveCatalog:
 
     def field(self, id: int) -> bytes:
         description = () if self.description is None else (text(2, self.description),)
-        return nested(id, text(1, self.name.lower()), *description, text(3, self.location))
+        return struct_field(id, text(1, self.name.lower()), *description, text(3, self.location))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class HiveDatabase:
         ]
         if self.owner_type is not None:
             parts.append(number(7, self.owner_type))
-        return nested(id, *parts)
+        return struct_field(id, *parts)
 
 
 def user_arguments(name: str, groups: Sequence[str]) -> bytes:
@@ -97,17 +106,17 @@ def reference(database: NamespaceId) -> str:
 
 def named_catalog(name: str) -> bytes:
     """The arguments of get_catalog and drop_catalog."""
-    return nested(1, text(1, name.lower()))
+    return struct_field(1, text(1, name.lower()))
 
 
 def new_catalog(catalog: HiveCatalog) -> bytes:
     """The arguments of create_catalog."""
-    return nested(1, catalog.field(1))
+    return struct_field(1, catalog.field(1))
 
 
 def altered_catalog(catalog: HiveCatalog) -> bytes:
     """The arguments of alter_catalog."""
-    return nested(1, text(1, catalog.name.lower()), catalog.field(2))
+    return struct_field(1, text(1, catalog.name.lower()), catalog.field(2))
 
 
 def databases_in(catalog: str) -> bytes:
@@ -144,21 +153,21 @@ def lance_tables(database: NamespaceId) -> bytes:
 def named_table(id: TableId) -> bytes:
     """The arguments of get_table_req."""
     catalog, database, name = (level.lower() for level in id)
-    return nested(1, text(1, database), text(2, name), text(4, catalog))
+    return struct_field(1, text(1, database), text(2, name), text(4, catalog))
 
 
 def named_tables(database: NamespaceId, names: Sequence[str]) -> bytes:
     """The arguments of get_table_objects_by_name_req."""
     catalog, name = (level.lower() for level in database)
-    return nested(1, text(1, name), texts(2, [table.lower() for table in names]), text(4, catalog))
+    return struct_field(1, text(1, name), texts(2, [table.lower() for table in names]), text(4, catalog))
 
 
 def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> bytes:
     """The arguments of create_table for a table without columns, which readers of Lance do not want."""
     catalog, database, name = (level.lower() for level in id)
     # A descriptor without columns or serialization makes the server fail on its own null pointers.
-    storage = nested(7, no_structs(1), text(2, location), nested(7))
-    return nested(
+    storage = struct_field(7, no_structs(1), text(2, location), struct_field(7))
+    return struct_field(
         1,
         text(1, name),
         text(2, database),

@@ -96,7 +96,7 @@ class IcebergBackend(Backend):
 
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         paginates=True,
@@ -119,7 +119,7 @@ class IcebergBackend(Backend):
         self._caller = caller
         self._storage_options = settings.storage_options()
         if settings.vend_credentials:
-            self.declared = replace(self.declared, vends_unasked=True)
+            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
@@ -198,15 +198,15 @@ class IcebergBackend(Backend):
             return await plain()
         try:
             decode = partial(credentials.loaded_table, id, self._storage_options)
-            loaded = await self._load(id, "describe_table", decode, vend=True)
+            load_result = await self._load(id, "describe_table", decode, vend=True)
         except PermissionDeniedError:
             # A principal may have the right to load a table, but no right to its credentials.
             if self._storage_options is None:
                 raise
             return await plain()
         routes = self._routes or await self._config()
-        renew = partial(self._renew, loaded) if routes.vends_separately else None
-        return await credentials.with_credentials(loaded, renew)
+        renew = partial(self._renew, load_result) if routes.vends_separately else None
+        return await credentials.with_credentials(load_result, renew)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -407,9 +407,9 @@ class IcebergBackend(Backend):
             decode=decode,
         )
 
-    async def _renew(self, loaded: credentials.LoadedTable) -> Table:
+    async def _renew(self, load_result: credentials.LoadedTable) -> Table:
         """Returns a loaded table with credentials from the endpoint for them."""
-        id = loaded.plain.id
+        id = load_result.plain.id
         routes = self._routes or await self._config()
         return await self._http.request(
             "GET",
@@ -417,7 +417,7 @@ class IcebergBackend(Backend):
             headers=credentials.DELEGATION,
             subject=id,
             operation="vend_credentials",
-            decode=partial(credentials.renewed_table, loaded),
+            decode=partial(credentials.renewed_table, load_result),
         )
 
     async def _check_listing(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:

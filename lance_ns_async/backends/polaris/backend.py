@@ -88,7 +88,7 @@ class PolarisBackend(JournalBackend):
     settings = PolarisSettings
     errors = POLARIS_ERRORS
     # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=2,
         max_depth=None,
         paginates=False,
@@ -104,9 +104,9 @@ class PolarisBackend(JournalBackend):
         self.unique_locations = settings.unique_locations
         self.configured_options = self._options
         if settings.vend_credentials:
-            self.declared = replace(self.declared, vends_unasked=True)
+            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         if settings.filter_tables:
-            self.declared = replace(self.declared, lists_only_lance=False)
+            self.catalog_capabilities = replace(self.catalog_capabilities, lists_only_lance=False)
 
     @classmethod
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:

@@ -97,7 +97,7 @@ class UnityBackend(JournalBackend):
 
     settings = UnitySettings
     errors = UNITY_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True, vends=True
     )
 
@@ -111,8 +111,8 @@ class UnityBackend(JournalBackend):
         self._at_once = settings.max_in_flight
         self._creates = CreateQueue(settings.endpoint, settings.api_path)
         self._credentials = CredentialVendor(http, settings.credentials_operation)
-        self.declared = replace(
-            self.declared,
+        self.catalog_capabilities = replace(
+            self.catalog_capabilities,
             vends=settings.credentials_operation != "none",
             vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
         )

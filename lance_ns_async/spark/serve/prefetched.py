@@ -75,7 +75,7 @@ class Prefetched:
         at = await self._locate(TableId(request.id or ()))
         # The pinned version is omitted, because a reader without a version reads the latest one.
         table = replace(at.table(), version=None)
-        return requests.described(table, with_uri=request.with_table_uri)
+        return requests.description(table, with_uri=request.with_table_uri)
 
     async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
         """Returns an empty response if the table exists; raises TableNotFoundError if not."""

@@ -19,12 +19,12 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.transports.aws.credentials import ChainCredentials, Keys, KeySource, StaticCredentials
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
-from lance_ns_async.transports.aws.logs import unlogged
+from lance_ns_async.transports.aws.logs import suppress_logs
 from lance_ns_async.transports.http.signing import SigningSettings
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
-_UNSIGNED = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
+_UNSIGNED_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """Headers that proxies may change on the way."""
 
 
@@ -67,19 +67,22 @@ class SigV4Signer:
         Args:
             url: The percent-encoded URL, exactly as it is sent.
         """
-        sent = headers.copy()
-        if (authorization := sent.pop("authorization", None)) is not None:
-            sent["original-authorization"] = authorization
-        sent.setdefault("host", _host(url))
-        sent["x-amz-content-sha256"] = sha256(content or b"").hexdigest()
+        signed_headers = headers.copy()
+        if (authorization := signed_headers.pop("authorization", None)) is not None:
+            signed_headers["original-authorization"] = authorization
+        signed_headers.setdefault("host", _host(url))
+        signed_headers["x-amz-content-sha256"] = sha256(content or b"").hexdigest()
         request = AWSRequest(
-            method, url, headers={name: value for name, value in sent.items() if name not in _UNSIGNED}, data=content
+            method,
+            url,
+            headers={name: value for name, value in signed_headers.items() if name not in _UNSIGNED_HEADERS},
+            data=content,
         )
-        with unlogged():
+        with suppress_logs():
             credentials = ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token)
             SigV4Auth(credentials, self._name, self._region).add_auth(request)
-        sent.update(dict(request.headers.items()))
-        return sent
+        signed_headers.update(dict(request.headers.items()))
+        return signed_headers
 
     def secrets(self, headers: Mapping[str, str]) -> list[str]:
         """Returns the secrets in the headers of a signed request."""

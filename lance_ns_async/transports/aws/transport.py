@@ -41,7 +41,7 @@ from lance_ns_async.transports.aws.wire import DirectSession
 from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
-from lance_ns_async.transports.responses import decoded
+from lance_ns_async.transports.responses import decode_body
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class AwsTransport:
         self._trust = Trust()
         self._client: Any = None
         self._stack = AsyncExitStack()
-        self._closed = False
+        self._is_closed = False
         if beneath is not None:
             self._stack.push_async_callback(beneath.aclose)
 
@@ -132,7 +132,7 @@ class AwsTransport:
             self._sign_with(keys)
             answer = await self._answer(getattr(client, action), arguments, perhaps)
             try:
-                return decoded(decode, answer)
+                return decode_body(decode, answer)
             except Failure as failure:
                 if failure.codes[0] == "mismatch":
                     self._trust.withdraw()
@@ -172,7 +172,7 @@ class AwsTransport:
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
-        self._closed = True
+        self._is_closed = True
         await self._stack.aclose()
 
     async def _open(self) -> Any:
@@ -209,7 +209,7 @@ class AwsTransport:
         self._signing.token = keys.token
 
     def _check_open(self, cause: Exception | None = None) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InvalidInputError(f"{self._service.name} client: it is closed; connect anew") from cause
 
 

@@ -30,7 +30,7 @@ from lance_ns_async.transports.http.wire import (
     WireClosedError,
     environment_proxy,
 )
-from lance_ns_async.transports.responses import UNREADABLE, decoded, retry_after
+from lance_ns_async.transports.responses import UNREADABLE, decode_body, retry_after
 
 T = TypeVar("T")
 
@@ -210,7 +210,7 @@ class HttpTransport:
             message = f"an answer that is no JSON, so {self._advice}{excerpt}"
             raise Failure("unreadable", message=message) from e
         try:
-            return decoded(decode, body, advice=_MIXED_UP)
+            return decode_body(decode, body, advice=_MIXED_UP)
         except Failure as failure:
             if failure.codes[0] == "mismatch" and (withdraw := response.extensions.get(WITHDRAW)) is not None:
                 withdraw()

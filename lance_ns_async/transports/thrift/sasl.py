@@ -112,7 +112,7 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
             message = reply or f"the server ends the login, status {answer.status}"
             raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {message}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))
-    connection.framed = True
+    connection.is_framed = True
 
 
 class _Message:

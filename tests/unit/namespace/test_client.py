@@ -161,7 +161,7 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (None, "a request is a dict, such as"),
+        (None, "a request must be a dict, such as"),
         ("text", "DescribeTableRequest: "),
         (5, "DescribeTableRequest: "),
         ({"id": "text"}, "DescribeTableRequest: id: "),
@@ -169,7 +169,7 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
         ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: identity: auth_token: "),
         ({"id": []}, "it needs at least the table's own name"),
         ({}, "it needs at least the table's own name"),
-        ({"id": ["t"], "version": 1, "tag": "x"}, "tag 'x': a tag already names a version and a branch"),
+        ({"id": ["t"], "version": 1, "tag": "x"}, "tag 'x': a tag already has a version and a branch"),
     ],
 )
 async def test_a_request_of_another_form_is_an_invalid_input(

@@ -25,15 +25,15 @@ ROOTS: Mapping[str, Mapping[str, str]] = {
 """Every catalog whose tables may lie below a root, and what it needs besides."""
 
 NOT_MEANT = [
-    ("", "it is empty; give a path"),
-    (" ", "it is empty; give a path"),
-    ("s3:/bucket/lake", "goes on with two slashes"),
-    ("s3:bucket/lake", "goes on with two slashes"),
-    ("file:/data", "goes on with two slashes"),
-    ("anything:/data", "goes on with two slashes"),
-    ("file://data/lake", "goes on with three slashes"),
-    ("s3://", "names no bucket"),
-    ("s3:///lake", "names no bucket"),
+    ("", "it is empty; use a path"),
+    (" ", "it is empty; use a path"),
+    ("s3:/bucket/lake", "has two slashes"),
+    ("s3:bucket/lake", "has two slashes"),
+    ("file:/data", "has two slashes"),
+    ("anything:/data", "has two slashes"),
+    ("file://data/lake", "has three slashes"),
+    ("s3://", "has no bucket"),
+    ("s3:///lake", "has no bucket"),
     ("foo://bucket/lake", r"unknown scheme 'foo', known are s3, .*, file, "),
     ("s3n://bucket/lake", r"unknown scheme 's3n', did you mean s3\?"),
 ]

@@ -238,7 +238,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
                 await seen.reached()
                 server.clear()
                 server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
-            with pytest.raises(ServiceUnavailableError, match=r"cannot be read to see .* took effect is unknown"):
+            with pytest.raises(ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):
                 await creating
             assert not [it for it in server.requests if "/data/" in str(it)]
             server.heal()
