@@ -10,8 +10,8 @@ from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.limits import Share
+from lance_ns_async.gateway.responses import RequestError
 
 _PIECE = 1 << 18
 """Maximum number of bytes per decompression step."""
@@ -31,7 +31,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
         share: Counts the memory of the request.
 
     Raises:
-        Refused: The body exceeds `limit` or the memory limit of all requests, stalls for `idle` seconds, or has an
+        RequestError: The body exceeds `limit` or the memory limit of all requests, stalls for `idle` seconds, or has an
             unsupported encoding.
         InvalidInputError: The body does not match its headers.
     """
@@ -56,14 +56,14 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
         decoder.end()
     except TimeoutError:
         message = f"Invalid input: the body did not come; nothing was sent for {idle:g} s"
-        raise Refused(408, ErrorCode.INVALID_INPUT, message, {"Connection": "close"}) from None
+        raise RequestError(408, ErrorCode.INVALID_INPUT, message, {"Connection": "close"}) from None
     except web.RequestPayloadError as e:
         raise InvalidInputError("body: it is not sent as its headers say") from e
     share.take(size)
     return b"".join(parts)
 
 
-class _Plain:
+class _IdentityDecoder:
     """Decoder of an uncompressed body."""
 
     def pieces(self, raw: bytes) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ class _Plain:
         """Does nothing: the server has checked the length."""
 
 
-class _Deflated:
+class _ZlibDecoder:
     """Decoder of a body in gzip or zlib format."""
 
     def __init__(self) -> None:
@@ -102,15 +102,15 @@ class _Deflated:
             raise InvalidInputError("body: it is compressed, and breaks off")
 
 
-def _decoder(encoding: str) -> _Plain | _Deflated:
+def _decoder(encoding: str) -> _IdentityDecoder | _ZlibDecoder:
     match encoding.strip().lower():
         case "" | "identity":
-            return _Plain()
+            return _IdentityDecoder()
         case "gzip" | "x-gzip" | "deflate":
-            return _Deflated()
+            return _ZlibDecoder()
     # Nested encodings are not supported either.
     message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r}: this server reads gzip and deflate"
-    raise Refused(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
+    raise RequestError(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
 
 async def _invite(request: web.BaseRequest) -> None:
@@ -121,6 +121,6 @@ async def _invite(request: web.BaseRequest) -> None:
         request.writer.output_size = 0
 
 
-def _too_long(limit: int, what: str) -> Refused:
+def _too_long(limit: int, what: str) -> RequestError:
     message = f"Invalid input: the body is longer than the {limit} bytes this server takes as {what}"
-    return Refused(413, ErrorCode.INVALID_INPUT, message, {"Connection": "close"})
+    return RequestError(413, ErrorCode.INVALID_INPUT, message, {"Connection": "close"})

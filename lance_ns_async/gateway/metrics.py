@@ -70,7 +70,7 @@ class Metrics:
     @contextmanager
     def count_request(self) -> Iterator[RequestLabels]:
         """Counts a request; the caller sets its labels on the yielded object."""
-        request, started = RequestLabels(), monotonic()
+        request, start = RequestLabels(), monotonic()
         self._in_flight[id(request)] = request
         try:
             yield request
@@ -78,7 +78,7 @@ class Metrics:
             del self._in_flight[id(request)]
             operation = {OPERATION: request.operation}
             self._add(Measurement(REQUESTS, 1, {**operation, f"{PREFIX}code": request.code}))
-            self._add(Measurement(REQUEST_DURATION, monotonic() - started, operation))
+            self._add(Measurement(REQUEST_DURATION, monotonic() - start, operation))
 
     @property
     def cut_off(self) -> int:

@@ -19,8 +19,8 @@ from lance_ns_async.namespace.background_loop import BackgroundLoop
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.location import warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
-from lance_ns_async.spark.serve.prefetched import Prefetched
-from lance_ns_async.spark.serve.upstream import Catalog, Nobody, Resolver, Upstream
+from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly, Resolver, Upstream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,29 +48,29 @@ _addresses: WeakKeyDictionary[SparkSession, dict[str, _Address]] = WeakKeyDictio
 """Addresses of served catalogs by session: Spark keeps a catalog's first configuration until the session ends."""
 
 
-class Served:
+class CatalogService:
     """A catalog that is served to Spark, with its request counts. Its representation is one line."""
 
-    def __init__(self, catalog: str, prefetched: Prefetched, upstream: Upstream) -> None:
+    def __init__(self, catalog: str, namespace: PrefetchNamespace, upstream: Upstream) -> None:
         self.catalog = catalog
         """The name of the catalog in SQL."""
-        self._prefetched = prefetched
+        self._namespace = namespace
         self._upstream = upstream
 
     @property
     def answered(self) -> int:
         """Number of requests about a table that needed no call to the real catalog."""
-        return self._prefetched.answered
+        return self._namespace.hits
 
     @property
     def misses(self) -> int:
         """Number of requests for a table to the real catalog."""
-        return self._upstream.located
+        return self._upstream.table_requests
 
     @property
     def passed(self) -> int:
         """Number of other requests that the real catalog handled: listings and changes."""
-        return self._upstream.passed
+        return self._upstream.other_requests
 
     def __repr__(self) -> str:
         line = f"catalog {self.catalog}: answered {self.answered:,} from the prefetch, {self.misses:,} asked upstream"
@@ -78,31 +78,33 @@ class Served:
 
 
 @contextmanager
-def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None) -> Iterator[Served]:
+def serve(
+    locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None
+) -> Iterator[CatalogService]:
     """Serves a catalog to Spark; see `Locations.serve`."""
-    upstream = Nobody(locations) if resolver is None else Catalog(resolver, _namespace(resolver))
-    prefetched = Prefetched(locations, upstream)
+    upstream = PrefetchOnly(locations) if resolver is None else CatalogUpstream(resolver, _namespace(resolver))
+    namespace = PrefetchNamespace(locations, upstream)
     _check_session(spark, catalog)
     address = _choose_address(spark, catalog)
     warn_of_expiry(locations.values(), stacklevel=3)
-    served = Served(catalog, prefetched, upstream)
+    service = CatalogService(catalog, namespace, upstream)
     with ExitStack() as stack:
         # It is the loop of the namespace, too: one loop serves all leases of the process.
         loop = BackgroundLoop.lease()
         stack.callback(loop.release)
-        server = serving(prefetched, port=address.port, token=address.token, grace=GRACE)
+        server = serving(namespace, port=address.port, token=address.token, grace=GRACE)
         try:
             gateway = stack.enter_context(loop.keep_open(server))
         except InvalidInputError as e:
             if not isinstance(e.__cause__, OSError):
                 raise
             raise InvalidInputError(f"catalog {catalog!r}: {e}; give it another name with catalog=...") from e
-        stack.callback(log.info, "%r", served)
+        stack.callback(log.info, "%r", service)
         for key, value in _settings(catalog, gateway).items():
             spark.conf.set(key, value)
             stack.callback(spark.conf.unset, key)
         _addresses.setdefault(spark, {})[catalog] = _Address(urlsplit(gateway.url).port or 0, address.token)
-        yield served
+        yield service
 
 
 def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:

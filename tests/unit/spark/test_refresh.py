@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, Table, TableId
 from lance_ns_async.spark import LocationResolver, Locations
-from lance_ns_async.spark.resolve.cache import Memory
+from lance_ns_async.spark.resolve.cache import LocationCache
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
 
@@ -266,7 +266,7 @@ def test_both_faces_refresh_the_same(server: RenewingPolaris, resolver: Location
 
 
 def test_what_is_used_is_not_what_is_forgotten() -> None:
-    memory = Memory(ttl=60, limit=2)
+    memory = LocationCache(ttl=60, limit=2)
     a, b, c = (Table(TableId([name]), f"/{name}") for name in "abc")
     memory.learn(a)
     memory.learn(b)

@@ -47,7 +47,7 @@ STATUSES: Mapping[ErrorCode, int] = {
 """The HTTP status for each error code of the spec."""
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """A request that the gateway itself refuses, with its HTTP status."""
 
     def __init__(self, status: int, code: ErrorCode, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -57,7 +57,7 @@ class Refused(Exception):
         self.headers = headers or {}
 
 
-def response(route: Route, answer: Any) -> web.Response:
+def result(route: Route, answer: Any) -> web.Response:
     """Returns the result as an HTTP response, in the form that the route requires."""
     match route.answer:
         case "fields":
@@ -87,13 +87,13 @@ def text_response(text: str) -> web.Response:
     return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
 
 
-def error(found: LanceNamespaceError | Refused) -> web.Response:
+def error(problem: LanceNamespaceError | RequestError) -> web.Response:
     """Returns the response for an error; the catalog's wait time becomes the Retry-After header."""
-    if isinstance(found, Refused):
-        return _error(found.status, found.code, str(found), found.headers)
-    wait = retry_after(found)
+    if isinstance(problem, RequestError):
+        return _error(problem.status, problem.code, str(problem), problem.headers)
+    wait = retry_after(problem)
     headers = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
-    return _error(STATUSES[found.code], found.code, str(found), headers)
+    return _error(STATUSES[problem.code], problem.code, str(problem), headers)
 
 
 def internal(instance: str) -> web.Response:

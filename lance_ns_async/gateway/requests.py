@@ -26,7 +26,7 @@ class _Fields(dict[str, Any]):
     """The fields of a request. Not a plain dict, so that unknown fields of newer clients are accepted."""
 
 
-def request(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
+def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
     """Returns the request model for a route.
 
     Args:
@@ -43,28 +43,28 @@ def request(route: Route, names: Mapping[str, str], query: str, body: bytes, del
     delimiter = dict(pairs).get("delimiter", delimiter)
     if not delimiter:
         raise InvalidInputError("delimiter: it is empty")
-    given = _Fields(_from_query(route.request, pairs))
+    fields = _Fields(_from_query(route.request, pairs))
     match route.body:
         case "json":
-            given.update(_object(body))
+            fields.update(_object(body))
         case "metadata":
-            given["metadata"] = _object(body)
+            fields["metadata"] = _object(body)
         case "rows":
             pass
-    given.pop("identity", None)
-    if isinstance(context := given.get("context"), dict):
-        given["context"] = {key: value for key, value in context.items() if not str(key).startswith(_HOP)} or None
+    fields.pop("identity", None)
+    if isinstance(context := fields.get("context"), dict):
+        fields["context"] = {key: value for key, value in context.items() if not str(key).startswith(_HOP)} or None
     for name, encoded in names.items():
-        if given.get(name) is None:
-            given[name] = _id(encoded, delimiter) if name == "id" else _decoded(encoded)
+        if fields.get(name) is None:
+            fields[name] = _id(encoded, delimiter) if name == "id" else _decode(encoded)
     try:
-        given = _Fields(_with_integers(route.request, given))
+        fields = _Fields(_with_integers(route.request, fields))
     except RecursionError:
         raise InvalidInputError("body: it is nested too deeply; write it with fewer parts") from None
-    asked = requests.coerced(route.request, given)
+    model = requests.coerced(route.request, fields)
     for name, encoded in names.items():
-        _check_same(name, encoded, getattr(asked, name), delimiter)
-    return asked
+        _check_same(name, encoded, getattr(model, name), delimiter)
+    return model
 
 
 def _pairs(query: str) -> Sequence[tuple[str, str]]:
@@ -77,13 +77,13 @@ def _pairs(query: str) -> Sequence[tuple[str, str]]:
 def _object(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
-    found = _json("body", body)
-    if not isinstance(found, dict):
+    content = _json("body", body)
+    if not isinstance(content, dict):
         raise InvalidInputError("body: it is no JSON object")
     if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
         # Validation takes far longer than parsing.
         raise InvalidInputError(f"body: it has over {_MAX_PARTS} lists and objects; ask in several requests")
-    return found
+    return content
 
 
 def _json(name: str, text: bytes | str) -> Any:
@@ -95,15 +95,15 @@ def _json(name: str, text: bytes | str) -> Any:
 
 def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Returns the fields in the query, converted to the types of the model; unknown fields are left out."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     types = _types(model)
     for name, text in pairs:
         match types.get(name):
             case "array":
-                found.setdefault(name, []).append(text)
+                fields.setdefault(name, []).append(text)
             case str(kind):
-                found[name] = _value(name, kind, text)
-    return found
+                fields[name] = _value(name, kind, text)
+    return fields
 
 
 def _value(name: str, kind: str, text: str) -> Any:
@@ -122,23 +122,23 @@ def _value(name: str, kind: str, text: str) -> Any:
 @cache
 def _types(model: type[BaseModel]) -> Mapping[str, str]:
     """Returns the JSON type of each field that a query can set."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for name, schema in model.model_json_schema()["properties"].items():
         forms = [form["type"] for form in schema.get("anyOf", [schema]) if form.get("type", "null") != "null"]
         # The context and the identity are sent as headers, and the id in the path.
         if forms and name not in ("context", "id", "identity"):
-            found[name] = forms[0]
-    return found
+            types[name] = forms[0]
+    return types
 
 
-def _with_integers(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_integers(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields, with integers for floats such as `1.0` where the model has integers."""
-    found = dict(given)
+    fields = dict(values)
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if found.get(key) is not None:
-            found[key] = _with_integer(field.annotation, found[key])
-    return found
+        if fields.get(key) is not None:
+            fields[key] = _with_integer(field.annotation, fields[key])
+    return fields
 
 
 def _with_integer(annotation: Any, value: Any) -> Any:
@@ -171,11 +171,11 @@ def _models(annotation: Any) -> Sequence[type[BaseModel]]:
 
 
 def _id(encoded: str, delimiter: str) -> list[str]:
-    text = _decoded(encoded)
+    text = _decode(encoded)
     return [] if text in ("", delimiter) else text.split(delimiter)
 
 
-def _decoded(encoded: str) -> str:
+def _decode(encoded: str) -> str:
     """Returns a decoded path segment; `+` means a blank, because Lance's own clients encode blanks like that."""
     try:
         return unquote_plus(encoded, errors="strict")
@@ -183,15 +183,15 @@ def _decoded(encoded: str) -> str:
         raise InvalidInputError(f"path: {encoded!r} is not percent-encoded UTF-8") from e
 
 
-def _check_same(name: str, encoded: str, asked: Any, delimiter: str) -> None:
+def _check_same(name: str, encoded: str, value: Any, delimiter: str) -> None:
     """Raises InvalidInputError if path and body contain different values."""
-    texts = {_decoded(encoded), unquote(encoded)}
+    texts = {_decode(encoded), unquote(encoded)}
     if name != "id":
-        if asked not in texts:
-            raise InvalidInputError(f"{name}: the body says {asked!r}, and the path {_decoded(encoded)!r}")
+        if value not in texts:
+            raise InvalidInputError(f"{name}: the body says {value!r}, and the path {_decode(encoded)!r}")
         return
-    names = cast("list[str]", asked)
-    joined = delimiter.join(names)
+    names = cast("list[str]", value)
+    text = delimiter.join(names)
     # There are two spellings of the root id.
-    if joined not in texts and {joined, *texts} - {"", delimiter}:
+    if text not in texts and {text, *texts} - {"", delimiter}:
         raise InvalidInputError(f"id: the body says {names!r}, and the path {_id(encoded, delimiter)!r}")

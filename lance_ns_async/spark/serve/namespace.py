@@ -51,7 +51,7 @@ SILENT = frozenset({"deregister_table", "drop_table"})
 """Operations whose errors the connector hides, so that Spark reports a drop that has failed as done."""
 
 
-class Prefetched:
+class PrefetchNamespace:
     """The operations of an AsyncNamespace, with many tables in memory.
 
     Tables in memory are described without a call, and so are other tables after their first request to the upstream.
@@ -60,11 +60,11 @@ class Prefetched:
     """
 
     def __init__(self, locations: LocationMap, upstream: Upstream) -> None:
-        self._known: dict[TableId, Location] = dict(locations)
+        self._locations: dict[TableId, Location] = dict(locations)
         self._upstream = upstream
         self._evictions = 0
         self._flights = SingleFlights(self._learn)
-        self.answered = 0
+        self.hits = 0
         """Number of requests about a table that needed no upstream."""
 
     async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
@@ -100,18 +100,18 @@ class Prefetched:
         return self._upstream.snapshot()
 
     async def _locate(self, id: TableId) -> Location:
-        at = self._known.get(id)
+        at = self._locations.get(id)
         if at is None or (at.expires_at is not None and time() + LEAD > at.expires_at and self._upstream.renews):
             # A request after an eviction does not share a call that started before the eviction.
             return await self._flights.outcome((self._evictions, id))
-        self.answered += 1
+        self.hits += 1
         return at
 
     async def _learn(self, key: tuple[int, TableId]) -> Location:
         evictions, id = key
         location = await self._upstream.locate(id)
         if evictions == self._evictions:
-            self._known[id] = location
+            self._locations[id] = location
         return location
 
     async def _pass_on(self, operation: str, request: Any, *others: Any) -> Any:
@@ -126,14 +126,14 @@ class Prefetched:
             if operation in MOVING:
                 self._evict(_moved_ids(request))
             elif operation == "drop_namespace":
-                self._evict([id for id in self._known if id[: len(request.id)] == tuple(request.id)])
+                self._evict([id for id in self._locations if id[: len(request.id)] == tuple(request.id)])
 
     def _evict(self, ids: Sequence[TableId]) -> None:
         # Without a catalog nothing was changed, and the tables could not be requested again.
         if self._upstream.renews:
             self._evictions += 1
             for id in ids:
-                self._known.pop(id, None)
+                self._locations.pop(id, None)
             self._upstream.forget(ids)
 
 

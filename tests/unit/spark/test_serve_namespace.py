@@ -33,12 +33,12 @@ from lance_namespace.errors import (
 
 from lance_ns_async import IcebergNamespace
 from lance_ns_async.spark import LocationResolver, Locations
-from lance_ns_async.spark.serve.prefetched import Prefetched
-from lance_ns_async.spark.serve.upstream import Catalog, Nobody
+from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly
 from tests.connector.lake import Lake
 from tests.fakes.iceberg import FakeIceberg
 
-Make = Callable[[Locations], Prefetched]
+Make = Callable[[Locations], PrefetchNamespace]
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 @pytest.fixture
 def over(lake: Lake) -> Make:
     """The namespace over the lake's catalog."""
-    return lambda locations: Prefetched(locations, Catalog(lake.resolver, lake.namespace))
+    return lambda locations: PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
 
 
 def asked(lake: Lake) -> list[str]:
     return [f"{call.operation} {call.subject}" for call in lake.calls]
 
 
-async def describe(namespace: Prefetched, *id: str) -> DescribeTableResponse:
+async def describe(namespace: PrefetchNamespace, *id: str) -> DescribeTableResponse:
     return await namespace.describe_table(DescribeTableRequest(id=list(id)))
 
 
@@ -66,12 +66,12 @@ async def test_what_is_known_is_described_as_it_is(tmp_path: Path) -> None:
     lake = Lake(tmp_path, region="eu")
     lake.write("t")
     locations = lake.resolver.prefetch("db.t", pin_versions=True)
-    namespace = Prefetched(locations, Nobody(locations))
+    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
     found = await describe(namespace, "db", "t")
     assert (found.location, found.storage_options) == (locations["db.t"].location, {"region": "eu"})
     assert (found.version, found.managed_versioning) == (None, False)
     await namespace.table_exists(TableExistsRequest(id=["db", "t"]))
-    assert namespace.answered == 2
+    assert namespace.hits == 2
     lake.namespace.close()
 
 
@@ -97,11 +97,11 @@ async def test_what_is_about_to_expire_is_asked_for_anew(tmp_path: Path) -> None
     lake.write("t")
     locations = lake.prefetch()
     with lake.namespace, lake.namespace.observe(lake.calls.append):
-        namespace = Prefetched(locations, Catalog(lake.resolver, lake.namespace))
+        namespace = PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
         await describe(namespace, "db", "t")
         assert asked(lake) == ["describe_table db$t"]
         # Where nobody can be asked, what there is may still be good.
-        await describe(Prefetched(locations, Nobody(locations)), "db", "t")
+        await describe(PrefetchNamespace(locations, PrefetchOnly(locations)), "db", "t")
     assert len(lake.calls) == 1
 
 
@@ -112,9 +112,9 @@ async def test_a_table_is_asked_for_anew_once_it_may_have_moved(lake: Lake, over
     await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
     with pytest.raises(TableNotFoundError):
         await describe(namespace, "db", "t")
-    assert namespace.answered == 0
+    assert namespace.hits == 0
     await describe(namespace, "db", "u")
-    assert namespace.answered == 1
+    assert namespace.hits == 1
 
 
 async def test_both_names_of_a_renamed_table_are_asked_for_anew(lake: Lake, over: Make) -> None:
@@ -126,7 +126,7 @@ async def test_both_names_of_a_renamed_table_are_asked_for_anew(lake: Lake, over
         await namespace.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
     for name in ("t", "u"):
         await describe(namespace, "db", name)
-    assert namespace.answered == 0
+    assert namespace.hits == 0
 
 
 async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over: Make) -> None:
@@ -170,7 +170,7 @@ async def test_what_the_prefetch_does_not_know_is_asked_upstream(lake: Lake, ove
         pass
     await namespace.create_table(CreateTableRequest(id=["db", "new"]), rows.getvalue().to_pybytes())
     assert lake.rows("new") == 0
-    assert namespace.answered == 0
+    assert namespace.hits == 0
 
 
 async def test_what_is_no_operation_is_no_attribute(lake: Lake, over: Make) -> None:
@@ -183,7 +183,7 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
     for name in "cab":
         lake.write(name)
     locations = lake.prefetch()
-    namespace = Prefetched(locations, Nobody(locations))
+    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
     first = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2))
     assert first.tables == ["a", "b"]
     rest = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2, page_token=first.page_token))
@@ -197,7 +197,7 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
 async def test_without_a_catalog_all_else_is_refused(lake: Lake) -> None:
     lake.write("t")
     locations = lake.prefetch("db.t", "db.nope")
-    namespace = Prefetched(locations, Nobody(locations))
+    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
     with pytest.raises(TableNotFoundError, match=r"Table not found: db\$nope"):
         await describe(namespace, "db", "nope")
     with pytest.raises(UnsupportedOperationError, match=r"table db\$u: it was not prefetched"):
@@ -219,7 +219,7 @@ def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
         server.add_table(["db"], "t")
         catalog.exists(["db", "t"])
         resolver = LocationResolver(catalog)
-        namespace = Prefetched(resolver.prefetch([]), Catalog(resolver, catalog))
+        namespace = PrefetchNamespace(resolver.prefetch([]), CatalogUpstream(resolver, catalog))
 
         async def leave() -> None:
             # It runs on the loop of the sync namespace, as the endpoint does.
