@@ -42,7 +42,9 @@ class Access:
         """
         if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
             # The message must not show the token.
-            raise InvalidInputError("token: it is empty, or has characters that no header can carry")
+            raise InvalidInputError(
+                "token: empty, or contains characters that HTTP headers do not allow; use printable ASCII"
+            )
         names = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
         return cls(secrets.token_urlsafe(32) if token is None else token, names)
 
@@ -53,11 +55,14 @@ class Access:
             RequestError: There is an Origin header, or the Host header has an unknown name.
         """
         if "Origin" in headers:
-            raise RequestError(403, ErrorCode.PERMISSION_DENIED, "Permission denied: web pages may not ask this server")
+            raise RequestError(
+                403, ErrorCode.PERMISSION_DENIED, "Permission denied: requests from web pages are not allowed"
+            )
         name = _host_name(headers.get("Host", "localhost"))
         if self.hosts is not None and name not in self.hosts and not is_loopback(name):
             message = (
-                f"Permission denied: host {name!r} is none of this server's names; give it as one, or ask by address"
+                f"Permission denied: host {name!r} is not a name of this server; use its address, "
+                "or add the name to the server's hosts"
             )
             raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
 
@@ -71,8 +76,8 @@ class Access:
         tokens = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
         if not any(self._is_right(token.strip()) for token in tokens if token is not None):
             where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
-            other = ", and the one that was shown is another" if any(tokens) else ""
-            message = f"Unauthenticated: the gateway wants its token, as {where}{other}"
+            reason = "wrong" if any(tokens) else "missing"
+            message = f"Unauthenticated: the gateway's token is {reason}; send it as {where}"
             raise RequestError(401, ErrorCode.UNAUTHENTICATED, message, {"WWW-Authenticate": "Bearer"})
 
     def _is_right(self, token: str) -> bool:

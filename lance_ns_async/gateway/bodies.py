@@ -55,10 +55,10 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
                 await asyncio.sleep(0)
         decoder.end()
     except TimeoutError:
-        message = f"Invalid input: the body did not come; nothing was sent for {idle:g} s"
+        message = f"Invalid input: the body is incomplete; no data arrived for {idle:g} s"
         raise RequestError(408, ErrorCode.INVALID_INPUT, message, {"Connection": "close"}) from None
     except web.RequestPayloadError as e:
-        raise InvalidInputError("body: it is not sent as its headers say") from e
+        raise InvalidInputError("body: does not match its headers") from e
     share.take(size)
     return b"".join(parts)
 
@@ -94,12 +94,12 @@ class _ZlibDecoder:
                 yield self._zlib.decompress(raw, _PIECE)
                 raw = self._zlib.unconsumed_tail or self._zlib.unused_data
         except zlib.error as e:
-            raise InvalidInputError(f"body: it is not compressed as its Content-Encoding says ({e})") from e
+            raise InvalidInputError(f"body: not in the format of its Content-Encoding ({e})") from e
 
     def end(self) -> None:
         """Raises InvalidInputError if the compressed data is incomplete."""
         if not self._zlib.eof:
-            raise InvalidInputError("body: it is compressed, and breaks off")
+            raise InvalidInputError("body: the compressed data is incomplete")
 
 
 def _decoder(encoding: str) -> _IdentityDecoder | _ZlibDecoder:
@@ -109,7 +109,7 @@ def _decoder(encoding: str) -> _IdentityDecoder | _ZlibDecoder:
         case "gzip" | "x-gzip" | "deflate":
             return _ZlibDecoder()
     # Nested encodings are not supported either.
-    message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r}: this server reads gzip and deflate"
+    message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r} is not supported; use gzip or deflate"
     raise RequestError(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
 
@@ -122,5 +122,5 @@ async def _invite(request: web.BaseRequest) -> None:
 
 
 def _too_long(limit: int, what: str) -> RequestError:
-    message = f"Invalid input: the body is longer than the {limit} bytes this server takes as {what}"
+    message = f"Invalid input: the body exceeds the limit of {limit} bytes for {what}; send less at once"
     return RequestError(413, ErrorCode.INVALID_INPUT, message, {"Connection": "close"})

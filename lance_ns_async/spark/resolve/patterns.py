@@ -45,7 +45,7 @@ class Pattern:
         """
         names = split_names(text)
         if not all(names):
-            raise InvalidInputError(f"pattern {text!r}: a name in it is empty; join names by '.' or by {DELIMITER!r}")
+            raise InvalidInputError(f"pattern {text!r}: contains an empty name; join names by '.' or by {DELIMITER!r}")
         if names[-1] == "**":
             names.append("*")
         return cls(text, tuple(map(_level, names)))

@@ -50,13 +50,15 @@ class PrefetchRequest:
 
     def __post_init__(self) -> None:
         if self.on_error not in ("report", "raise"):
-            raise InvalidInputError(f"on_error {self.on_error!r}: unknown; it is one of report, raise")
+            raise InvalidInputError(f"on_error {self.on_error!r}: must be 'report' or 'raise'")
         if self.max_in_flight < 1:
-            raise InvalidInputError(f"max_in_flight {self.max_in_flight}: at least 1 call must be allowed")
+            raise InvalidInputError(f"max_in_flight {self.max_in_flight}: must be at least 1")
         if self.timeout is not None and not self.timeout > 0:
-            raise InvalidInputError(f"timeout {self.timeout}: it is a number of seconds above 0; None for no bound")
+            raise InvalidInputError(
+                f"timeout {self.timeout}: must be a number of seconds above 0; use None for no limit"
+            )
         if not self.lasting >= 0:
-            raise InvalidInputError(f"lasting {self.lasting}: it is a number of seconds")
+            raise InvalidInputError(f"lasting {self.lasting}: must be a number of seconds, at least 0")
 
 
 async def prefetch(namespace: AsyncNamespace, *, cache: LocationCache, request: PrefetchRequest) -> Locations:
@@ -80,7 +82,7 @@ async def prefetch(namespace: AsyncNamespace, *, cache: LocationCache, request: 
     locations = run.locations()
     if errors and request.on_error == "raise":
         error = one_error([error for _, error in errors], of=len(locations) + len(errors))
-        error.add_note("on_error='report' leaves them out, and its report tells of each")
+        error.add_note("on_error='report' leaves these items out and lists them in the report")
         raise error
     from_cache = sum(location.id in run.from_cache for location in locations)
     took = monotonic() - start
@@ -144,8 +146,8 @@ class _Run:
             entry = self.entries.get(id)
             if entry is not None and old.version is not None and entry.table.location != old.location:
                 self._errors[id] = InvalidTableStateError(
-                    f"Invalid table state: {id} (it was at {old.location} and is at {entry.table.location} now, where "
-                    f"version {old.version} is not what it was: prefetch it anew)"
+                    f"Invalid table state: {id} (the table has moved from {old.location} to {entry.table.location}, so "
+                    f"version {old.version} is no longer valid; prefetch it again)"
                 )
 
     async def open(self, steps: Steps) -> None:

@@ -72,7 +72,7 @@ class Report:
         if self.p50 is not None and self.p95 is not None:
             line += f" (p50 {_time(self.p50)}, p95 {_time(self.p95)})"
         if self.remembered:
-            line += f"; {self.remembered} from memory"
+            line += f"; {self.remembered} from the cache"
         counts = [f"{len(problems)} {kind}" for kind, problems in self._kinds()]
         return f"{line}; {', '.join(counts)}" if counts else line
 

@@ -67,8 +67,8 @@ class LocationResolver:
     ) -> None:
         if not isinstance(namespace, Namespace | AsyncNamespace):
             raise InvalidInputError(
-                f"LocationResolver({namespace!r}): wants a Namespace or an AsyncNamespace of lance_ns_async; "
-                "LocationResolver.connect makes one from a catalog's name and properties"
+                f"LocationResolver({namespace!r}): must be a Namespace or an AsyncNamespace of lance_ns_async; "
+                "LocationResolver.connect creates one from a catalog's name and properties"
             )
         _check(ttl, remembers)
         self._namespace = namespace
@@ -276,7 +276,9 @@ class LocationResolver:
         """
         from lance_ns_async.spark.write.write import MODES, Writing, write
 
-        namespace = self._blocking("write", "a job of Spark's would hold that up, so give the resolver a Namespace")
+        namespace = self._blocking(
+            "write", "a Spark job would block that loop, so create the resolver with a Namespace"
+        )
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         writing = Writing(table, requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
@@ -359,7 +361,7 @@ class LocationResolver:
         )
 
     def _run(self, request: PrefetchRequest, name: str) -> Locations:
-        remedy = f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
+        remedy = f"use `await resolver.a{name}(...)` there, or create the resolver with a Namespace"
         return self._blocking(name, remedy).run(partial(prefetch, cache=self._cache, request=request))
 
     async def _arun(self, request: PrefetchRequest) -> Locations:
@@ -372,13 +374,13 @@ class LocationResolver:
         """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""
         if isinstance(self._namespace, AsyncNamespace):
             raise InvalidInputError(
-                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; {remedy}"
+                f"{name}: this resolver has an AsyncNamespace, which runs in its own event loop; {remedy}"
             )
         return self._namespace
 
 
 def _check(ttl: float, remembers: int) -> None:
     if not ttl >= 0:
-        raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
+        raise InvalidInputError(f"ttl {ttl}: must be a number of seconds, at least 0; use 0 for no cache")
     if remembers < 0:
-        raise InvalidInputError(f"remembers {remembers}: it is a number of tables; 0 to remember nothing")
+        raise InvalidInputError(f"remembers {remembers}: must be at least 0; use 0 for no cache")

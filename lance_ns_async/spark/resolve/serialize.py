@@ -82,7 +82,7 @@ def from_json(text: str, kind: type[M]) -> M:
         schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoding))) for encoding in content["schemas"]]
         return kind((_location(table, schemas) for table in content["tables"]), _report(content["report"]))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError) as e:
-        raise InvalidInputError(f"locations: the text is not what to_json writes ({type(e).__name__}: {e})") from e
+        raise InvalidInputError(f"locations: the text is not output of to_json ({type(e).__name__}: {e})") from e
 
 
 def _rows(locations: LocationMap, *, secrets: bool) -> Sequence[tuple[Any, ...]]:

@@ -73,8 +73,9 @@ class CatalogService:
         return self._upstream.other_requests
 
     def __repr__(self) -> str:
-        line = f"catalog {self.catalog}: answered {self.answered:,} from the prefetch, {self.misses:,} asked upstream"
-        return f"{line}, {self.passed:,} passed on" if self.passed else line
+        counts = f"{self.answered:,} requests answered from the prefetch, {self.misses:,} by the catalog"
+        line = f"catalog {self.catalog}: {counts}"
+        return f"{line}, {self.passed:,} other requests" if self.passed else line
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def serve(
         except InvalidInputError as e:
             if not isinstance(e.__cause__, OSError):
                 raise
-            raise InvalidInputError(f"catalog {catalog!r}: {e}; give it another name with catalog=...") from e
+            raise InvalidInputError(f"catalog {catalog!r}: {e}; set another name with catalog=...") from e
         stack.callback(log.info, "%r", service)
         for key, value in _settings(catalog, gateway).items():
             spark.conf.set(key, value)
@@ -127,8 +128,8 @@ def _namespace(resolver: Resolver) -> Namespace:
     namespace = resolver.namespace
     if not isinstance(namespace, Namespace):
         raise InvalidInputError(
-            "serve: this resolver has an AsyncNamespace, whose event loop stands still while Spark plans; "
-            "give a resolver of a Namespace"
+            "serve: this resolver has an AsyncNamespace, whose event loop is blocked while Spark plans; "
+            "create the resolver with a Namespace"
         )
     return namespace
 
@@ -140,7 +141,7 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
             "use `dataframe` there, which needs no catalog"
         )
     if not _NAME.fullmatch(catalog):
-        raise InvalidInputError(f"catalog {catalog!r}: it is no name that Spark could have for a catalog")
+        raise InvalidInputError(f"catalog {catalog!r}: not a valid catalog name; use letters, digits, '_' and '-'")
     jvm = spark._jvm
     assert jvm is not None
     # Spark uses the same class loader to find catalogs.
@@ -159,7 +160,10 @@ def _choose_address(spark: SparkSession, catalog: str) -> _Address:
         InvalidInputError: Spark has another catalog of this name.
     """
     if (there := spark.conf.get(f"spark.sql.catalog.{catalog}", None)) is not None:
-        raise InvalidInputError(f"catalog {catalog!r}: Spark has one of this name, {there}; name it with catalog=...")
+        raise InvalidInputError(
+            f"catalog {catalog!r}: the session already has a catalog of this name, {there}; "
+            "set another name with catalog=..."
+        )
     # SQL is used, because the Python API runs a job for the same list.
     if catalog not in {row["catalog"] for row in spark.sql("SHOW CATALOGS").collect()}:
         return _Address(0, secrets.token_urlsafe(32))
@@ -167,6 +171,6 @@ def _choose_address(spark: SparkSession, catalog: str) -> _Address:
         return _addresses[spark][catalog]
     except KeyError:
         raise InvalidInputError(
-            f"catalog {catalog!r}: Spark has loaded one of this name, and keeps it for this session; "
-            "give another name with catalog=..."
+            f"catalog {catalog!r}: Spark has loaded a catalog of this name, and keeps it for this session; "
+            "set another name with catalog=..."
         ) from None

@@ -119,7 +119,7 @@ class PrefetchNamespace:
             return await self._upstream.do(operation, request, *others)
         except LanceNamespaceError as e:
             if operation in SILENT:
-                log.warning("table %s is not dropped, which Spark does not say: %s", TableId(request.id), e)
+                log.warning("table %s was not dropped, but Spark reports no error: %s", TableId(request.id), e)
             raise
         finally:
             # This applies to errors, too, because a failed operation may have changed the table.

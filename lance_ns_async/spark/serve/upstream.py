@@ -159,7 +159,7 @@ class PrefetchOnly:
                 return NamespaceExistsResponse()
         names = getattr(request, "id", None) or ()
         subject = TableId(names) if names and "namespace" not in operation else NamespaceId(names)
-        refuse(subject, f"cannot be asked for {operation}")
+        refuse(subject, f"{operation} needs the catalog")
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Returns an empty context, because there are no remote calls."""
@@ -185,15 +185,15 @@ class PrefetchOnly:
     def _below(self, parent: NamespaceId) -> Sequence[TableId]:
         ids = [id for id in self._ids if id.parent[: len(parent)] == parent]
         if not ids:
-            refuse(parent, "has no table that was prefetched")
+            refuse(parent, "contains no prefetched table")
         return ids
 
 
 def refuse(subject: Id, why: str) -> NoReturn:
-    """Raises UnsupportedOperationError, because there is no catalog; the message contains a remedy."""
+    """Raises UnsupportedOperationError for a request that needs the catalog; the message contains a remedy."""
     raise UnsupportedOperationError(
-        f"{subject.kind} {subject}: it {why}, and there is no catalog to ask: prefetch what is needed, "
-        "or give `serve` a resolver=..."
+        f"{subject.kind} {subject}: {why}, and `serve` has no resolver; prefetch the tables that you need, "
+        "or pass resolver=... to `serve`"
     )
 
 

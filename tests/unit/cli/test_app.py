@@ -477,7 +477,7 @@ def test_the_demo_starts_from_what_is_there(tmp_path: Path) -> None:
     assert (first.code, first.err) == (0, "")
     assert first.lines[0].startswith("20 Lance tables of 10 rows in dir:")
     assert "20 tables; " in first.out and "projected from 20 tables" in first.out
-    assert "all 20 tables were there" in demo().out
+    assert "all 20 tables existed already" in demo().out
     assert "1 tables" not in demo("--tables", "21").out.splitlines()[0]
     root = tmp_path / "cache" / "lance-ns-async" / "demo" / "catalog"
     assert len(Run("ls", "demo", *at(root)).lines) == 21
@@ -494,7 +494,7 @@ def test_the_demo_mends_what_an_earlier_run_left_half_made(tmp_path: Path) -> No
         catalog.declare_table(DeclareTableRequest(id=["demo", "notes_00003"]))
     assert "20 tables; " in demo(*place).out
     assert "20 tables; " in demo(*place, "--rows", "11").out
-    assert "all 20 tables were there" in demo(*place, "--rows", "11").out
+    assert "all 20 tables existed already" in demo(*place, "--rows", "11").out
 
 
 def test_a_fresh_demo_leaves_the_tables_of_others(tmp_path: Path) -> None:
@@ -527,7 +527,7 @@ def test_the_demo_works_in_any_catalog(tmp_path: Path) -> None:
         first, second = demo(*chosen), demo(*chosen)
     assert (first.code, second.code, first.err) == (0, 0, "")
     assert f"in iceberg:{server.endpoint}, namespace demo" in first.lines[0]
-    assert "20 calls; " in second.out and "all 20 tables were there" in second.out
+    assert "20 calls; " in second.out and "all 20 tables existed already" in second.out
 
 
 def test_the_demo_shows_progress_where_somebody_watches(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: Location
     again = resolver.refresh(found)
     assert again == found
     assert (asked(server), again.report.calls, again.report.remembered) == ([], 0, 3)
-    assert again.report.line().endswith("; 3 from memory")
+    assert again.report.line().endswith("; 3 from the cache")
 
 
 def test_only_what_would_expire_is_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
@@ -244,7 +244,7 @@ def test_a_table_made_anew_elsewhere_is_not_the_one_that_was_pinned(tmp_path: Pa
             server.add_table(["db"], "t", location=str(tmp_path / "t1"))
             resolver.forget()
             with pytest.raises(
-                InvalidTableStateError, match=r"db\$t \(it was at .*t0 and is at .*t1 now, .* version 1"
+                InvalidTableStateError, match=r"db\$t \(the table has moved from .*t0 to .*t1, so version 1"
             ):
                 resolver.refresh(pinned)
             assert len(resolver.refresh(pinned, on_error="report")) == 0
