@@ -51,11 +51,11 @@ def _latin(right: bytes) -> bytes:
 
 
 RIGHT: Sequence[Fault] = (
-    fault("`100 Continue` before it", _before(b"HTTP/1.1 100 Continue"), None),
-    fault("`103 Early Hints` before it", _before(b"HTTP/1.1 103 Early Hints\r\nLink: </>"), None),
+    fault("`100 Continue` before the response", _before(b"HTTP/1.1 100 Continue"), None),
+    fault("`103 Early Hints` before the response", _before(b"HTTP/1.1 103 Early Hints\r\nLink: </>"), None),
     fault("HTTP/1.0", Deed(_turned_down, "close"), None),
-    fault("a `Content-Type` that is wrong", Deed(_unlabelled), None),
-    fault("a header that is no UTF-8", Deed(_latin), None, glue=LOST),
+    fault("a wrong `Content-Type`", Deed(_unlabelled), None),
+    fault("a header that is not UTF-8", Deed(_latin), None, glue=LOST),
 )
 """What is odd, and understood all the same."""
 
@@ -89,7 +89,7 @@ STATUSES: Sequence[Fault] = (
         for status, error, then in _PLAIN
     ),
     fault(
-        "HTTP 404 of what is no catalog",
+        "HTTP 404 that is not from the catalog",
         answer(404),
         Expected(TableNotFoundError, _NO_CATALOG, "never", declares=NamespaceNotFoundError),
         glue=_aws(404, InvalidInputError, "never"),
@@ -147,9 +147,9 @@ _ODD: Mapping[str, Any] = {
     "null": None,
     "a list": [1],
     "a string": "no",
-    "nulls where texts belong": {"error": None, "error_code": None, "__type": None, "message": None},
-    "objects where texts belong": {"error": {"type": {}, "message": []}, "error_code": {}, "__type": {}, "message": {}},
-    "numbers where texts belong": {"error": {"type": 7, "message": 8}, "error_code": 7, "__type": 7, "message": 8},
+    "nulls instead of strings": {"error": None, "error_code": None, "__type": None, "message": None},
+    "objects instead of strings": {"error": {"type": {}, "message": []}, "error_code": {}, "__type": {}, "message": {}},
+    "numbers instead of strings": {"error": {"type": 7, "message": 8}, "error_code": 7, "__type": 7, "message": 8},
     "lists nested 20,000 deep": "[" * 20_000,
     "invalid UTF-8": b'{"message": "\xff\xfe"}',
     "an integer of 5,000 digits": "9" * 5000,
@@ -172,7 +172,7 @@ ERROR_FORMS: Sequence[Fault] = (
             Expected(InternalError, "HTTP 500: ", "doubt"),
             glue=_aws(500, ServiceUnavailableError, "reads"),
         )
-        for name in ("null", "objects where texts belong")
+        for name in ("null", "objects instead of strings")
     ),
 )
 """Errors whose body is none that the catalog's API knows."""

@@ -25,12 +25,12 @@ from tests.faults.thrift import THRIFT
 T = TypeVar("T")
 
 GROUPS: Sequence[tuple[str, Sequence[Fault]]] = (
-    ("Answers that break off", BROKEN),
-    ("Answers that are none", NO_ANSWERS),
-    ("Answers that are odd", RIGHT),
-    ("Statuses of HTTP", STATUSES),
-    ("Waiting", WAITS),
-    ("Errors of unknown form", ERROR_FORMS),
+    ("Incomplete responses", BROKEN),
+    ("Responses in a wrong format", NO_ANSWERS),
+    ("Unusual responses", RIGHT),
+    ("HTTP statuses", STATUSES),
+    ("Retry-After", WAITS),
+    ("Error bodies of unknown form", ERROR_FORMS),
     ("AWS", AWS),
     ("Thrift", THRIFT),
 )

@@ -87,14 +87,16 @@ _GLUE = "are endpoint and region right, and the server up?"
 _CERTIFICATE = {"": "certificate verify failed"}
 
 PLACES: Mapping[str, Nowhere] = {
-    "nobody listens": Nowhere(_nobody, {"": "cannot connect", "glue": _GLUE}),
-    "nobody knows the host": Nowhere(_unknown, {"": "cannot connect", "glue": _GLUE}),
-    "accepts nothing more": Nowhere(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
-    "an authority nobody knows": Nowhere(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
-    "a certificate of another host": Nowhere(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
-    "a certificate that has expired": Nowhere(_tls("ours", "127.0.0.1", expired=True), _CERTIFICATE, then="never"),
-    "no TLS where it is wanted": Nowhere(
+    "no server at the port": Nowhere(_nobody, {"": "cannot connect", "glue": _GLUE}),
+    "unknown host name": Nowhere(_unknown, {"": "cannot connect", "glue": _GLUE}),
+    "a server that accepts no connections": Nowhere(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
+    "an unknown certificate authority": Nowhere(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
+    "a certificate for another host": Nowhere(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
+    "an expired certificate": Nowhere(_tls("ours", "127.0.0.1", expired=True), _CERTIFICATE, then="never"),
+    "a server without TLS": Nowhere(
         _no_tls(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {"": "cannot connect", "glue": _GLUE}
     ),
-    "TLS that does not begin": Nowhere(_no_tls(b""), {"": "no connection within", "glue": _GLUE}, "50ms"),
+    "a server that does not respond to the TLS handshake": Nowhere(
+        _no_tls(b""), {"": "no connection within", "glue": _GLUE}, "50ms"
+    ),
 }
