@@ -30,9 +30,9 @@ _VOID = Expected(InternalError, "an answer of unknown form", "void")
 _PAGE = "<!DOCTYPE html><html><head><style>p {color: red}</style></head><body><p>Please sign in</p></body></html>"
 
 
-def body(told: bytes | str, **headers: str) -> Deed:
+def body(content: bytes | str, **headers: str) -> Deed:
     """A good status with another body than the right one."""
-    answer = http(200, told, {name.replace("_", "-"): value for name, value in headers.items()}).data
+    answer = http(200, content, {name.replace("_", "-"): value for name, value in headers.items()}).data
     return Deed(lambda right: answer)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.documentation.pages import Page
-from tests.faults.asking import GROUPS
+from tests.faults.operations import GROUPS
 from tests.faults.places import PLACES
 from tests.faults.table import CATALOGS, HTTP, Expected, Fault
 from tests.support.operations import NAMES
@@ -27,9 +27,9 @@ _THEN = {
 }
 
 
-def written() -> str:
+def render() -> str:
     """The page with the tables in it."""
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{tables()}\n{found[2]}", Page(PAGE).text)
+    return _BLOCK.sub(lambda result: f"{result[1]}\n{tables()}\n{result[2]}", Page(PAGE).text)
 
 
 def tables() -> str:

@@ -19,14 +19,14 @@ _ANOTHERS = Expected(ServiceUnavailableError, "the reply to another call", "read
 _TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
 
 
-def _changed(**parts: str | int) -> Deed:
+def _with_parts(**parts: str | int) -> Deed:
     return Deed(lambda right: replace(decoded(right), **parts).encoded())  # type: ignore[arg-type]  # names of its own
 
 
-def _refused(kind: int) -> Deed:
+def _application_error(kind: int) -> Deed:
     def refusal(right: bytes) -> bytes:
-        asked = decoded(right)
-        return Message(EXCEPTION, asked.name, asked.sequence, Struct({1: "no", 2: kind})).encoded()
+        message = decoded(right)
+        return Message(EXCEPTION, message.name, message.sequence, Struct({1: "no", 2: kind})).encoded()
 
     return Deed(refusal)
 
@@ -34,15 +34,15 @@ def _refused(kind: int) -> Deed:
 def _with(result: Callable[[bytes], bytes], then: End = "keep") -> Deed:
     """The head of the right answer, with another result."""
 
-    def said(right: bytes) -> bytes:
-        asked = decoded(right)
-        return result(Message(2, asked.name, asked.sequence).encoded()[:-1])
+    def respond(right: bytes) -> bytes:
+        message = decoded(right)
+        return result(Message(2, message.name, message.sequence).encoded()[:-1])
 
-    return Deed(said, then)
+    return Deed(respond, then)
 
 
-def _always(said: bytes) -> Deed:
-    return Deed(lambda right: said)
+def _always(respond: bytes) -> Deed:
+    return Deed(lambda right: respond)
 
 
 THRIFT: Sequence[Fault] = tuple(
@@ -53,22 +53,22 @@ THRIFT: Sequence[Fault] = tuple(
         ("the old binary protocol, which is not strict", _always(b"\0\0\0\x0dget_table_req\x02"), _NO_REPLY),
         ("framed replies", Deed(frame), _NO_REPLY),
         ("a SASL login", _always(sasl_message(BAD, b"Expecting START")), _NO_REPLY),
-        ("a call instead of a reply", _changed(kind=1), _NO_REPLY),
-        ("another sequence id", _changed(sequence=4711), _ANOTHERS),
-        ("the name of another method", _changed(name="get_all_databases"), _ANOTHERS),
+        ("a call instead of a reply", _with_parts(kind=1), _NO_REPLY),
+        ("another sequence id", _with_parts(sequence=4711), _ANOTHERS),
+        ("the name of another method", _with_parts(name="get_all_databases"), _ANOTHERS),
         (
             "`TApplicationException` UNKNOWN_METHOD",
-            _refused(1),
+            _application_error(1),
             Expected(UnsupportedOperationError, "TApplicationException UNKNOWN_METHOD", "never"),
         ),
         (
             "`TApplicationException` INTERNAL_ERROR",
-            _refused(6),
+            _application_error(6),
             Expected(InternalError, "TApplicationException INTERNAL_ERROR", "doubt"),
         ),
         (
             "`TApplicationException` of unknown type",
-            _refused(4711),
+            _application_error(4711),
             Expected(InternalError, "TApplicationException UNKNOWN", "doubt"),
         ),
         (

@@ -14,10 +14,10 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.errors import PHRASES
-from tests.faults.answers import ERROR_FORMS, RIGHT, STATUSES, WAITS
 from tests.faults.aws import AWS
 from tests.faults.backends import FINE, SECRET, Catalog
 from tests.faults.bodies import BROKEN, LIMIT, NO_ANSWERS
+from tests.faults.responses import ERROR_FORMS, RIGHT, STATUSES, WAITS
 from tests.faults.server import PATIENCE
 from tests.faults.table import Expected, Fault, Then
 from tests.faults.thrift import THRIFT
@@ -41,12 +41,12 @@ CELLS = [(fault, impl) for _, faults in GROUPS for fault in faults for impl in f
 
 def cells(*then: Then, right: bool = False) -> pytest.MarkDecorator:
     """A test of each catalog and each fault after which that is sent again; with `right` also of harmless ones."""
-    found = [
+    result = [
         pytest.param(fault, impl, id=f"{impl}: {fault.name}")
         for fault, impl in CELLS
         if (right if (expected := fault.cells[impl].expected) is None else expected.then in then)
     ]
-    return pytest.mark.parametrize(("fault", "impl"), found)
+    return pytest.mark.parametrize(("fault", "impl"), result)
 
 
 ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
@@ -61,7 +61,7 @@ _DOUBT = "whether it took effect is unknown"
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     catalog: Catalog,
     url: str,
     *,
@@ -78,8 +78,8 @@ async def connected(
     }
     bound = {"max_response_bytes": str(LIMIT)}
     before = asyncio.all_tasks()
-    given = {key: value for key, value in catalog.properties(url).items() if key not in without}
-    async with AsyncNamespace.connect(catalog.impl, {**given, **limits, **bound, **(more or {})}) as ns:
+    properties = {key: value for key, value in catalog.properties(url).items() if key not in without}
+    async with AsyncNamespace.connect(catalog.impl, {**properties, **limits, **bound, **(more or {})}) as ns:
         yield ns
     left = {task for task in asyncio.all_tasks() - before if not _of_server(task)}
     assert not left, f"tasks were left: {left}"
@@ -101,17 +101,17 @@ async def outcome(work: Awaitable[T]) -> T | LanceNamespaceError:
 
 def check_text(error: LanceNamespaceError) -> None:
     """An error tells no secret, and is of a bounded length."""
-    told = "".join(traceback.format_exception(error))
-    assert SECRET not in told
+    text = "".join(traceback.format_exception(error))
+    assert SECRET not in text
     assert len(str(error)) < 1500, error
 
 
-def check(found: object, expected: Expected, *, attempts: int = 1) -> None:
+def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
     """A read has failed as it should, after so many attempts."""
-    assert type(found) is expected.error, repr(found)
-    assert str(found).startswith(f"{PHRASES[expected.error]}: ") and expected.words in str(found)
-    assert _DOUBT not in str(found)
-    assert ("attempts" in str(found)) == (attempts > 1) and (attempts == 1 or f"; {attempts} attempts" in str(found))
+    assert type(result) is expected.error, repr(result)
+    assert str(result).startswith(f"{PHRASES[expected.error]}: ") and expected.words in str(result)
+    assert _DOUBT not in str(result)
+    assert ("attempts" in str(result)) == (attempts > 1) and (attempts == 1 or f"; {attempts} attempts" in str(result))
 
 
 def in_doubt(error: LanceNamespaceError) -> bool:
@@ -119,19 +119,19 @@ def in_doubt(error: LanceNamespaceError) -> bool:
     return _DOUBT in str(error)
 
 
-async def described(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:
+async def describe(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:
     """Where a table is, or why that is not told."""
-    found = await outcome(ns.describe_table(DescribeTableRequest(id=list(id))))
-    return found if isinstance(found, LanceNamespaceError) else str(found.location)
+    result = await outcome(ns.describe_table(DescribeTableRequest(id=list(id))))
+    return result if isinstance(result, LanceNamespaceError) else str(result.location)
 
 
-async def listed(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNamespaceError:
+async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNamespaceError:
     """The tables beside one."""
-    found = await outcome(ns.list_tables(ListTablesRequest(id=list(id.parent))))
-    return found if isinstance(found, LanceNamespaceError) else found.tables
+    result = await outcome(ns.list_tables(ListTablesRequest(id=list(id.parent))))
+    return result if isinstance(result, LanceNamespaceError) else result.tables
 
 
-async def declared(ns: AsyncNamespace, id: TableId) -> DeclareTableResponse | LanceNamespaceError:
+async def declare(ns: AsyncNamespace, id: TableId) -> DeclareTableResponse | LanceNamespaceError:
     """What comes of declaring a table at `place_of` it."""
     return await outcome(ns.declare_table(DeclareTableRequest(id=list(id), location=place_of(id))))
 

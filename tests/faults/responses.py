@@ -27,11 +27,11 @@ from tests.faults.table import LOST, Expected, Fault, Then, fault
 _PAGE = "<html><head><style>h1 {color: red}</style></head><body><h1>Bad day</h1></body></html>"
 
 
-def answer(status: int, told: Any = _PAGE, headers: Mapping[str, str] | None = None) -> Deed:
+def answer(status: int, content: Any = _PAGE, headers: Mapping[str, str] | None = None) -> Deed:
     """Another status, with a page or with JSON."""
-    raw = told if isinstance(told, str | bytes) else json.dumps(told)
-    said = http(status, raw, headers).data
-    return Deed(lambda right: said)
+    raw = content if isinstance(content, str | bytes) else json.dumps(content)
+    response = http(status, raw, headers).data
+    return Deed(lambda right: response)
 
 
 def _turned_down(right: bytes) -> bytes:
@@ -42,7 +42,7 @@ def _before(head: bytes) -> Deed:
     return Deed(lambda right: head + b"\r\n\r\n" + right)
 
 
-def _unlabelled(right: bytes) -> bytes:
+def _wrong_content_type(right: bytes) -> bytes:
     return right.replace(b"\r\n", b"\r\nContent-Type: text/html; charset=klingon\r\n", 1)
 
 
@@ -54,7 +54,7 @@ RIGHT: Sequence[Fault] = (
     fault("`100 Continue` before the response", _before(b"HTTP/1.1 100 Continue"), None),
     fault("`103 Early Hints` before the response", _before(b"HTTP/1.1 103 Early Hints\r\nLink: </>"), None),
     fault("HTTP/1.0", Deed(_turned_down, "close"), None),
-    fault("a wrong `Content-Type`", Deed(_unlabelled), None),
+    fault("a wrong `Content-Type`", Deed(_wrong_content_type), None),
     fault("a header that is not UTF-8", Deed(_latin), None, glue=LOST),
 )
 """What is odd, and understood all the same."""
@@ -122,7 +122,7 @@ STATUSES: Sequence[Fault] = (
 )
 """Statuses with a page that no catalog has sent."""
 
-_ASKED: Sequence[tuple[int, type[LanceNamespaceError], str, Then]] = (
+_RETRY_AFTER: Sequence[tuple[int, type[LanceNamespaceError], str, Then]] = (
     (429, ThrottlingError, "0", "again"),
     (429, ThrottlingError, "Wed, 21 Oct 2015 07:28:00 GMT", "again"),
     (429, ThrottlingError, "soon", "again"),
@@ -134,12 +134,12 @@ _ASKED: Sequence[tuple[int, type[LanceNamespaceError], str, Then]] = (
 
 WAITS: Sequence[Fault] = tuple(
     fault(
-        f"HTTP {status}, `Retry-After: {told}`",
-        answer(status, headers={"Retry-After": told}),
+        f"HTTP {status}, `Retry-After: {retry_after}`",
+        answer(status, headers={"Retry-After": retry_after}),
         _page(status, error, then),
         glue=_aws(status, error, then),
     )
-    for status, error, told, then in _ASKED
+    for status, error, retry_after, then in _RETRY_AFTER
 )
 """How long to wait, as servers say it: what nobody can make sense of is as good as nothing."""
 
@@ -159,11 +159,11 @@ ERROR_FORMS: Sequence[Fault] = (
     *(
         fault(
             f"HTTP 403: {name}",
-            answer(403, told),
+            answer(403, content),
             Expected(PermissionDeniedError, "HTTP 403: ", "never"),
             glue=_aws(403, PermissionDeniedError, "never"),
         )
-        for name, told in _ODD.items()
+        for name, content in _ODD.items()
     ),
     *(
         fault(
