@@ -192,11 +192,11 @@ class RowOperations(DatasetOperations):
         await self._check(writing.merge_texts(request))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            table, (counts, version, made) = await self._on_table(
+            table, (counts, version, commit) = await self._on_table(
                 id, lambda table: writing.merge(self._opener, table, request, rows, timeout)
             )
-            if made is not None:
-                await creating.confirm(self._backend, table, made)
+            if commit is not None:
+                await creating.confirm(self._backend, table, commit)
         return MergeInsertIntoTableResponse(
             num_updated_rows=counts["num_updated_rows"],
             num_inserted_rows=counts["num_inserted_rows"],
@@ -457,9 +457,9 @@ class RowOperations(DatasetOperations):
 
     async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
         work = partial(writing.insert, self._opener, branch=branch, data=rows, mode=mode)
-        table, (dataset, made) = await self._on_table(id, work)
-        if made is not None:
-            await creating.confirm(self._backend, table, made)
+        table, (dataset, commit) = await self._on_table(id, work)
+        if commit is not None:
+            await creating.confirm(self._backend, table, commit)
         return dataset
 
     async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:

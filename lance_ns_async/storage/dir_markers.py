@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
@@ -11,6 +12,14 @@ from lance_ns_async.storage import files
 
 _RESERVED, HIDDEN = ".lance-reserved", ".lance-deregistered"
 """The markers of a reserved name and of a hidden table."""
+
+
+def reserve(location: str, options: Mapping[str, str] | None) -> None:
+    """Writes the marker of a declared table if there are no files. Blocks."""
+    session = files.open_session(location, options)
+    if not session.list():
+        with tempfile.NamedTemporaryFile(prefix="lance-reserved-") as empty:
+            session.upload_file(empty.name, _RESERVED)
 
 
 def remove(location: str, options: Mapping[str, str] | None) -> None:

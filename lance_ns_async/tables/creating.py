@@ -98,7 +98,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
     async with rollback(partial(take_back, backend, place)):
         async with concurrent_changes.explain(backend, place, makes=True):
             result = await in_thread(place, work, changes=True, reads=True)
-        await confirm(backend, place, result.transaction)
+        await confirm(backend, place, result.commit)
     return Made(table, result.dataset)
 
 
@@ -230,21 +230,22 @@ async def _written_over(backend: Backend, opener: Opener, table: Table, content:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
     async with concurrent_changes.explain(backend, place, makes=True):
-        dataset, transaction = await in_thread(place, work, changes=True, reads=True)
-    if transaction is not None:
-        await confirm(backend, place, transaction)
+        dataset, commit = await in_thread(place, work, changes=True, reads=True)
+    if commit is not None:
+        await confirm(backend, place, commit)
     return Made(table, dataset)
 
 
-async def confirm(backend: Backend, table: Table, transaction: str) -> None:
-    """Checks that a first version, which was just committed, can be found by the table's name.
+async def confirm(backend: Backend, table: Table, commit: first_version.Commit) -> None:
+    """Checks that a version, which was just committed, can be found by the table's name.
 
     If the table was dropped or deregistered meanwhile, the version is removed again, unless others already use it.
     Otherwise its rows could not be found by name, and would block the next table of that name. Afterwards the catalog
     does not show whether the table was dropped or deregistered.
 
     Args:
-        transaction: The id of the transaction that committed the version.
+        table: The table.
+        commit: The first version, or the second one if the first one was withdrawn.
 
     Raises:
         ConcurrentModificationError: The name does not refer to the location any more; the message says what happened
@@ -271,9 +272,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
 
     async def withdraw(_: BaseException) -> None:
-        became = await in_thread(
-            table, partial(first_version.withdraw, table, transaction, delete=delete), changes=True
-        )
+        became = await in_thread(table, partial(first_version.withdraw, table, commit, delete=delete), changes=True)
         error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
 
     async with rollback(withdraw):

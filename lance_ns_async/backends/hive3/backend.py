@@ -28,6 +28,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.hive3 import folders
 from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
@@ -199,6 +200,7 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
+        is_unique = location is None and self.unique_locations
         place = await self._new_location(id) if location is None else location
         self.check_declaration(id, place, properties)
         place = to_hive(place)
@@ -209,7 +211,12 @@ class HiveBackend(Backend):
         )
 
         async def declare() -> Table:
-            await self._hive.create_table(id, place, parameters_with_identity, operation)
+            made = () if is_unique else await folders.make(table)
+            try:
+                await self._hive.create_table(id, place, parameters_with_identity, operation)
+            except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
+                await folders.remove(table, made)
+                raise
             return table if is_complete(place) else await self._table(id, operation)
 
         async def find() -> Table | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +92,10 @@ class FakeHive(ThriftServer):
         """Puts a function into a database."""
         with self._lock:
             self._catalog.database(catalog, database).functions.add(name)
+
+    def before_commit(self, hook: Callable[[], None]) -> None:
+        """Sets what happens between the moment when a new table's folder is made and that when the table is kept."""
+        self._tables.before_commit = hook
 
     def handle(self, call: Call) -> Message:
         reply = Message(REPLY, call.method, call.sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from ..thrift_wire import Struct
@@ -44,6 +44,7 @@ class HiveTables:
         self._words = catalog.words
         self._filters = filters
         self._made = 0
+        self.before_commit: Callable[[], None] = lambda: None
 
     def plant(
         self, catalog: str, database: str, name: str, parameters: Mapping[str, str], location: str | None, type: str
@@ -128,8 +129,14 @@ class HiveTables:
         if type != VIEW:
             location = self._places.normalised(storage.get(2) or self._places.below(parent.location, folded(name)))
             self._check_lengths(name, parameters)
-            if not self._places.make(location) and _NO_STATISTICS not in parameters:
+            new_folder = self._places.make(location)
+            if not new_folder and _NO_STATISTICS not in parameters:
                 parameters = {**self._statistics(location, existing=True), **parameters}
+            self.before_commit()
+            if folded(name) in parent.tables:
+                if new_folder:
+                    self._places.delete(location)
+                raise Thrown(ALREADY_EXISTS, f"Table {catalog}.{database}.{name} already exists")
         parameters.pop(_NO_STATISTICS, None)
         parameters.setdefault("transient_lastDdlTime", str(now()))
         self._keep(parent, Table(folded(name), asked.get(3), now(), type, location, parameters, storage))

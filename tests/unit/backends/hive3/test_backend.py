@@ -183,6 +183,31 @@ async def test_a_table_has_a_usual_place(server: FakeHive, catalog: str, below: 
     assert declared.location == (server.warehouse.parent / "root" / below).as_uri()
 
 
+@pytest.mark.parametrize("location", [None, "elsewhere/t"])
+async def test_losing_declaration_keeps_the_winners_files(server: FakeHive, location: str | None) -> None:
+    """A metastore deletes the folder that it made for a declaration that loses against another one."""
+    root = server.warehouse.parent / "root"
+    path = root / (location or "lake/d.db/t")
+
+    def win() -> None:
+        server.add_table("lake", "d", "t", location=path.as_uri())
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "rows").touch()
+
+    server.before_commit(win)
+    async with connected(server) as ns:
+        with pytest.raises(TableAlreadyExistsError):
+            await ns.declare_table(declare("lake", "d", "t", location=None if location is None else path.as_uri()))
+    assert (path / "rows").exists()
+
+
+async def test_declaration_in_a_missing_database_leaves_no_folder(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(NamespaceNotFoundError):
+            await ns.declare_table(declare("lake", "none", "t"))
+    assert not (server.warehouse.parent / "root").exists()
+
+
 async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> None:
     base = server.warehouse.parent
     async with connected(server) as ns:
