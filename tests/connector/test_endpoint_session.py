@@ -182,7 +182,7 @@ def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_
     lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + 300) * 1000)))
     lake.write("t")
     with pytest.warns(
-        UserWarning, match=r"of 1 tables expire in \d+ s, and what Spark reads or writes keeps those"
+        UserWarning, match=r"of 1 tables expire in \d+ s, and a Spark read or write keeps the options"
     ) as caught:
         with lake.prefetch().serve(spark, catalog):
             assert spark.table(f"{catalog}.db.t").count() == 10
