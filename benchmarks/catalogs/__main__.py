@@ -1,7 +1,7 @@
-"""How fast one catalog's tables are listed and described: our bulk calls beside the peer.
+"""Speed of listing and describing the tables of one catalog, compared with the peer.
 
-`python -m benchmarks.catalogs hive3` fills a catalog and measures; `--memory`, `--throttle`, `--expiry`, `--stall`
-and `--churn` try one thing instead, each on the catalogs that it makes sense for.
+`python -m benchmarks.catalogs hive3` fills a catalog and measures. `--memory`, `--throttle`, `--expiry`, `--stall` and
+`--churn` run one other experiment instead, on the catalogs that support it.
 """
 
 import argparse
@@ -99,11 +99,11 @@ def main() -> None:
     """Measures one catalog and writes the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.catalogs", description=__doc__)
     parser.add_argument("catalog", choices=TABLES)
-    parser.add_argument("--tables", type=int, help="how many Lance tables")
-    parser.add_argument("--others", type=int, help="how many tables of other formats")
-    parser.add_argument("--rounds", type=int, help="how often each cell is run")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the tables, once: only to see that it works")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the cells")
+    parser.add_argument("--tables", type=int, help="number of Lance tables")
+    parser.add_argument("--others", type=int, help="number of tables of other formats")
+    parser.add_argument("--rounds", type=int, help="number of runs of each cell")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the tables, once, as a check")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the cells")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results", help="where results go")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--memory", action="store_true", help="listing and describing 20,000 tables")

@@ -1,4 +1,4 @@
-"""Many callers of one namespace at once, and a tally of what they were answered."""
+"""Concurrent callers of one namespace, and a count of their responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Callers:
     def __init__(
         self, namespace: AsyncNamespace, extent: Extent, *, cancel: float = 0.0, missing: float = 0.0, seed: int = 0
     ) -> None:
-        """A share of the calls is cancelled on the way, and another asks for tables that are not there."""
+        """A share of the calls is cancelled during the call, and another asks for tables that are not there."""
         self._namespace = namespace
         self._extent = extent
         self._names = extent.lance()

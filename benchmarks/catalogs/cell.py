@@ -1,6 +1,6 @@
-"""One measured cell: a fresh process does one task on a site, `python -m benchmarks.catalogs.cell <json>`.
+"""One measurement: a fresh process does one task on a site, `python -m benchmarks.catalogs.cell <json>`.
 
-It says when it is warm, waits for a line, and then does the task once more, which is what is measured.
+It reports when it is warm, waits for a line, and then does the task again. Only this second run is measured.
 """
 
 import asyncio

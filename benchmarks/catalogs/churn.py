@@ -1,4 +1,4 @@
-"""What a pool of connections does under churn: calls cancelled on the way, and a server that dies and comes back."""
+"""Behaviour of a connection pool under churn: cancelled calls, and a server that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ async def _churned(site: Site, server: Hive) -> Rows:
     return [
         ("describes", f"{tally.asked:,}"),
         ("answered rightly", f"{tally.right:,}"),
-        ("of these before the server was killed", f"{rights[0]:,}"),
-        ("of these after it was back", f"{tally.right - rights[1]:,}"),
-        ("cancelled on the way", f"{tally.cancelled:,}"),
-        (f"failed, the server being away for {downtime:.1f} s", tally.failures()),
-        ("answers about another table than was asked for", str(len(tally.stale))),
-        ("wrong answers in all", tally.wrong()),
-        ("connections at once at most, with those about to close and one that asks for the server", str(watch.most)),
-        ("connections open when all callers were done", str(kept)),
-        ("connections open when the namespace was closed", str(left)),
+        ("completed before the server was killed", f"{rights[0]:,}"),
+        ("completed after its restart", f"{tally.right - rights[1]:,}"),
+        ("cancelled during the call", f"{tally.cancelled:,}"),
+        (f"failed while the server was down for {downtime:.1f} s", tally.failures()),
+        ("responses about another table", str(len(tally.stale))),
+        ("wrong responses in total", tally.wrong()),
+        ("maximum of open connections, including closing ones and one for the server check", str(watch.most)),
+        ("open connections after all calls", str(kept)),
+        ("open connections after the namespace was closed", str(left)),
     ]
 
 

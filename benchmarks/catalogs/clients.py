@@ -1,4 +1,4 @@
-"""Who is measured: our async namespace and the peer, each describing and listing the tables of one site."""
+"""The measured clients, async namespace and peer: each describes and lists the tables of one site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tables a catalog is filled with, what they are called, and where they claim to lie."""
+"""The number of tables in a catalog, their names and their locations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Medians and spreads of what was measured on a catalog, the ratios to the peer, and the goals."""
+"""Medians and ranges of the measurements on a catalog, the ratios to the peer, and the goals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -143,7 +143,7 @@ def goals(impl: str) -> list[Goal]:
             return [
                 Goal("list: at most 0.1 s", 0.1, lambda f: f["ours", "list"].wall.median),
                 Goal("describe all: at most 1.5 s", 1.5, lambda f: f["ours", "describe all"].wall.median),
-                Goal("CPU of that: at most 40 µs a table", 40, lambda f: f["ours", "describe all"].cpu.median),
+                Goal("CPU: at most 40 µs per table", 40, lambda f: f["ours", "describe all"].cpu.median),
             ]
         case "glue":
             return [Goal("describing 500: at least 15 times as fast as the peer", 15, faster, at_least=True)]
@@ -154,7 +154,7 @@ def goals(impl: str) -> list[Goal]:
 def over_ideal(found: Figures) -> float:
     """Time over the ideal of describing everything."""
     spread = found["ours", "describe all"].over_ideal
-    assert spread, "what is a network away has an ideal"
+    assert spread, "only a catalog with latency has an ideal"
     return spread.median
 
 

@@ -1,4 +1,4 @@
-"""Fills a Hive Metastore by the bindings that the peer brings along: what is measured has no part in it."""
+"""Fills a Hive Metastore with the bindings of the peer, so that the measured code takes no part in it."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""How much memory a process has had at most."""
+"""Peak memory of a process."""
 
 import resource
 import sys

@@ -1,4 +1,4 @@
-"""A fake service in a process of its own, so that the client that is measured pays for itself alone."""
+"""A fake service in a separate process, so that the measured CPU time is that of the client only."""
 
 import asyncio
 import importlib
@@ -38,7 +38,7 @@ class Served:
         try:
             return self._pipe.recv()
         except EOFError:
-            raise RuntimeError("the process of the fake service has ended; what it printed says why") from None
+            raise RuntimeError("the process of the fake service has ended; its output contains the reason") from None
 
 
 @contextmanager

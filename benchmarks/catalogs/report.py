@@ -1,4 +1,4 @@
-"""Writes what was measured on a catalog as JSON and Markdown; run as a module, again from its JSON."""
+"""Writes the measurements on a catalog as JSON and Markdown; run as a module, it reads them from the JSON."""
 
 import json
 import sys
@@ -27,9 +27,9 @@ What every run gave is compared with what the catalog was filled with."""
 
 TITLES = {
     "hive3": "Hive Metastore 3.1.3",
-    "glue": "AWS Glue, by moto",
-    "polaris": "Apache Polaris, by a fake that is 20 ms away, 64 calls in flight",
-    "unity": "Unity Catalog, by a fake that is 20 ms away",
+    "glue": "AWS Glue, moto",
+    "polaris": "Apache Polaris, a fake with a latency of 20 ms, 64 calls in flight",
+    "unity": "Unity Catalog, a fake with a latency of 20 ms",
 }
 
 
@@ -85,7 +85,7 @@ def goal_row(goal: Goal, found: Figures) -> tuple[str, str, str]:
 
 def figure_table(report: Report, found: Figures) -> str:
     """A row for each cell, those without a right run included."""
-    head = ("client and task", "calls", "seconds", "over ideal", "CPU, µs a table", "memory, MiB", "at most", "runs")
+    head = ("client and task", "calls", "seconds", "over ideal", "CPU, µs per table", "memory, MiB", "at most", "runs")
     names = dict.fromkeys((run.cell.client, run.cell.task) for run in report.runs)
     rows = []
     for client, task in sorted(names):

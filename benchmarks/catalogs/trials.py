@@ -1,4 +1,4 @@
-"""What is tried on a catalog besides its speed: throttling, expiring credentials, stalls of the event loop, churn."""
+"""Experiments other than speed: throttling, expiring credentials, blocks of the event loop, churn."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _expired(site: Site, server: FakeGlue, properties: Mapping[str, str]) 
         await anyio.to_thread.run_sync(server.expire)
         await anyio.sleep(2.0)
 
-    return await _callers(site, server, properties, expire_once, "expired at once, unforeseen")
+    return await _callers(site, server, properties, expire_once, "revoked at once")
 
 
 async def _short_sessions(site: Site, server: FakeGlue, properties: Mapping[str, str]) -> Rows:
@@ -155,8 +155,8 @@ async def _token_expired(site: Site, server: Served) -> Rows:
     calls = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
     return [
         *rows,
-        ("calls, by what became of them", calls),
-        ("requests for a token, the first one included", str(server.ask("token_requests") - before)),
+        ("calls, by outcome", calls),
+        ("requests for a token, including the first one", str(server.ask("token_requests") - before)),
     ]
 
 
@@ -171,13 +171,13 @@ def stall(tables: int, others: int) -> tuple[str, Rows]:
         return spread(Spread.of(of(each) * 1e3 for each in stalls), ".1f") + " ms"
 
     return f"Building a client of Glue, {STALLS} fresh processes: median (least - most)", [
-        ("connect(), with the import of aiobotocore; it is no coroutine", millis(lambda s: s.connect)),
+        ("connect(), with the import of aiobotocore; not a coroutine", millis(lambda s: s.connect)),
         ("first call, which builds the client", millis(lambda s: s.first)),
         ("a later call", millis(lambda s: s.later)),
         ("first call of a second namespace", millis(lambda s: s.again)),
         ("longest stall of the event loop in the first call", millis(lambda s: s.stalled)),
         ("the same, second namespace", millis(lambda s: s.stalled_again)),
-        ("longest garbage collection in either, which holds the loop, too", millis(lambda s: s.collected)),
+        ("longest garbage collection in both, which also blocks the loop", millis(lambda s: s.collected)),
         ("longest stall of an idle loop in the same time", millis(lambda s: s.stalled_idle)),
     ]
 

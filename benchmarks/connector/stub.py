@@ -1,8 +1,8 @@
-"""A catalog some milliseconds away, over tables that are there: for Spark's connector and for a prefetch.
+"""A stub catalog with latency, over existing tables: for Spark's connector and for a prefetch.
 
 `python -m benchmarks.connector.stub LAKE` prints its endpoint and serves until its standard input ends. It describes
-tables by the Lance REST Namespace and by Iceberg's REST catalog. `POST /stub?latency=0.02` has each answer held for so
-many seconds and counts from zero; `GET /stub` gives the count.
+tables by the Lance REST Namespace and by Iceberg's REST catalog. `POST /stub?latency=0.02` delays each response by that
+many seconds and resets the count of requests; `GET /stub` returns the count.
 """
 
 import asyncio

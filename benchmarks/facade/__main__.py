@@ -1,8 +1,8 @@
-"""What the sync namespace adds to a call: `describe_table` one at a time, side by side, and of what Lance hands over.
+"""Overhead of the sync namespace: single calls of `describe_table`, and calls from Lance.
 
-`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in rounds that
-alternate, and prints the median CPU and wall time a call, and what is added, as a median of the rounds' differences.
-It is less where the caller and the background thread share a core, as under `taskset -c 0`.
+`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in alternating rounds.
+It prints the median CPU and wall time of a call, and the overhead as the median of the differences between rounds. The
+overhead is less if the caller and the background thread share a core, as with `taskset -c 0`.
 """
 
 import argparse
@@ -137,8 +137,8 @@ def middle(rounds: list[Cost], what: str) -> float:
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.facade", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40, help="how often each way is measured")
-    parser.add_argument("--calls", type=int, default=200, help="describes in each of them")
+    parser.add_argument("--rounds", type=int, default=40, help="number of measurements of each way")
+    parser.add_argument("--calls", type=int, default=200, help="describes in each measurement")
     options = parser.parse_args()
     with running_stub() as endpoint:
         costs = asyncio.run(measure(endpoint, options.rounds, options.calls))

@@ -1,10 +1,11 @@
-"""How near a catalog's limits bulk describes keep, and what accidents cost: `python -m benchmarks.limits [--rounds 5]`.
+"""Bulk describes near the limits of a catalog, and the cost of failures: `python -m benchmarks.limits [--rounds 5]`.
+
 
 Catalogs that limit calls per second, as Polaris does, are measured with the default policy and with a bare aiohttp
 client: 32 workers that repeat each refused request until it is answered, after a doubling random pause.
 
-Each cell: time over the ideal, calls sent beside those needed, tables lost, most in flight at the stub. The ideal is
-that of a client which knows the cap; for accidents, 64 in flight without any.
+Each cell: time relative to the ideal, additional calls, lost tables, maximum of requests in flight at the stub. The
+ideal is that of a client that knows the limit of the catalog; for failures, that of 64 in flight without failures.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "503 beyond 50, 50 ms": capped(50, 0.05, TABLES),
     "429 beyond 50, 20 ms": Scenario({"cap": 50, "latency": 0.02, "cap_status": 429}, TABLES, TABLES / 50 * 0.02),
     "queue beyond 50, 20 ms": Scenario({"queue": 50, "latency": 0.02}, TABLES, TABLES / 50 * 0.02),
-    "4 % accidents, 20 ms": Scenario(
+    "4 % failures, 20 ms": Scenario(
         {"share_503": 0.02, "share_429": 0.01, "share_cut": 0.01, "latency": 0.02}, TABLES, TABLES / 64 * 0.02
     ),
     "nothing, 20 ms": Scenario({"latency": 0.02}, TABLES, TABLES / 64 * 0.02),

@@ -1,4 +1,4 @@
-"""The HTTP answers of a small Iceberg REST catalog full of Lance tables, rendered to bytes."""
+"""The HTTP responses of a small Iceberg REST catalog full of Lance tables, rendered to bytes."""
 
 import json
 from typing import Any

@@ -1,8 +1,8 @@
-"""A fast stub catalog in its own process: latency, caps and faults on demand, and it counts.
+"""A fast stub catalog in a separate process, with latency, limits and faults on demand, and counters.
 
 `python -m benchmarks.support.stub` prints its endpoint and serves until its standard input ends.
-`POST /_stub?latency=0.02&cap=50` sets the switches, those not named to their defaults, and zeroes
-the counts; `GET /_stub` gives the counts. Everything else is answered from `benchmarks.support.answers`.
+`POST /_stub?latency=0.02&cap=50` sets these switches, resets all others to their defaults, and resets the counters;
+`GET /_stub` returns the counters. `benchmarks.support.answers` has the responses to all other requests.
 """
 
 import asyncio

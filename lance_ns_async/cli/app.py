@@ -89,8 +89,8 @@ def list_(
                 else ", and no namespaces"
             )
             say(f"no tables in {namespace or 'the root'}{below}")
-    if listing.failed:
-        raise typer.Exit(Code.FAILED)
+    if listing.failures:
+        raise typer.Exit(Code.FAILURE)
 
 
 @app.command()
@@ -158,7 +158,7 @@ def resolve(
     write(locations, format_for(format, out), out, secrets=show_secrets)
     print(locations.report, file=sys.stderr)
     if locations.report.problems:
-        raise typer.Exit(Code.FAILED)
+        raise typer.Exit(Code.FAILURE)
 
 
 @app.command()

@@ -14,11 +14,11 @@ from lance_ns_async import NamespaceId, TableId
 from tests.contract.real_sites import HiveVersion, hive_site, real_hive, real_iceberg, real_nessie
 from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity_errors import Dialect
+from tests.fakes.unity.errors import Dialect
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from lance_namespace import (
 )
 
 from lance_ns_async import AsyncNamespace
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.documentation.pages import Page
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.spark.resolve.patterns import Wanted
+from lance_ns_async.spark.resolve.patterns import Selection
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=DELIMITER), min_size=1)
@@ -53,7 +53,7 @@ def test_ids_are_read_and_written(text: str, names: Sequence[str]) -> None:
     assert NamespaceId.parse(text) == NamespaceId(names)
     assert NamespaceId.parse(str(NamespaceId(names))) == NamespaceId(names)
     if names:
-        assert TableId.parse(text) == TableId(names) == Wanted.read(text).ids[0]
+        assert TableId.parse(text) == TableId(names) == Selection.read(text).ids[0]
 
 
 @pytest.mark.parametrize("text", ["orders", "sales.orders", "sales$orders", "sales$v1.2", "$v1.2"])

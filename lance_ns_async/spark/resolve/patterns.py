@@ -31,7 +31,7 @@ _ANY_NAME = re.compile(".*", re.DOTALL)
 class Pattern:
     """A selection of tables by a glob pattern or by their namespace."""
 
-    asked: str | NamespaceId
+    item: str | NamespaceId
     """The original item of the request."""
     levels: tuple[Level, ...]
     """The levels from the root; the last one is for the table's own name and is never `...`."""
@@ -45,7 +45,7 @@ class Pattern:
         """
         names = split_names(text)
         if not all(names):
-            raise InvalidInputError(f"pattern {text!r}: a name in it is empty; join names by '.' or by {DELIMITER!r}")
+            raise InvalidInputError(f"pattern {text!r}: contains an empty name; join names by '.' or by {DELIMITER!r}")
         if names[-1] == "**":
             names.append("*")
         return cls(text, tuple(map(_level, names)))
@@ -101,14 +101,14 @@ class Pattern:
 
     def _used(self, names: Iterable[str]) -> set[int]:
         """Returns the possible numbers of levels that the names match; empty if the names do not match."""
-        used = self._skipped({0})
+        used = self._skip_wildcards({0})
         for name in names:
-            used = self._skipped(
+            used = self._skip_wildcards(
                 {i if self.levels[i] is ... else i + 1 for i in used if i < len(self.levels) and self._fits(i, name)}
             )
         return used
 
-    def _skipped(self, used: set[int]) -> set[int]:
+    def _skip_wildcards(self, used: set[int]) -> set[int]:
         """Adds the numbers of levels for the case that a `...` matches no name."""
         for i in list(used):
             while i < len(self.levels) and self.levels[i] is ...:
@@ -118,8 +118,8 @@ class Pattern:
 
     def _fits(self, i: int, name: str) -> bool:
         match self.levels[i]:
-            case str() as wanted:
-                return name == wanted
+            case str() as exact:
+                return name == exact
             case re.Pattern() as glob:
                 return glob.fullmatch(name) is not None
             case _:
@@ -127,14 +127,14 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """A parsed request: the tables named by id, and the patterns that need a search."""
 
     ids: tuple[TableId, ...]
     patterns: tuple[Pattern, ...]
 
     @classmethod
-    def read(cls, what: What) -> Wanted:
+    def read(cls, what: What) -> Selection:
         """Parses a request; consumes an iterable.
 
         Raises:

@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-Tell: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """A progress callback; its arguments are the finished steps and the total."""
 
 
 class Steps:
     """Counts finished steps and reports them to a progress callback."""
 
-    def __init__(self, total: int, tell: Tell) -> None:
+    def __init__(self, total: int, callback: ProgressCallback) -> None:
         self._total = total
-        self._tell = tell
-        self._done = 0
+        self._callback = callback
+        self._count = 0
 
     def settle(self, steps: int = 1) -> None:
         """Reports `steps` more finished steps."""
-        self._done += steps
-        self._tell(self._done, self._total)
+        self._count += steps
+        self._callback(self._count, self._total)
 
 
 @contextmanager
-def told(progress: bool | Tell) -> Iterator[Tell]:
+def show_progress(progress: bool | ProgressCallback) -> Iterator[ProgressCallback]:
     """Provides the progress callback: the caller's, one that shows a line on a terminal's stderr, or a no-op."""
     if callable(progress):
         yield progress
@@ -35,34 +35,34 @@ def told(progress: bool | Tell) -> Iterator[Tell]:
             from rich.console import Console
             from rich.progress import Progress
         except ImportError:
-            with _plain_line() as tell:
-                yield tell
+            with _plain_line() as callback:
+                yield callback
             return
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(_LABEL, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+            yield lambda steps, total: bar.update(task, completed=steps, total=total)
     else:
-        yield lambda done, total: None
+        yield lambda _steps, _total: None
 
 
 _LABEL = "resolving tables"
 
 
 @contextmanager
-def _plain_line() -> Iterator[Tell]:
-    shown = ""
+def _plain_line() -> Iterator[ProgressCallback]:
+    last_line = ""
 
-    def tell(done: int, total: int) -> None:
-        nonlocal shown
-        line = f"{_LABEL}: {done * 100 // total} %"
-        if line != shown:
-            shown = line
+    def callback(steps: int, total: int) -> None:
+        nonlocal last_line
+        line = f"{_LABEL}: {steps * 100 // total} %"
+        if line != last_line:
+            last_line = line
             sys.stderr.write(f"\r{line}")
             sys.stderr.flush()
 
     try:
-        yield tell
+        yield callback
     finally:
         # The line is erased, so that later output starts on an empty line.
-        sys.stderr.write(f"\r{' ' * len(shown)}\r")
+        sys.stderr.write(f"\r{' ' * len(last_line)}\r")
         sys.stderr.flush()

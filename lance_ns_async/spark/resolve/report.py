@@ -21,7 +21,7 @@ from lance_ns_async.model import NamespaceId, TableId
 Subject: TypeAlias = TableId | NamespaceId | str
 """The subject of a problem: a table, a namespace to search, or a pattern without a match."""
 
-SHOWN = 20
+PROBLEM_LIMIT = 20
 """Maximum number of printed problems of each kind."""
 
 
@@ -67,28 +67,28 @@ class Report:
 
     def line(self) -> str:
         """Returns a summary of the report in one line."""
-        asked = self.found + len(self.problems)
-        line = f"resolved {self.found}/{asked} in {_time(self.seconds)}"
+        total = self.found + len(self.problems)
+        line = f"resolved {self.found}/{total} in {_time(self.seconds)}"
         if self.p50 is not None and self.p95 is not None:
             line += f" (p50 {_time(self.p50)}, p95 {_time(self.p95)})"
         if self.remembered:
-            line += f"; {self.remembered} from memory"
+            line += f"; {self.remembered} from the cache"
         counts = [f"{len(problems)} {kind}" for kind, problems in self._kinds()]
         return f"{line}; {', '.join(counts)}" if counts else line
 
     def __repr__(self) -> str:
         lines = [self.line()]
         for kind, problems in self._kinds():
-            shown = problems[:SHOWN]
-            width = min(max(len(str(problem.subject)) for problem in shown), 40)
-            lines += (f"  {kind:7}  {printable(str(p.subject)):{width}}  {printable(p.reason)}" for p in shown)
+            excerpt = problems[:PROBLEM_LIMIT]
+            width = min(max(len(str(problem.subject)) for problem in excerpt), 40)
+            lines += (f"  {kind:7}  {printable(str(p.subject)):{width}}  {printable(p.reason)}" for p in excerpt)
             lines += _more(problems, f"  {kind:7}  ")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows: list[str] = []
         for kind, problems in self._kinds():
-            for p in problems[:SHOWN]:
+            for p in problems[:PROBLEM_LIMIT]:
                 cells = (kind, printable(str(p.subject)), printable(p.reason), str(p.attempts))
                 rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
             rows += (f"<tr><td></td><td colspan='3'>{more}</td></tr>" for more in _more(problems, ""))
@@ -119,48 +119,48 @@ class WriteReport:
 
 
 def report(
-    found: int,
+    count: int,
     errors: Iterable[tuple[Subject, LanceNamespaceError]],
     *,
     seconds: float,
     calls: Sequence[float],
-    remembered: int = 0,
+    from_cache: int = 0,
 ) -> Report:
     """Returns the report of a run.
 
     Args:
-        found: Number of resolved tables.
+        count: Number of resolved tables.
         errors: Pairs of subject and error. They are no mapping, because a table and a namespace with the same names
             are equal keys.
         seconds: Duration of the run.
         calls: Duration of each remote call in seconds.
-        remembered: Number of resolved tables that came from the cache.
+        from_cache: Number of resolved tables that came from the cache.
     """
     missing: list[Problem] = []
-    denied: list[Problem] = []
-    failed: list[Problem] = []
+    denials: list[Problem] = []
+    failures: list[Problem] = []
     for subject, error in errors:
         problem = Problem(subject, str(error), _attempts(error))
         match error:
             case TableNotFoundError() | NamespaceNotFoundError():
                 missing.append(problem)
             case PermissionDeniedError() | UnauthenticatedError():
-                denied.append(problem)
+                denials.append(problem)
             case _:
-                failed.append(problem)
-    ranked = sorted(calls)
-    p50, p95 = _quantile(ranked, 0.50), _quantile(ranked, 0.95)
-    return Report(found, tuple(missing), tuple(denied), tuple(failed), seconds, len(ranked), p50, p95, remembered)
+                failures.append(problem)
+    durations = sorted(calls)
+    p50, p95 = _quantile(durations, 0.50), _quantile(durations, 0.95)
+    return Report(count, tuple(missing), tuple(denials), tuple(failures), seconds, len(durations), p50, p95, from_cache)
 
 
 def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespaceError:
     """Returns one error for all, of the class of the first, with the messages of the first five; `of` is the total."""
     few = errors[:5]
-    told = "; ".join(map(str, few))
+    messages = "; ".join(map(str, few))
     more = f"; and {len(errors) - len(few)} more" if len(errors) > len(few) else ""
-    raised = type(few[0])(f"{len(errors)} of {of} could not be resolved: {told}{more}")
-    raised.__cause__ = few[0]
-    return raised
+    error = type(few[0])(f"{len(errors)} of {of} could not be resolved: {messages}{more}")
+    error.__cause__ = few[0]
+    return error
 
 
 def printable(text: str) -> str:
@@ -173,12 +173,12 @@ def _attempts(error: LanceNamespaceError) -> int:
     return 1 if failure is None else failure.attempts
 
 
-def _quantile(ranked: Sequence[float], share: float) -> float | None:
-    return ranked[min(int(len(ranked) * share), len(ranked) - 1)] if ranked else None
+def _quantile(durations: Sequence[float], share: float) -> float | None:
+    return durations[min(int(len(durations) * share), len(durations) - 1)] if durations else None
 
 
 def _more(problems: Sequence[Problem], indent: str) -> Iterable[str]:
-    return [f"{indent}... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+    return [f"{indent}... and {len(problems) - PROBLEM_LIMIT} more"] if len(problems) > PROBLEM_LIMIT else []
 
 
 def _time(seconds: float) -> str:

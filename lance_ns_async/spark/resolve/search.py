@@ -14,14 +14,14 @@ from lance_ns_async.spark.resolve.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search."""
 
     tables: Sequence[TableId]
     """Matching tables that were listed."""
     guesses: Collection[TableId]
     """Tables that may not exist: their namespace was found, and a pattern contains their exact name."""
-    described: Mapping[TableId, Table]
+    descriptions: Mapping[TableId, Table]
     """Tables whose description was part of a listing."""
     errors: Mapping[NamespaceId, LanceNamespaceError]
     """Namespaces that could not be listed."""
@@ -29,14 +29,14 @@ class Found:
     """Matching tables that could not be described, so that their format is unknown."""
 
 
-async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> Found:
+async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> SearchResult:
     """Walks the namespaces that can contain a match concurrently, and lists their tables.
 
     No listing is made for a namespace or table whose exact name is in a pattern. Namespaces and tables that are dropped
     during the search do not match.
     """
     if not patterns:
-        return Found((), (), {}, {}, {})
+        return SearchResult((), (), {}, {}, {})
     walk = _Walk(namespace, patterns)
     holding = await walk.run(max_in_flight)
     to_list: list[NamespaceId] = []
@@ -47,16 +47,16 @@ async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_
             to_list.append(parent)
         guesses.update((parent.table(name), None) for name in names if name is not None)
 
-    def wanted(id: TableId) -> bool:
+    def matches_any(id: TableId) -> bool:
         return any(pattern.matches(id) for pattern in patterns)
 
-    listed = await namespace.list_many(to_list, wanted=wanted, max_in_flight=max_in_flight)
-    for parent, error in listed.errors.items():
+    listing = await namespace.list_many(to_list, wanted=matches_any, max_in_flight=max_in_flight)
+    for parent, error in listing.errors.items():
         walk.note(parent, error)
-    matching = [id for ids in listed.tables.values() for id in ids]
+    matching = [id for ids in listing.tables.values() for id in ids]
     for id in matching:
         guesses.pop(id, None)
-    return Found(matching, guesses.keys(), listed.described, walk.errors, listed.doubtful)
+    return SearchResult(matching, guesses.keys(), listing.described, walk.errors, listing.doubtful)
 
 
 class _Walk:
@@ -71,15 +71,15 @@ class _Walk:
 
     async def run(self, max_in_flight: int) -> Sequence[NamespaceId]:
         """Returns the namespaces that can contain a match."""
-        seen: dict[NamespaceId, None] = {}
+        namespaces: dict[NamespaceId, None] = {}
         level = self._starts
         while level:
-            seen.update(level)
+            namespaces.update(level)
             leading = [at for at in level if any(pattern.leads(at) for pattern in self._patterns)]
             self._below = []
             await each(self._visit, leading, max_in_flight=max_in_flight)
-            level = dict.fromkeys(child for child in self._below if child not in seen)
-        return [at for at in seen if at not in self.errors and any(p.holds(at) for p in self._patterns)]
+            level = dict.fromkeys(child for child in self._below if child not in namespaces)
+        return [at for at in namespaces if at not in self.errors and any(p.holds(at) for p in self._patterns)]
 
     def note(self, at: NamespaceId, error: LanceNamespaceError) -> None:
         """Records an error; a missing namespace is an error only where a pattern starts."""
@@ -87,9 +87,9 @@ class _Walk:
             self.errors[at] = error
 
     async def _visit(self, at: NamespaceId) -> None:
-        known = [pattern.children(at) for pattern in self._patterns if pattern.leads(at)]
-        names = {name for some in known if some is not None for name in some}
-        if None in known:
+        child_names = [pattern.children(at) for pattern in self._patterns if pattern.leads(at)]
+        names = {name for some in child_names if some is not None for name in some}
+        if None in child_names:
             try:
                 names.update([child.name async for child in self._namespace.iter_namespaces(at)])
             except LanceNamespaceError as e:

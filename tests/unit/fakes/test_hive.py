@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.hive import LANCE, FakeHive
-from tests.fakes.hive_raw import RawHive, catalog, database, named, table
-from tests.fakes.hive_series import EVERY, LANCE_FILTER
+from tests.fakes.hive3 import LANCE, FakeHive
+from tests.fakes.hive3.raw import RawHive, catalog, database, named, table
+from tests.fakes.hive3.series import EVERY, LANCE_FILTER
 from tests.fakes.thrift_wire import I16, STRUCT, Struct, Typed
 
 

@@ -41,7 +41,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.iceberg_catalog import NESSIE, Quirks
+from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.fakes.s3 import FakeS3
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}

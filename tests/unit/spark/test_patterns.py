@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.spark.resolve.patterns import Pattern, Wanted, What
+from lance_ns_async.spark.resolve.patterns import Pattern, Selection, What
 
 
 def matches(text: str, *names: str) -> bool:
@@ -33,27 +33,27 @@ def matches(text: str, *names: str) -> bool:
     ],
 )
 def test_tables_are_named_by_strings_ids_and_sequences_of_names(what: What, ids: list[list[str]]) -> None:
-    assert Wanted.read(what) == Wanted(tuple(map(TableId, ids)), ())
+    assert Selection.read(what) == Selection(tuple(map(TableId, ids)), ())
 
 
 def test_a_namespace_means_the_tables_directly_in_it() -> None:
-    (pattern,) = Wanted.read(NamespaceId(["d*", "in[1]"])).patterns
+    (pattern,) = Selection.read(NamespaceId(["d*", "in[1]"])).patterns
     assert pattern.matches(TableId(["d*", "in[1]", "any\nname"]))
     assert not pattern.matches(TableId(["db", "in[1]", "t"]))
     assert not pattern.matches(TableId(["d*", "in[1]", "deeper", "t"]))
-    assert pattern.asked == NamespaceId(["d*", "in[1]"])
+    assert pattern.item == NamespaceId(["d*", "in[1]"])
 
 
 def test_kinds_are_mixed_and_given_once() -> None:
-    wanted = Wanted.read(["db.*", "db.t", NamespaceId(["db"]), "db.*", ["db", "t"]])
-    assert wanted.ids == (TableId(["db", "t"]),)
-    assert [pattern.asked for pattern in wanted.patterns] == ["db.*", NamespaceId(["db"])]
+    selection = Selection.read(["db.*", "db.t", NamespaceId(["db"]), "db.*", ["db", "t"]])
+    assert selection.ids == (TableId(["db", "t"]),)
+    assert [pattern.item for pattern in selection.patterns] == ["db.*", NamespaceId(["db"])]
 
 
 @pytest.mark.parametrize("what", ["", "db..t", "db.", "db..*", ".*", "$", [["db", ""]], [[]]])
 def test_an_empty_name_is_refused(what: What) -> None:
     with pytest.raises(InvalidInputError):
-        Wanted.read(what)
+        Selection.read(what)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3

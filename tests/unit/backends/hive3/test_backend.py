@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import TableId
-from tests.fakes.hive import LANCE, FakeHive
+from tests.fakes.hive3 import LANCE, FakeHive
 from tests.support.hive import connected, declare, describe, rename, tables, written
 
 LISTING = "get_table_names_by_filter"

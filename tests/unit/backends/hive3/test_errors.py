@@ -26,7 +26,7 @@ from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.backends.hive3.backend import HIVE_ERRORS, HiveBackend
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
 
 Do = Callable[[AsyncNamespace], Awaitable[object]]

@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.calls.observers import Call
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import REPLY, Message
 from tests.support.hive import connected, create, declare, drop, kept, namespaces, tables, written
 

@@ -36,7 +36,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
-from tests.fakes.iceberg_catalog import Quirks
+from tests.fakes.iceberg.catalog import Quirks
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 

@@ -32,7 +32,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity_errors import Dialect
+from tests.fakes.unity.errors import Dialect
 from tests.support.unity import DIALECTS, asked, connected, declared, described, opened
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

@@ -23,7 +23,7 @@ from lance_ns_async.transports.thrift.binary import text, texts
 from lance_ns_async.transports.thrift.sasl import Kerberos, Plain
 from lance_ns_async.transports.thrift.transport import Method
 from tests.fakes.certificates import Certificates
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import Message, Struct, frame
 from tests.support.thrift_client import NAMES, Talkative, client
 
