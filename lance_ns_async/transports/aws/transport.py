@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -169,6 +169,23 @@ class AwsTransport:
             )
 
         return fetch
+
+    def sibling(self, name: str, endpoint: str | None) -> AwsTransport:
+        """Returns a transport to another service, with the same credentials and slots; it is closed with this one.
+
+        Args:
+            name: botocore's name of the service.
+            endpoint: The URL of the service; None means AWS's own endpoint.
+        """
+        service = replace(self._service, name=name, endpoint=endpoint)
+        sibling = AwsTransport(service, self._credentials, self._caller)
+        self._stack.push_async_callback(sibling.aclose)
+        return sibling
+
+    async def partition_and_region(self) -> tuple[str, str]:
+        """Returns the names in AWS's resource names, such as `aws` and `eu-central-1`; makes no remote call."""
+        client = self._client or await self._opening.outcome(lambda: self._client)
+        return client.meta.partition, client.meta.region_name
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
