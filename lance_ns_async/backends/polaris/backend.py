@@ -40,6 +40,7 @@ from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, 
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, client_credentials
+from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _OF_THE_SERVICE: ErrorTable = {
 
 POLARIS_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
+    **SIGNING_ERRORS,
     **_OF_THE_SERVICE,
     wire.LOCATION_TAKEN: InvalidInputError,
     "ForbiddenException": PermissionDeniedError,
@@ -112,7 +114,10 @@ class PolarisBackend(JournalBackend):
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:
         """Returns a backend for the server at `settings.endpoint`."""
         realm = {"polaris-realm": settings.realm} if settings.realm else {}
-        open_transport = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
+        signer = open_signer(settings, caller)
+        open_transport = partial(
+            open_http, settings, caller, path="/api", explain=wire.explain, headers=realm, signer=signer
+        )
         if settings.credential is None:
             return cls(open_transport(), settings)
         id, secret = settings.client()

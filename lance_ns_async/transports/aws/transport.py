@@ -36,10 +36,11 @@ from lance_ns_async.transports.aws.credentials import (
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, SIGNATURES, failure
 from lance_ns_async.transports.aws.logs import call_unlogged
 from lance_ns_async.transports.aws.parser import PlainJsonParsers
-from lance_ns_async.transports.aws.settings import AwsSettings
+from lance_ns_async.transports.aws.settings import AwsSettings, RoleSettings
 from lance_ns_async.transports.aws.wire import DirectSession
 from lance_ns_async.transports.http.redact import unsaid
 from lance_ns_async.transports.http.reuse import Trust
+from lance_ns_async.transports.http.signing import SigningSettings
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
 from lance_ns_async.transports.responses import decoded
 
@@ -250,7 +251,20 @@ def _credentials(settings: AwsSettings, caller: Caller) -> tuple[KeySource, AwsT
     own = _own_credentials(settings, caller)
     if settings.assume_role_arn is None:
         return own, None
-    region = settings.assume_role_region or settings.region
+    return assume_role(settings, own, caller, settings.region)
+
+
+def assume_role(
+    settings: AwsSettings | SigningSettings, own: KeySource, caller: Caller, region: str | None
+) -> tuple[KeySource, AwsTransport]:
+    """Returns the source of a role's keys, and the transport to STS that it uses; makes no call yet.
+
+    Args:
+        settings: The role, and the settings of connections.
+        own: The keys that may assume the role.
+        region: The region of the catalog; None means that of AWS's own configuration.
+    """
+    region = settings.assume_role_region or region
     # STS has its own slots, so that calls that wait for the role cannot block it.
     beside = caller.beside(AWS_ERRORS)
     sts = AwsTransport(_service("sts", settings, caller, region, settings.sts_endpoint), own, beside)
@@ -271,7 +285,7 @@ def _own_credentials(settings: AwsSettings, caller: Caller) -> KeySource:
     return StaticCredentials(Keys(settings.access_key_id, settings.secret_access_key.get_secret_value(), token))
 
 
-def _role(settings: AwsSettings) -> dict[str, Any]:
+def _role(settings: RoleSettings) -> dict[str, Any]:
     arguments = {
         "RoleArn": settings.assume_role_arn,
         "RoleSessionName": settings.assume_role_session_name,
@@ -282,7 +296,9 @@ def _role(settings: AwsSettings) -> dict[str, Any]:
     return arguments
 
 
-def _service(name: str, settings: AwsSettings, caller: Caller, region: str | None, endpoint: str | None) -> Service:
+def _service(
+    name: str, settings: AwsSettings | SigningSettings, caller: Caller, region: str | None, endpoint: str | None
+) -> Service:
     return Service(
         name=name,
         region=region,

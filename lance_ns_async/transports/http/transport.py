@@ -17,9 +17,9 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
-from lance_ns_async.transports.http.auth import Signer, Tokens
+from lance_ns_async.transports.http.auth import Tokens
 from lance_ns_async.transports.http.redact import unsaid
-from lance_ns_async.transports.http.signing import REJECTED, rejection
+from lance_ns_async.transports.http.signing import REJECTED, ClosableSigner, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
@@ -63,7 +63,7 @@ class HttpTransport:
         headers: Mapping[str, str],
         explain: Explain,
         tokens: Tokens | None = None,
-        signer: Signer | None = None,
+        signer: ClosableSigner | None = None,
         confidential: bool = False,
         secrets: Sequence[str] = (),
     ) -> None:
@@ -164,7 +164,11 @@ class HttpTransport:
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
-        await self._wire.aclose()
+        try:
+            await self._wire.aclose()
+        finally:
+            if self._signer is not None:
+                await self._signer.aclose()
 
     async def _answer(self, request: EncodedRequest) -> httpx.Response:
         try:
@@ -253,7 +257,7 @@ def open_http(
     path: str,
     explain: Explain,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
-    signer: Signer | None = None,
+    signer: ClosableSigner | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
     """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.
