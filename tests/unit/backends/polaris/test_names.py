@@ -169,7 +169,12 @@ async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name
     with FakePolaris(credential=None, strict_names=release) as server:  # type: ignore[arg-type]
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="HTTP 400"):
+            advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
+            with pytest.raises(InvalidInputError, match=advice):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", name]))
+            if name not in (" x", "a\tb"):
+                # These are refused by 1.4.1, too.
+                with pytest.raises(InvalidInputError, match=advice):
+                    await ns.create_namespace(CreateNamespaceRequest(id=["cat", name]))
             with pytest.raises(TableNotFoundError):
                 await described(ns, "cat", "a", name)
