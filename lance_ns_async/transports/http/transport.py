@@ -101,6 +101,7 @@ class HttpTransport:
         form: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
+        key: str | None = None,
     ) -> T:
         """Makes a call and returns its decoded response.
 
@@ -114,6 +115,8 @@ class HttpTransport:
             form: Sent as a form instead of `body`.
             headers: Additional headers of this call.
             safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
+            key: Sent as `Idempotency-Key`, the same with each attempt. The server recognizes the call by it, so that
+                also a change may be sent again after any transient failure. None if the server does not support this.
 
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
@@ -122,6 +125,8 @@ class HttpTransport:
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
         content, content_type = _content(body, form)
+        if key is not None:
+            headers = {**(headers or {}), "idempotency-key": key}
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
         tokens, signer = self._tokens, self._signer
@@ -160,7 +165,9 @@ class HttpTransport:
             return True
 
         recover = None if tokens is None and signer is None else renew
-        return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe, recover=recover)
+        return await self._caller.call(
+            send, subject=subject, operation=operation, safe=is_safe, repeatable=key is not None, recover=recover
+        )
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
