@@ -254,6 +254,7 @@ class Caller:
         subject: Id,
         operation: str,
         safe: bool = True,
+        repeatable: bool = False,
         recover: Recover | None = None,
     ) -> T:
         """Returns the result of `send`, which is sent again within the policy after transient failures.
@@ -263,6 +264,7 @@ class Caller:
             subject: The object of the call, for messages.
             operation: The name of the operation, for messages, the error table and the circuit breaker.
             safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+            repeatable: Whether the server recognizes an unsafe call that is sent again, and does not act twice.
             recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
 
         Raises:
@@ -276,11 +278,12 @@ class Caller:
                 return await hedge(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
             return await once()
         except Failure as failure:
-            may_recover = recover is not None and self._may_recover(failure, subject, operation, safe)
-            if not (may_recover or self._may_pass(failure, subject, operation, safe)):
+            harmless = safe or repeatable
+            may_recover = recover is not None and self._may_recover(failure, subject, operation, harmless)
+            if not (may_recover or self._may_pass(failure, subject, operation, harmless)):
                 raise self._error(failure, subject, operation, safe) from failure
             first = failure
-        return await self._persist(send, first, subject, operation, safe, recover, until)
+        return await self._persist(send, first, subject, operation, safe, repeatable, recover, until)
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of `work`, which runs again after each `TryAgainError`.
@@ -384,10 +387,12 @@ class Caller:
         subject: Id,
         operation: str,
         safe: bool,
+        repeatable: bool,
         recover: Recover | None,
         until: float,
     ) -> T:
         """Continues a call after the failure of its first attempt."""
+        harmless = safe or repeatable
         sent, may_recover = 1, recover is not None
         previous: Failure | None = first
         responses = self.traffic.responses
@@ -405,7 +410,7 @@ class Caller:
             try:
                 return await attempt()
             except Failure as failure:
-                if not may_recover or recover is None or not self._may_recover(failure, subject, operation, safe):
+                if not may_recover or recover is None or not self._may_recover(failure, subject, operation, harmless):
                     raise
                 if not await recover(failure):
                     raise
@@ -426,7 +431,9 @@ class Caller:
         repetition = Repetition(
             self.policy.max_retries + 1,
             until,
-            repeats=lambda failure: isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe),
+            repeats=lambda failure: (
+                isinstance(failure, Failure) and self._may_pass(failure, subject, operation, harmless)
+            ),
             pause=self._pause,
             permits=lambda failure: self.traffic.may_repeat(is_throttle=is_throttle(failure)),
             spares=spares,

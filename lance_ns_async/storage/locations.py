@@ -31,6 +31,8 @@ _LIKENESS = 0.75
 """How similar a suggested scheme must be; short names are easily similar by accident."""
 
 _LONGEST_SHOWN = 200
+_LONGEST_LOCAL_NAME = 255
+"""Maximum length in bytes of a name in the usual local file systems."""
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 """Unicode categories of control characters, and of line and paragraph separators."""
 _RELATIVE = "is relative, so that it depends on the working directory"
@@ -167,7 +169,8 @@ def _problem(location: str, *, relative: bool = False, folder: bool = False) -> 
         if _DRIVE.match(location):
             return "begins with a Windows drive, which other systems read as a folder name; use another name"
         return _problem_of_names(location, folder)
-    return _problem_of_names(os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/"), folder)
+    path = os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/")
+    return _problem_of_names(path, folder) or _problem_of_length(path)
 
 
 def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
@@ -192,7 +195,16 @@ def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
     if scheme.endswith("memory"):
         # Memory storages have no buckets: the host is the first folder.
         path = host + path
-    return _problem_of_names(path.removeprefix("/"), folder, encoded=True)
+    problem = _problem_of_names(path.removeprefix("/"), folder, encoded=True)
+    return _problem_of_length(unquote(path)) if problem is None and scheme in _LOCAL else problem
+
+
+def _problem_of_length(path: str) -> str | None:
+    """Returns the problem of a local path with a name that no local file system accepts."""
+    longest = max(len(name.encode()) for name in path.split("/"))
+    if longest <= _LONGEST_LOCAL_NAME:
+        return None
+    return f"has a name of {longest} bytes, and local file systems accept at most {_LONGEST_LOCAL_NAME}; shorten it"
 
 
 def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str | None:

@@ -40,7 +40,7 @@ def _glue() -> Iterator[str]:
     """AWS has one address, so it is the environment that leads elsewhere."""
     with FakeGlue(region="eu-central-1") as server, pytest.MonkeyPatch.context() as environment:
         server.add_nested_catalog("analytics/eu")
-        for service in ("GLUE", "STS"):
+        for service in ("GLUE", "LAKEFORMATION", "STS"):
             environment.setenv(f"AWS_ENDPOINT_URL_{service}", server.endpoint)
         environment.setenv("AWS_ACCESS_KEY_ID", server.properties["access_key_id"])
         environment.setenv("AWS_SECRET_ACCESS_KEY", server.properties["secret_access_key"])

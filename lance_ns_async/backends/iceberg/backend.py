@@ -21,6 +21,7 @@ from lance_namespace.errors import (
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
     PermissionDeniedError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
@@ -30,6 +31,7 @@ from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version
 from lance_ns_async.backends.iceberg import credentials, versions
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
+    IN_PROGRESS,
     Routes,
     declaration,
     explain,
@@ -37,6 +39,7 @@ from lance_ns_async.backends.iceberg.wire import (
     is_registered_as,
     namespace_names,
     namespace_properties,
+    new_key,
     replacement,
     routes,
     table,
@@ -68,6 +71,7 @@ ICEBERG_ERRORS: ErrorTable = {
     "NotFoundException": UnreadableRegistrationError,
     ("NotFoundException", "declare_table"): TableAlreadyExistsError,
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    IN_PROGRESS: ServiceUnavailableError,
     406: UnsupportedOperationError,
     (404, "declare_table"): NamespaceNotFoundError,
     (405, "vend_credentials"): UnsupportedOperationError,
@@ -225,6 +229,7 @@ class IcebergBackend(Backend):
                 body=body,
                 subject=id,
                 operation="declare_table",
+                key=self._key(routes),
                 decode=partial(table, id, self._storage_options),
             ),
             partial(self._load, id, "declare_table", partial(table_of_uuid, id, self._storage_options, uuid)),
@@ -301,6 +306,7 @@ class IcebergBackend(Backend):
                 body=body,
                 subject=old.id,
                 operation="replace_table",
+                key=self._key(routes),
                 decode=partial(table, old.id, self._storage_options),
             ),
             find,
@@ -419,6 +425,14 @@ class IcebergBackend(Backend):
             operation="vend_credentials",
             decode=partial(credentials.renewed_table, load_result),
         )
+
+    def _key(self, routes: Routes) -> str | None:
+        """Returns the key of a commit to one table; None if the server would forget it before the last attempt.
+
+        Other changes get no key, because some servers that support keys ignore them there.
+        """
+        lifetime = routes.key_lifetime
+        return new_key() if lifetime is not None and lifetime >= self._caller.policy.operation_timeout else None
 
     async def _check_listing(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
         # Some servers return an empty listing for a missing namespace.

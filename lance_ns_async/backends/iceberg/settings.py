@@ -35,5 +35,6 @@ class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
 
     def identity(self) -> str:
-        """Returns endpoint, warehouse, client id and the id of the key that signs requests."""
-        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id)))
+        """Returns endpoint, warehouse, client id, and the id of the key and the role that sign requests."""
+        parts = (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
+        return "|".join(filter(None, parts))

@@ -5,12 +5,12 @@ Spec: https://lance.org/format/namespace/integrations/polaris; where servers dif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from lance_namespace.errors import (
@@ -36,14 +36,17 @@ from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.values import check_empty
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled
+from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, open_tokens
+from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 _OF_THE_SERVICE: ErrorTable = {
     "MissingOrInvalidRealm": InternalError,
@@ -54,6 +57,7 @@ _OF_THE_SERVICE: ErrorTable = {
 
 POLARIS_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
+    **SIGNING_ERRORS,
     **_OF_THE_SERVICE,
     wire.LOCATION_TAKEN: InvalidInputError,
     "ForbiddenException": PermissionDeniedError,
@@ -112,7 +116,7 @@ class PolarisBackend(JournalBackend):
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:
         """Returns a backend for the server at `settings.endpoint`."""
         realm = {"polaris-realm": settings.realm} if settings.realm else {}
-        open_transport = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
+        signer = open_signer(settings, caller)
         tokens = open_tokens(
             settings,
             caller,
@@ -122,7 +126,10 @@ class PolarisBackend(JournalBackend):
             explain_error=wire.explain,
             lifetime=inf,
         )
-        return cls(open_transport(tokens=tokens), settings)
+        http = open_http(
+            settings, caller, path="/api", explain=wire.explain, headers=realm, tokens=tokens, signer=signer
+        )
+        return cls(http, settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         if not parent:
@@ -153,7 +160,7 @@ class PolarisBackend(JournalBackend):
             decode=partial(wire.namespace_properties, id),
         )
         try:
-            return await create()
+            return await _with_advice(id, create)
         except InternalError as e:
             if (failure := failure_of(e)) is None or wire.LOST_RACE not in failure.codes:
                 raise
@@ -162,7 +169,7 @@ class PolarisBackend(JournalBackend):
             await self._properties(id, "create_namespace")
         except NamespaceNotFoundError:
             # The failed call has changed nothing, so that it can be sent again.
-            return await create()
+            return await _with_advice(id, create)
         except LanceNamespaceError as e:
             raise error from e
         raise NamespaceAlreadyExistsError(
@@ -203,15 +210,16 @@ class PolarisBackend(JournalBackend):
             wire.check_location(id, place)
         body = wire.declaration(id.name, place, properties)
         request = partial(self._http.request, subject=id, operation="declare_table")
+        declare = partial(
+            request,
+            "POST",
+            wire.tables(id.parent),
+            body=body,
+            decode=partial(wire.lance_table, id, self._options, False),
+        )
         table: Table = await create_or_find(
             id,
-            partial(
-                request,
-                "POST",
-                wire.tables(id.parent),
-                body=body,
-                decode=partial(wire.lance_table, id, self._options, False),
-            ),
+            partial(_with_advice, id, declare),
             partial(request, "GET", wire.table(id), decode=partial(wire.declared_table, id, self._options, body)),
         )
         if table.location != place:
@@ -306,6 +314,17 @@ class PolarisBackend(JournalBackend):
         if self._settings.root is not None:
             return default_location(self._settings.root, id)
         return wire.location_inside(id, await self._properties(id.parent, "declare_table"))
+
+
+async def _with_advice(id: NamespaceId | TableId, create: Callable[[], Awaitable[T]]) -> T:
+    """Returns the result of `create`; if the server rejects the request, its error explains a name that may be why."""
+    try:
+        return await create()
+    except InvalidInputError as e:
+        failure, advice = failure_of(e), wire.name_advice(id.name)
+        if failure is None or 400 not in failure.codes or advice is None:
+            raise
+        raise with_failure(InvalidInputError(f"{e}; {advice}"), failure) from e.__cause__
 
 
 def _below_a_catalog(id: NamespaceId, action: str) -> None:

@@ -74,6 +74,23 @@ def is_addressable(name: str) -> bool:
     return bool(name) and name not in _REWRITTEN
 
 
+_REJECTED_LATER = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|#+`]|^\s|\s$")
+"""Parts of names that Polaris 1.4.1 accepts, and later servers do not."""
+
+
+def name_advice(name: str) -> str | None:
+    """Returns advice for a name that the server has rejected; None if no known server rejects it.
+
+    The server's version is unknown: neither its configuration nor a header contains it.
+    """
+    if (match := _REJECTED_LATER.search(name)) is None:
+        return None
+    return (
+        f"the name {name!r} contains {match[0]!r}: Polaris from 1.5 on accepts no '/' and no blank at an end of a new "
+        'name, and from 1.6 on no control characters and none of \\ : * ? " < > | # + `; choose another name'
+    )
+
+
 _MISTAKES: Mapping[Code, str] = {
     "MissingOrInvalidRealm": "is the property realm right?",
     "NotFoundException": "is the endpoint right? It is the server's root",

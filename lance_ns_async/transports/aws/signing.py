@@ -20,6 +20,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.transports.aws.credentials import ChainCredentials, Keys, KeySource, StaticCredentials
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
 from lance_ns_async.transports.aws.logs import suppress_logs
+from lance_ns_async.transports.aws.transport import AwsTransport, assume_role
 from lance_ns_async.transports.http.signing import SigningSettings
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
@@ -31,16 +32,20 @@ _UNSIGNED_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-
 class SigV4Signer:
     """Signs requests for one service with keys from a source."""
 
-    def __init__(self, source: KeySource, *, name: str, region: str | None) -> None:
+    def __init__(
+        self, source: KeySource, *, name: str, region: str | None, beneath: AwsTransport | None = None
+    ) -> None:
         """Creates a signer.
 
         Args:
+            beneath: The transport that the source of keys uses, which is closed together with this; None if none.
             name: The name of the service.
             region: None means the region of AWS's own configuration.
         """
         self._source = source
         self._name = name
         self._region = region
+        self._beneath = beneath
 
     async def current(self) -> Keys:
         """Returns the keys for the next request.
@@ -89,6 +94,11 @@ class SigV4Signer:
         authorization = headers.get("original-authorization", "").rpartition(" ")[2]
         return [headers.get("x-amz-security-token", ""), authorization]
 
+    async def aclose(self) -> None:
+        """Closes the connections of the source of keys."""
+        if self._beneath is not None:
+            await self._beneath.aclose()
+
 
 def open_sigv4(settings: SigningSettings, caller: Caller) -> SigV4Signer:
     """Returns the signer for the properties of a backend; reads no configuration and looks for no keys yet."""
@@ -100,7 +110,10 @@ def open_sigv4(settings: SigningSettings, caller: Caller) -> SigV4Signer:
         token = settings.rest_session_token.get_secret_value() if settings.rest_session_token else None
         keys = Keys(settings.rest_access_key_id, settings.rest_secret_access_key.get_secret_value(), token)
         source = StaticCredentials(keys)
-    return SigV4Signer(source, name=settings.rest_signing_name, region=settings.rest_signing_region)
+    region, beneath = settings.rest_signing_region, None
+    if settings.assume_role_arn is not None:
+        source, beneath = assume_role(settings, source, caller, region)
+    return SigV4Signer(source, name=settings.rest_signing_name, region=region, beneath=beneath)
 
 
 def _configured_region() -> str:

@@ -17,9 +17,9 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
-from lance_ns_async.transports.http.auth import Signer, Tokens
+from lance_ns_async.transports.http.auth import Tokens
 from lance_ns_async.transports.http.redact import redact
-from lance_ns_async.transports.http.signing import REJECTION_CODES, rejection
+from lance_ns_async.transports.http.signing import REJECTION_CODES, ClosableSigner, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
@@ -63,7 +63,7 @@ class HttpTransport:
         headers: Mapping[str, str],
         explain: Explain,
         tokens: Tokens | None = None,
-        signer: Signer | None = None,
+        signer: ClosableSigner | None = None,
         confidential: bool = False,
         secrets: Sequence[str] = (),
         address: str = "the endpoint",
@@ -108,6 +108,7 @@ class HttpTransport:
         form: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
+        key: str | None = None,
     ) -> T:
         """Makes a call and returns its decoded response.
 
@@ -121,6 +122,8 @@ class HttpTransport:
             form: Sent as a form instead of `body`.
             headers: Additional headers of this call.
             safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
+            key: Sent as `Idempotency-Key`, the same with each attempt. The server recognizes the call by it, so that
+                also a change may be sent again after any transient failure. None if the server does not support this.
 
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
@@ -129,6 +132,8 @@ class HttpTransport:
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
         content, content_type = _content(body, form)
+        if key is not None:
+            headers = {**(headers or {}), "idempotency-key": key}
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
         tokens, signer = self._tokens, self._signer
@@ -167,11 +172,17 @@ class HttpTransport:
             return True
 
         recover = None if tokens is None and signer is None else renew
-        return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe, recover=recover)
+        return await self._caller.call(
+            send, subject=subject, operation=operation, safe=is_safe, repeatable=key is not None, recover=recover
+        )
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
-        await self._wire.aclose()
+        try:
+            await self._wire.aclose()
+        finally:
+            if self._signer is not None:
+                await self._signer.aclose()
 
     async def _answer(self, request: EncodedRequest) -> httpx.Response:
         try:
@@ -266,7 +277,7 @@ def open_http(
     path: str,
     explain: Explain,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
-    signer: Signer | None = None,
+    signer: ClosableSigner | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
     """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.

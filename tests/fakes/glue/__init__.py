@@ -1,4 +1,4 @@
-"""AWS Glue and STS on 127.0.0.1: moto with catalogs, pages and faults, in a process of its own."""
+"""AWS Glue, STS and Lake Formation on 127.0.0.1: moto with catalogs, pages and faults, in a process of its own."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class FakeGlue:
         fnmatch_expression: bool = False,
         short_pages: bool = False,
         no_catalog_api: bool = False,
+        no_catalog_ids: bool = False,
         session_seconds: int | None = None,
     ) -> None:
         """`latency` is seconds that each call waits, side by side with others; the rest is as `GlueQuirks` has it."""
@@ -49,6 +50,7 @@ class FakeGlue:
             fnmatch_expression=fnmatch_expression,
             short_pages=short_pages,
             no_catalog_api=no_catalog_api,
+            no_catalog_ids=no_catalog_ids,
             session_seconds=session_seconds,
         )
         self._control: Control | None = None
@@ -77,6 +79,11 @@ class FakeGlue:
             "secret_access_key": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             "sts_endpoint": self.endpoint,
         }
+
+    @property
+    def vending(self) -> dict[str, str]:
+        """The properties with which a namespace gets credentials of tables, besides the others."""
+        return {"vend_credentials": "true", "lake_formation_endpoint": self.endpoint}
 
     @property
     def calls(self) -> Log[str]:
@@ -181,6 +188,18 @@ class FakeGlue:
     def expire(self, access_key_id: str | None = None) -> None:
         """Makes credentials expire now: these, or all that AssumeRole gave out so far."""
         self._ask("expire", access_key_id)
+
+    def grant(self, table: str, *permissions: str) -> None:
+        """Grants only these permissions for a table in Lake Formation, named `database/table`; initially all are."""
+        self._ask("lake", "grant", table, frozenset(permissions))
+
+    def filter_cells(self, table: str) -> None:
+        """Adds a filter of cells to a table in Lake Formation."""
+        self._ask("lake", "filter_cells", table)
+
+    def limit_credentials(self, seconds: float | None) -> None:
+        """Sets the lifetime of tables' credentials, whatever is requested; None means as requested."""
+        self._ask("lake", "limit", seconds)
 
     def add_nested_catalog(self, path: str, parameters: Mapping[str, str] | None = None, **catalog_input: Any) -> str:
         """Plants a catalog, `a/b` below `a` for one, and the parents it needs; gives its id."""

@@ -23,7 +23,7 @@ class GlueCall:
     operation: str
     """As AWS spells it: `GetTable`, `AssumeRole`."""
     parameters: Mapping[str, Any]
-    """Glue's as JSON has them; those of STS are all strings."""
+    """Those of Glue and Lake Formation as JSON has them; those of STS are all strings."""
     access_key_id: str
     """Whose credentials signed it; empty where nobody's did."""
     region: str
@@ -33,14 +33,21 @@ class GlueCall:
 
 
 def is_glue(request: Received) -> bool:
-    """Whether a request is for Glue; the others are for STS."""
+    """Whether a request is for Glue; the others are for Lake Formation or STS."""
     return "X-Amz-Target" in request.headers
+
+
+def is_lake_formation(request: Received) -> bool:
+    """Whether a request is for Lake Formation, whose operations are paths."""
+    return not is_glue(request) and request.path != "/"
 
 
 def operation_of(request: Received) -> str:
     """The operation a request asks for."""
     if is_glue(request):
         return request.headers["X-Amz-Target"].rpartition(".")[2]
+    if is_lake_formation(request):
+        return request.path.strip("/")
     return _form(request).get("Action", "")
 
 
@@ -52,7 +59,8 @@ def signer_of(request: Received) -> tuple[str, str]:
 
 def call_of(request: Received) -> GlueCall:
     """The call that a request is."""
-    parameters = request.json or {} if is_glue(request) else _form(request)
+    has_json = is_glue(request) or is_lake_formation(request)
+    parameters = request.json or {} if has_json else _form(request)
     headers = {name.lower(): value for name, value in request.headers.items()}
     return GlueCall(operation_of(request), parameters, *signer_of(request), headers)
 
@@ -60,8 +68,13 @@ def call_of(request: Received) -> GlueCall:
 def refusal(request: Received, code: str, message: str, status: int | None = None) -> Answer:
     """An error in the words of the service that was asked.
 
-    Glue says it in JSON, usually with 400; STS in XML, with 403, and codes without the `Exception` at their end.
+    Glue says it in JSON, usually with 400; STS in XML, with 403, and codes without the `Exception` at their end. Lake
+    Formation says the code in a header, and denies with 403.
     """
+    if is_lake_formation(request):
+        usual = 403 if code == "AccessDeniedException" else 400
+        headers = {"Content-Type": "application/json", "x-amzn-ErrorType": code, "x-amzn-RequestId": REQUEST_ID}
+        return Answer(status or usual, json.dumps({"Message": message}).encode(), headers)
     if is_glue(request):
         body = json.dumps({"__type": code, "message": message})
         headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}

@@ -130,6 +130,12 @@ class CatalogGlueResponse(GlueResponse):
             "TableList", names, subject, form=lambda name: _reduced(database.tables[name].as_dict(), kept)
         )
 
+    def get_table(self) -> ActionResult:
+        table = self.scope.get_table(self.parameters["DatabaseName"], self.parameters["Name"]).as_dict()
+        if self.quirks.no_catalog_ids:
+            del table["CatalogId"]
+        return ActionResult({"Table": table})
+
     def update_table(self) -> ActionResult:
         self.scope.replace_table(
             self.parameters["DatabaseName"],

@@ -19,5 +19,7 @@ class GlueQuirks:
     """Pages are shorter than asked for, every other one is empty, and the last one is empty as well."""
     no_catalog_api: bool = False
     """Operations on catalogs are answered as moto answers what it does not know: 500 and HTML."""
+    no_catalog_ids: bool = False
+    """Tables are described without the id of their catalog."""
     session_seconds: int | None = None
     """How long a role's credentials live, whatever is asked for; 0 or less: they have expired when they come."""

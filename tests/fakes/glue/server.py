@@ -9,16 +9,20 @@ from typing import Any
 
 from ..faults import Answer, Received, When
 from ..http import FakeServer
-from .calls import GlueCall, call_of, is_glue, operation_of, refusal
+from .calls import GlueCall, call_of, is_glue, is_lake_formation, operation_of, refusal
+from .lake_formation import LakeFormation
 from .moto import ACCOUNT, HTML_ERROR, CatalogMoto, StockMoto
 from .quirks import GlueQuirks
 from .scopes import CatalogScope, root_of
 from .sessions import Sessions
 from .throttle import Occasion, OperationDelay, OperationFault, OperationHold, Refusal, said
 
+KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+"""The permanent key of the account's own user; Lake Formation accepts no other."""
+
 
 class GlueServer(FakeServer):
-    """AWS Glue and STS on one port: moto, with faults in front of it. There can be one in a process."""
+    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it. There can be one in a process."""
 
     def __init__(self, quirks: GlueQuirks, region: str) -> None:
         super().__init__()
@@ -27,11 +31,15 @@ class GlueServer(FakeServer):
         self._sessions = Sessions(lenient=quirks.stock)
         self._refusals: list[Refusal] = []
         self._held: list[OperationHold] = []
+        self._lake = self._new_lake()
 
     def handle(self, request: Received) -> Answer:
         refused = self._refused(request)
         if refused is not None:
             return refused
+        if is_lake_formation(request):
+            with self._lock:
+                return self._lake.answer(request, {KEY: (SECRET, None), **self._sessions.keys})
         answer = self._moto.answer(request)
         if not is_glue(request):
             self._sessions.note()
@@ -60,7 +68,16 @@ class GlueServer(FakeServer):
         with self._lock:
             self._moto.reset()
             self._sessions.clear()
+            self._lake = self._new_lake()
         self.clear()
+
+    def lake(self, method: str, *arguments: Any) -> None:
+        """Calls a method of Lake Formation."""
+        with self._lock:
+            getattr(self._lake, method)(*arguments)
+
+    def _new_lake(self) -> LakeFormation:
+        return LakeFormation(self._region, lambda account: root_of(account, self._region))
 
     def switch(self, changes: Mapping[str, Any]) -> None:
         """Changes quirks from now on."""
@@ -159,7 +176,8 @@ class GlueServer(FakeServer):
         return self._moto
 
     def _refused(self, request: Received) -> Answer | None:
-        action = f"{'glue' if is_glue(request) else 'sts'}:{operation_of(request)}"
+        service = "glue" if is_glue(request) else "lakeformation" if is_lake_formation(request) else "sts"
+        action = f"{service}:{operation_of(request)}"
         found = next((each for each in self._refusals if each.occasion.takes(request)), None)
         if found is not None:
             message = found.message or said(found.code, action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from moto.core.utils import utcnow
 from moto.sts.models import AssumedRole, sts_backends
@@ -24,6 +24,11 @@ class Sessions:
     def issued(self) -> Sequence[str]:
         """The access key ids that were given out, oldest first."""
         return list(self._roles)
+
+    @property
+    def keys(self) -> Mapping[str, tuple[str, str | None]]:
+        """The secret and the session token of each key that was given out."""
+        return {key: (role.secret_access_key, role.session_token) for key, role in self._roles.items()}
 
     def note(self) -> None:
         """Takes notice of the credentials that moto has given out since the last time."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, unquote_plus
+from uuid import UUID
 
 from ..faults import Answer, Received
 from ..http import FakeServer
@@ -49,6 +50,7 @@ class FakeIceberg(FakeServer):
         renews: Sequence[Json] | None = None,
         refuses_delegation: int | None = None,
         signatures: Signatures | None = None,
+        key_lifetime: str | None = None,
         token: str | None = None,
         client: tuple[str, str] | None = None,
         expires_in: int | None = None,
@@ -63,6 +65,7 @@ class FakeIceberg(FakeServer):
         `vends` are `storage-credentials`, and `vends_config` more of `config`, for those who ask by the header;
         `renews` are what the endpoint for credentials has, which is listed only with them. Who asks by the header is
         answered the status `refuses_delegation`, if there is one. With `signatures`, requests must be signed.
+        With a `key_lifetime`, changes are recognized by their `Idempotency-Key`, and not made twice.
         With a `token`, or a `client` of id and secret, requests must bear a token that is fixed or issued. `subjects`
         are tokens that are exchanged; with `refreshes`, issued tokens come with refresh tokens.
         """
@@ -90,6 +93,8 @@ class FakeIceberg(FakeServer):
         self._vends_config = dict(vends_config or {})
         self._refuses_delegation = refuses_delegation
         self.signatures = signatures
+        self._key_lifetime = key_lifetime
+        self._finished: dict[tuple[str, str], Answer] = {}
         self._token_path = token_path or f"{base}/v1/oauth/tokens"
         self._separator = self.quirks.separator or "%1F"
 
@@ -189,7 +194,24 @@ class FakeIceberg(FakeServer):
         start = f"{self._base}/v1/{self._prefix}/" if self._prefix else f"{self._base}/v1/"
         if not path.startswith(start):
             raise _no_route(request)
-        return self._routed(request, path.removeprefix(start).split("/"), params)
+        key = request.headers.get("Idempotency-Key")
+        if key is None or self._key_lifetime is None or request.method in ("GET", "HEAD"):
+            return self._routed(request, path.removeprefix(start).split("/"), params)
+        return self._once(key, request, path.removeprefix(start).split("/"), params)
+
+    def _once(self, key: str, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
+        """Carries a change out, or repeats its final answer if it was carried out before; 5xx is not final."""
+        if UUID(key).version != 7:
+            raise Refusal(400, "BadRequestException", f"Invalid idempotency key: {key}")
+        change = (key, str(request))
+        if change not in self._finished:
+            try:
+                self._finished[change] = self._routed(request, steps, params)
+            except Refusal as refusal:
+                if refusal.status >= 500:
+                    raise
+                self._finished[change] = self._refused(refusal)
+        return self._finished[change]
 
     def _routed(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
         catalog = self._catalog
@@ -256,7 +278,8 @@ class FakeIceberg(FakeServer):
             endpoints.append("POST /v1/{prefix}/transactions/commit")
         if self.renews is not None:
             endpoints.append(_CREDENTIALS)
-        return Answer.of({**config, "endpoints": endpoints})
+        keys = {"idempotency-key-lifetime": self._key_lifetime} if self._key_lifetime else {}
+        return Answer.of({**config, **keys, "endpoints": endpoints})
 
     def _page(self, field: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
         """All items where the client names no page size, or else as many, from the token on."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
+
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from ..faults import Answer, Received
 from ..http import FakeServer
 from ..iceberg.errors import Refusal
+from ..sigv4 import Signatures
 from .catalog import Json, PolarisCatalogs, Space, compact
 from .errors import ERROR_TYPES, Bare, no_route, refused
 from .names import Strictness
@@ -45,6 +49,7 @@ class FakePolaris(FakeServer):
         strict_names: Strictness | None = None,
         vends: Sequence[Json] | None = None,
         refuses_delegation: bool = False,
+        signatures: Signatures | None = None,
         base: str = "file:///data",
     ) -> None:
         """Without a `credential` nobody needs a token; `powerless` are ids and secrets of principals without grants.
@@ -52,6 +57,7 @@ class FakePolaris(FakeServer):
         `paging` pages the lists of namespaces, `table_page` those of tables, which no Polaris does.
         A `realm` must be named by every request. `vends` are `storage-access-configs` for those who ask for
         them by header; `refuses_delegation` answers these an error. Planted catalogs lie below `base`.
+        With `signatures`, a gateway of AWS in front of it checks all requests but those for tokens.
         """
         super().__init__()
         clients = {**dict([credential] if credential else []), **(powerless or {})}
@@ -63,6 +69,7 @@ class FakePolaris(FakeServer):
         self._realm = realm
         self._refuses_delegation = refuses_delegation
         self._base = base
+        self.signatures = signatures
 
     @property
     def endpoint(self) -> str:
@@ -158,6 +165,10 @@ class FakePolaris(FakeServer):
         return Refusal(status, ERROR_TYPES[status], "on demand").answer().with_headers(headers)
 
     def handle(self, request: Received) -> Answer:
+        if self.signatures is not None and not request.path.endswith("/oauth/tokens"):
+            if (refusal := self.signatures.refusal(request)) is not None:
+                return refusal
+            request = _with_original_authorization(request)
         try:
             answer = _written(request, self._done(request))
         except OAuthError as error:
@@ -209,6 +220,16 @@ class FakePolaris(FakeServer):
         for level in levels:
             space = space.children.get(level) or self._catalogs.plant_namespace(space, level, {})
         return space
+
+
+def _with_original_authorization(request: Received) -> Received:
+    """The request as a gateway passes it on, with the client's own authorization instead of the signature."""
+    own = request.headers.get("Original-Authorization")
+    headers = CIMultiDict(request.headers)
+    del headers["Authorization"]
+    if own is not None:
+        headers["Authorization"] = own
+    return replace(request, headers=CIMultiDictProxy(headers))
 
 
 def _written(request: Received, done: Done) -> Answer:

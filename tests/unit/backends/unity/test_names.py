@@ -157,6 +157,16 @@ async def test_properties_that_the_server_would_stumble_over_are_refused(propert
         assert asked(server) == []
 
 
+async def test_null_properties_are_refused_before_any_call() -> None:
+    with FakeUnity() as server:
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
+                await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
+            with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
+                await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
+        assert asked(server) == []
+
+
 async def test_properties_as_long_as_can_be_are_kept() -> None:
     longest = {"x" * 255: "y" * 255, "🎉" * 127: "🎉" * 127, "": ""}
     with FakeUnity() as server:
