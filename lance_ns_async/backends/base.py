@@ -58,6 +58,14 @@ class Capabilities:
     """Whether `drop_table` removes a registration and its data, in an order that the catalog defines."""
     commits_versions: bool = False
     """Whether the catalog can commit the versions of tables that request it (`managed_by=impl`)."""
+    stores_columns: bool = False
+    """Whether the catalog stores the columns of tables; its listings do not have them."""
+    own_properties: tuple[str, ...] = ()
+    """Names of table properties that the catalog itself sets or interprets, as shell patterns."""
+    own_namespace_properties: tuple[str, ...] = ()
+    """Names of namespace properties that the catalog itself sets or interprets, as shell patterns."""
+    parent_properties: tuple[tuple[str, str], ...] = ()
+    """Properties with which a namespace is created that will contain other namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,9 @@ class GlueBackend(Backend):
         batch_from=8,
         folds_case=True,
         replaces=True,
+        own_properties=tuple(sorted(wire.OWN_PARAMETERS - {"comment"})),
+        own_namespace_properties=(wire.KIND,),
+        parent_properties=((wire.KIND, "catalog"),),
     )
 
     def __init__(self, aws: AwsTransport, settings: GlueSettings) -> None:

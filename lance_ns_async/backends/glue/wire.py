@@ -55,7 +55,7 @@ _NOTES = {
 }
 """Parameters, in lower case, that Glue and its tools write."""
 
-_BOOKKEEPING = {"table_type", "managed_by", "empty_table", *_NOTES}
+OWN_PARAMETERS = {"table_type", "managed_by", "empty_table", *_NOTES}
 """Parameters, in lower case, that are not storage options."""
 
 _INPUT = {
@@ -330,7 +330,7 @@ def check_location(id: TableId, location: str) -> None:
 def _table(id: TableId, options: Mapping[str, str] | None, description: Mapping[str, Any]) -> Table:
     stored_parameters = parameters(description)
     properties = registrations.remove_identity(stored_parameters)
-    own = {key: value for key, value in properties.items() if key.lower() not in _BOOKKEEPING}
+    own = {key: value for key, value in properties.items() if key.lower() not in OWN_PARAMETERS}
     return Table(
         id,
         text(description["StorageDescriptor"]["Location"]),

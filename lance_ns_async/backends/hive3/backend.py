@@ -40,7 +40,16 @@ from lance_ns_async.backends.hive3.checks import (
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
-from lance_ns_async.backends.hive3.responses import catalog_properties, database_properties, explain, is_made_of
+from lance_ns_async.backends.hive3.responses import (
+    CATALOG_LOCATION,
+    LOCATION,
+    OWNER,
+    OWNER_TYPE,
+    catalog_properties,
+    database_properties,
+    explain,
+    is_made_of,
+)
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
@@ -94,6 +103,8 @@ class HiveBackend(Backend):
         folds_case=True,
         renames=True,
         replaces=True,
+        own_properties=("table_type", "managed_by", "bucketing_version"),
+        own_namespace_properties=(LOCATION, OWNER, OWNER_TYPE, CATALOG_LOCATION),
     )
 
     def __init__(self, hive: Metastore, settings: HiveSettings) -> None:

@@ -110,6 +110,12 @@ class IcebergBackend(Backend):
         renames=True,
         replaces=True,
         location_properties=("location",),
+        own_properties=(
+            *("table_type", "managed_by", "gc.enabled", "write.metadata.path"),
+            # Added by servers: Iceberg's reference implementation, and Nessie.
+            *("write.parquet.compression-codec", "created-at", "nessie.*"),
+        ),
+        own_namespace_properties=("location", "exists", "nessie.*"),
     )
 
     def __init__(self, http: HttpTransport, settings: IcebergSettings, caller: Caller) -> None:

@@ -99,6 +99,8 @@ class PolarisBackend(JournalBackend):
         lists_only_lance=True,
         vends=True,
         location_properties=("location",),
+        own_properties=("table_type", "polaris.*"),
+        own_namespace_properties=("location", "polaris.*"),
     )
 
     def __init__(self, http: HttpTransport, settings: PolarisSettings) -> None:

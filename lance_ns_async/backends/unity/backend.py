@@ -98,7 +98,15 @@ class UnityBackend(JournalBackend):
     settings = UnitySettings
     errors = UNITY_ERRORS
     catalog_capabilities = Capabilities(
-        min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True, vends=True
+        min_depth=2,
+        max_depth=2,
+        paginates=True,
+        listing_has_locations=True,
+        page_worth=32,
+        cascades=True,
+        vends=True,
+        stores_columns=True,
+        own_properties=("table_type",),
     )
 
     def __init__(self, http: HttpTransport, settings: UnitySettings) -> None:

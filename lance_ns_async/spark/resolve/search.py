@@ -27,6 +27,8 @@ class SearchResult:
     """Namespaces that could not be listed."""
     doubtful: Mapping[TableId, LanceNamespaceError]
     """Matching tables that could not be described, so that their format is unknown."""
+    namespaces: Sequence[NamespaceId] = ()
+    """The namespaces that can contain a match, also those without any."""
 
 
 async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> SearchResult:
@@ -56,7 +58,7 @@ async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_
     matching = [id for ids in listing.tables.values() for id in ids]
     for id in matching:
         guesses.pop(id, None)
-    return SearchResult(matching, guesses.keys(), listing.described, walk.errors, listing.doubtful)
+    return SearchResult(matching, guesses.keys(), listing.described, walk.errors, listing.doubtful, holding)
 
 
 class _Walk:
