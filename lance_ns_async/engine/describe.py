@@ -173,6 +173,7 @@ async def describe_tables(
     locator: Locator | None = None,
     progress: Progress | None = None,
     places: Places | None = None,
+    with_columns: bool = False,
 ) -> Described:
     """Describes each id once.
 
@@ -185,6 +186,7 @@ async def describe_tables(
         locator: Locates each table with credentials, if the catalog vends any; None for descriptions without.
         progress: Receives the number of completed ids.
         places: The positions in listings after the previous group of ids; updated for the next group.
+        with_columns: Whether the tables have the columns that the catalog stores, which its listings do not have.
 
     Cost:
         The calls of `plan`, and one more for each id that no shared response contained. With credentials, the calls of
@@ -199,7 +201,8 @@ async def describe_tables(
     run = _Run(backend, describe, progress, places)
     # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
     naming = replace(backend.capabilities, listing_has_locations=False, describe_batch=0)
-    sharing = naming if locator is not None and backend.capabilities.vends else backend.capabilities
+    separate = locator is not None and backend.capabilities.vends
+    sharing = naming if separate or (with_columns and backend.capabilities.stores_columns) else backend.capabilities
     await each(run.step, plan(unique_ids, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
     return Described(run.tables, {id: run.errors[id] for id in unique_ids if id in run.errors} if run.errors else {})
