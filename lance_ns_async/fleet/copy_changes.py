@@ -14,6 +14,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends import derived
+from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
@@ -187,15 +188,13 @@ async def clone(
                 if there is None:
                     await backend.declare_table(copy, None, properties)
                 return
-            if there is None:
-                content = creating.Content(dataset.schema.empty_table(), properties)
-                place = await creating.declare(backend, copy, content)
-            else:
-                place = await locate(backend, copy)
+            if there is not None:
+                await _fill(backend, dataset, await locate(backend, copy))
+                return
+            content = creating.Content(dataset.schema.empty_table(), properties)
+            place = await creating.declare(backend, copy, content)
             async with rollback(partial(creating.take_back, backend, place, clear=True)):
-                await in_thread(place, partial(_clone, dataset, place), changes=True)
-                if not is_same(place, await backend.describe_table(copy)):
-                    raise _changed_meanwhile(copy)
+                await _fill(backend, dataset, place)
         finally:
             target._locator.forget(copy)
 
@@ -205,6 +204,12 @@ async def _open(ns: AsyncNamespace, id: TableId) -> LanceDataset | None:
     if table.version is None and (table.managed_versioning or await datasets.is_only_declared(table)):
         return None
     return await in_thread(table, lambda: opener_of(ns).open(table))
+
+
+async def _fill(backend: Backend, dataset: LanceDataset, place: Table) -> None:
+    await in_thread(place, partial(_clone, dataset, place), changes=True)
+    if not is_same(place, await backend.describe_table(place.id)):
+        raise _changed_meanwhile(place.id)
 
 
 def _clone(dataset: LanceDataset, place: Table) -> None:

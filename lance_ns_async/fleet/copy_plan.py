@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
@@ -84,6 +85,8 @@ class Declare:
     properties: Mapping[str, str]
     takes_over: bool = False
     """Whether the source's catalog hands the commits of versions over to the storage."""
+    there: Table | None = None
+    """The registration that an interrupted clone has left, which gets the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,8 @@ def plan_copy(
     delete: bool = False,
     take_over: bool = False,
     data: bool = False,
+    versions: Mapping[TableId, tuple[int | None, int | None]] = MappingProxyType({}),
+    unfinished: Collection[TableId] = (),
 ) -> CopyPlan:
     """Returns the changes that bring the target to the state of the source.
 
@@ -208,6 +213,8 @@ def plan_copy(
         delete: Whether properties that only the target has are removed, and `target.extra_tables` are deregistered.
         take_over: Whether tables whose versions the source commits are handed over to the storage.
         data: Whether the data is cloned, so that locations differ.
+        versions: With `data`, the newest versions of a table in the source and in the target, by the id in the source.
+        unfinished: With `data`, the ids in the target at which an earlier run began a clone.
     """
     steps: list[Step] = []
     refusals = [*mapped.refusals]
@@ -228,11 +235,16 @@ def plan_copy(
         try:
             _check_versions(table, take_over=take_over, data=data)
             check(target_id, None if data else table.location, properties)
+            there = target.tables.get(target_id)
+            if data and there is not None and (conflict := _version_conflict(id, target_id, versions[id])) is not None:
+                is_left = versions[id][1] is None and (mode == "sync" or target_id in unfinished)
+                steps.append(Declare(table, target_id, properties, there=there) if is_left else conflict)
+                continue
             steps.append(
                 _table_step(
                     table,
                     target_id,
-                    target.tables.get(target_id),
+                    there,
                     properties,
                     own,
                     mode=mode,
@@ -257,6 +269,18 @@ def plan_copy(
     if source.capabilities.stores_columns and not target.capabilities.stores_columns and needed_tables:
         notes.append("the target stores no columns; the datasets have them")
     return CopyPlan(namespaces, steps, refusals, losses, notes)
+
+
+def _version_conflict(id: TableId, target: TableId, versions: tuple[int | None, int | None]) -> Conflict | None:
+    """Returns the conflict of a clone whose version is not that of its source; None if both are equal."""
+    original, copy = versions
+    if original == copy:
+        return None
+    if copy is None:
+        reason = "it exists without data; use mode 'sync' to clone the data into it"
+    else:
+        reason = f"its data has version {copy}, that of the source {original}; deregister it to clone the data again"
+    return Conflict(id, target, f"table {target}: {reason}")
 
 
 def _check_versions(table: Table, *, take_over: bool, data: bool) -> None:
@@ -362,6 +386,8 @@ def _plan_namespaces(
     needed = namespaces_of(tables, origins)
     parents = {id.parent for id in needed}
     own = (*source.capabilities.own_namespace_properties, *target.capabilities.own_namespace_properties)
+    # The parent of an existing namespace exists, too; it was not described.
+    parents_of_existing = {*namespaces_of((), [id.parent for id in target.namespaces])}
     new_namespaces: list[NewNamespace] = []
     losses: dict[NamespaceId, str] = {}
     for id in needed:
@@ -370,6 +396,8 @@ def _plan_namespaces(
         if (current := target.namespaces.get(id)) is not None:
             if origin is not None and any(current.get(key) != value for key, value in properties.items()):
                 losses[origin] = f"the properties of {id} differ; catalogs have no call to change them"
+            continue
+        if id in parents_of_existing:
             continue
         if origin is not None and dropped:
             losses[origin] = f"properties of the source's catalog: {', '.join(sorted(dropped))}"
