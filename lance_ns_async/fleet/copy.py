@@ -12,10 +12,10 @@ from lance_ns_async.calls.concurrency import each
 from lance_ns_async.fleet import copy_changes
 from lance_ns_async.fleet.copy_plan import CopyPlan, MappedIds, Mode, TargetState, map_tables, plan_copy
 from lance_ns_async.fleet.copy_reading import SourceReading, read_extra_tables, read_source, read_target
-from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
+from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.spark.resolve.patterns import Selection, What
+from lance_ns_async.spark.resolve.patterns import Selection
 from lance_ns_async.storage.locations import check_location
 
 
@@ -31,7 +31,9 @@ def check_arguments(mapping: IdMapping, *, mode: Mode, delete: bool, take_over: 
             "ids of tables that are gone cannot be traced back otherwise"
         )
     if take_over and data:
-        raise InvalidInputError("take_over: a clone of the data has versions of its own; omit one of take_over and data")
+        raise InvalidInputError(
+            "take_over: a clone has versions of its own; omit one of take_over and data"
+        )
 
 
 def check_table(backend: Backend, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:

@@ -147,7 +147,7 @@ async def check_versions(source: AsyncNamespace, target: AsyncNamespace, id: Tab
         newest.append(max(await manifests.list_stored(table), default=None))
     if (newest[1] or 0) < (newest[0] or 0):
         raise InvalidTableStateError(
-            f"{PHRASES[InvalidTableStateError]}: {copy} (its newest version is {newest[1]}, that of {id} is {newest[0]})"
+            f"{PHRASES[InvalidTableStateError]}: {copy} (it has version {newest[1]}, but {id} has version {newest[0]})"
         )
 
 
@@ -226,5 +226,5 @@ async def _deregister_again(target: AsyncNamespace, table: Table, error: BaseExc
 
 def _changed_meanwhile(id: TableId) -> ConcurrentModificationError:
     return ConcurrentModificationError(
-        f"{PHRASES[ConcurrentModificationError]}: {id} (another client has changed it since the plan; run the copy again)"
+        f"{PHRASES[ConcurrentModificationError]}: {id} (another client has changed it meanwhile; run the copy again)"
     )

@@ -405,4 +405,3 @@ def _plan_namespaces(
             properties.update(target.capabilities.parent_properties)
         new_namespaces.append(NewNamespace(id, properties))
     return new_namespaces, losses
-

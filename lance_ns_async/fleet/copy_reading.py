@@ -88,7 +88,7 @@ async def read_source(
     tables = {id: table for id in ids if (table := known.get(id) or described.tables.get(id)) is not None}
     namespaces, unread = await _describe_namespaces(source, namespaces_of(tables, result.namespaces))
     # A namespace can contain readable tables, although its own properties are not readable.
-    state = SourceState(tables, {**dict.fromkeys(unread, {}), **namespaces}, backend.capabilities)
+    state = SourceState(tables, {**{id: {} for id in unread}, **namespaces}, backend.capabilities)
     return SourceReading(state, missing, errors, unread)
 
 
@@ -186,14 +186,11 @@ async def read_extra_tables(
     extra = [
         id
         for id in result.tables
-        if id not in copies
-        and any(pattern.matches(origin) for origin in mapping.sources(id) for pattern in patterns)
+        if id not in copies and any(pattern.matches(origin) for origin in mapping.sources(id) for pattern in patterns)
     ]
     extra += [id for id in map(mapping.table, source.missing) if id not in copies]
     with target._within(None):
-        described = await describe_tables(
-            target._backend, dict.fromkeys(extra), max_in_flight=target._workers(None)
-        )
+        described = await describe_tables(target._backend, dict.fromkeys(extra), max_in_flight=target._workers(None))
     return [*described.tables.values()]
 
 

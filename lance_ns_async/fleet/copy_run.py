@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import groupby
 from typing import TypeAlias
 
@@ -79,9 +78,7 @@ class CopyRun:
             case NewNamespace():
                 await copy_changes.create_namespace(target, change)
             case Declare() if self._data:
-                await copy_changes.clone(
-                    source, target, change.source.id, change.id, change.properties, change.there
-                )
+                await copy_changes.clone(source, target, change.source.id, change.id, change.properties, change.there)
             case Declare():
                 await copy_changes.declare(source, target, change)
             case Replace():

@@ -16,9 +16,9 @@ Namespace: TypeAlias = str | Iterable[str]
 To: TypeAlias = Namespace | Mapping[str, str] | Callable[[TableId], Iterable[str]] | None
 """Where the copies go.
 
-None keeps all ids. A namespace becomes the parent of all ids. A mapping replaces namespaces at the beginning of ids, the
-longest one that matches: `{"hive": "lake"}` turns `hive.sales.orders` into `lake.sales.orders`, `{"hive": ""}` drops a
-level and `{"": "lake"}` adds one. A function returns the names of the target's table id.
+None keeps all ids. A namespace becomes the parent of all ids. A mapping replaces namespaces at the beginning of ids,
+the longest one that matches: `{"hive": "lake"}` turns `hive.sales.orders` into `lake.sales.orders`, `{"hive": ""}`
+drops a level and `{"": "lake"}` adds one. A function returns the names of the target's table id.
 """
 
 Rename: TypeAlias = Literal["lower"] | Callable[[str], str] | None
