@@ -21,8 +21,8 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.fleet.copy_plan import Declare, Deregister, NewNamespace, Replace
 from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.dataset_operations import opener_of
 from lance_ns_async.storage import datasets
+from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import commits, creating, manifests, replacing
@@ -200,10 +200,22 @@ async def clone(
 
 
 async def _open(ns: AsyncNamespace, id: TableId) -> LanceDataset | None:
+    """Opens the newest version of a table by its location alone, because Lance clones no dataset that has a catalog."""
     table = await ns._locator.locate(id)
-    if table.version is None and (table.managed_versioning or await datasets.is_only_declared(table)):
+    version = None
+    if table.managed_versioning:
+        newest = await commits.latest(ns._backend, id)
+        if newest is None:
+            return None
+        version = newest.number
+    elif await datasets.is_only_declared(table):
         return None
-    return await in_thread(table, lambda: opener_of(ns).open(table))
+
+    def work() -> LanceDataset:
+        with translate_errors(table):
+            return datasets.open_snapshot(table, Snapshot(version))
+
+    return await in_thread(table, work)
 
 
 async def _fill(backend: Backend, dataset: LanceDataset, place: Table) -> None:
