@@ -31,7 +31,7 @@ from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
 from lance_ns_async.model import Id, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.spark.resolve.patterns import Selection, What
+from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.storage.locations import check_location
 
 

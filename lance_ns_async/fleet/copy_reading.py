@@ -20,8 +20,8 @@ from lance_ns_async.fleet.copy_plan import SourceState, TargetState, namespaces_
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.spark.resolve.patterns import Pattern, Selection
-from lance_ns_async.spark.resolve.search import search
+from lance_ns_async.namespace.patterns import Pattern, Selection
+from lance_ns_async.namespace.search import search
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from time import time
 from typing import Any
 
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.spark.resolve.location import expiry
-from lance_ns_async.spark.resolve.patterns import Selection
 from lance_ns_async.storage.datasets import Details
 
 LEAD = 60.0

@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
+from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.spark.resolve.location import Location
-from lance_ns_async.spark.resolve.patterns import Selection, What, table_id
 from lance_ns_async.spark.resolve.report import Report
 
 M = TypeVar("M", bound="LocationMap")

@@ -21,14 +21,14 @@ from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.dataset_operations import opener_of
+from lance_ns_async.namespace.patterns import Selection
+from lance_ns_async.namespace.search import SearchResult, search
 from lance_ns_async.spark.resolve.cache import LEAD, CacheEntry, LocationCache
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.opening import open_tables
-from lance_ns_async.spark.resolve.patterns import Selection
 from lance_ns_async.spark.resolve.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.spark.resolve.report import Subject, one_error, report
-from lance_ns_async.spark.resolve.search import SearchResult, search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.settings import folded
 from lance_ns_async.spark.resolve.cache import LocationCache
 from lance_ns_async.spark.resolve.locations import Locations
-from lance_ns_async.spark.resolve.patterns import Selection, What, table_id
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
 from lance_ns_async.spark.resolve.progress import ProgressCallback
 

@@ -20,10 +20,10 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import What
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.location_map import LocationMap
-from lance_ns_async.spark.resolve.patterns import What
 
 
 class Resolver(Protocol):

@@ -15,9 +15,9 @@ from lance_namespace import DropTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Table, TableId
+from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.resolve.cache import LocationCache
-from lance_ns_async.spark.resolve.patterns import Selection
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.spark_lake import ROWS, Lake, lake_in, resolver_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.spark.resolve.patterns import Pattern, Selection, What
+from lance_ns_async.namespace.patterns import Pattern, Selection, What
 
 
 def matches(text: str, *names: str) -> bool:

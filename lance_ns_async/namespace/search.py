@@ -10,7 +10,7 @@ from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.spark.resolve.patterns import Pattern
+from lance_ns_async.namespace.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
