@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from time import monotonic
 
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.fleet import copy_changes
-from lance_ns_async.fleet.copy_plan import (
-    Conflict,
-    CopyPlan,
-    Declare,
-    Deregister,
-    Keep,
-    MappedIds,
-    Mode,
-    NewNamespace,
-    Replace,
-    Step,
-    TargetState,
-    map_tables,
-    plan_copy,
-)
+from lance_ns_async.fleet.copy_outcomes import CREATED, PROBLEMS, CopyOutcomes
+from lance_ns_async.fleet.copy_plan import CopyPlan, MappedIds, Mode, TargetState, map_tables, plan_copy
 from lance_ns_async.fleet.copy_reading import SourceReading, read_extra_tables, read_source, read_target
 from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
-from lance_ns_async.model import Id, TableId
+from lance_ns_async.fleet.journal import catalog_of, function_name, open_journal
+from lance_ns_async.fleet.report import ERRORS, Report
+from lance_ns_async.fleet.run import start
+from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.locations import check_location
-
-
-@dataclass
-class Report:  # TEMPORARY until the fleet core is merged
-    lines: list[tuple[str, Id | None, Id | None, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def problems(self):
-        return [it for it in self.lines if it[0] in ("failed", "missing", "refused", "conflict")]
-
-    @property
-    def counts(self):
-        c = {}
-        for it in self.lines:
-            c[it[0]] = c.get(it[0], 0) + 1
-        return c
 
 
 async def copy(
@@ -66,6 +38,8 @@ async def copy(
     data: bool = False,
     partial: bool = False,
     dry_run: bool = False,
+    journal: str | os.PathLike[str] | None = None,
+    progress: bool | ProgressCallback = False,
 ) -> Report:
     """Copies the registrations of tables from one catalog to another: locations, properties, columns, namespaces.
 
@@ -92,12 +66,19 @@ async def copy(
             location.
         partial: Whether tables are copied although the target cannot have others.
         dry_run: Whether to change nothing, and to report what would be changed.
+        journal: A file that records what was done, so that a run that was stopped or killed goes on; None for none.
+        progress: A callback, or whether a line is shown on a terminal.
 
     Returns:
-        A report with an outcome for each table.
+        A report with a row for each table: "created", "changed", "unchanged" or "deregistered"; "conflict" if the
+            target has another table of that name; "refused" if the target cannot have the table; "missing", "denied" or
+            "failed" for errors; "not tried" if nothing was changed because of refused tables. Rows "not kept" say what
+            the target does not keep of a table or a namespace. The id of a row is that of the source, and its field
+            `target` is the id of the copy.
 
     Raises:
-        InvalidInputError: The arguments are invalid or contradict each other; nothing was called.
+        InvalidInputError: The arguments are invalid or contradict each other, or the journal belongs to another run;
+            nothing was called.
         LanceNamespaceError: The target could not be read; nothing was changed.
 
     Cost:
@@ -105,68 +86,46 @@ async def copy(
         listing for each namespace, a bulk describe of the tables that exist, and one declaration for each new table.
         A changed registration costs a describe more than a replacement.
     """
-    started = monotonic()
     mapping = IdMapping.parse(to, rename)
     check_arguments(mapping, mode=mode, delete=delete, take_over=take_over, data=data)
-    report = Report()
-    reading, plan = await make_plan(
-        source,
-        target,
-        Selection.read(what),
-        mapping,
-        mode=mode,
-        delete=delete,
-        take_over=take_over,
-        data=data,
-    )
-    for id, error in reading.errors:
-        report.lines.append(("failed", id, None, str(error)))
-    for id in reading.missing:
-        report.lines.append(("missing", id, None, "the source does not have it"))
-    for refusal in plan.refusals:
-        report.lines.append(("refused", refusal.source, refusal.target, refusal.reason))
-    report.notes += plan.notes
-    for step in plan.steps:
-        match step:
-            case Keep():
-                report.lines.append(("unchanged", step.source, step.id, ""))
-            case Conflict():
-                report.lines.append(("conflict", step.source, step.id, step.reason))
-    if plan.refusals and not partial:
-        report.notes.append("nothing was changed, because the target cannot have all tables; set partial to copy the others")
-    elif dry_run:
-        for change in (*plan.namespaces, *plan.steps):
-            if not isinstance(change, Keep | Conflict):
-                report.lines.append(_line(change, None))
-    else:
-        run = CopyRun(
-            source,
-            target,
-            data=data,
-            begin=lambda change: None,
-            record=lambda change, error: report.lines.append(_line(change, error)),
-        )
-        await run.run(plan)
-    report.seconds = monotonic() - started
-    return report
-
-
-def _line(change: NewNamespace | Step, error: LanceNamespaceError | None) -> tuple[str, Id | None, Id | None, str]:
-    origin: TableId | None = None
-    match change:
-        case NewNamespace(id):
-            outcome = "namespace"
-        case Declare():
-            outcome, origin, id = "created", change.source.id, change.id
-        case Replace():
-            outcome, origin, id = "changed", change.source.id, change.old.id
-        case Deregister():
-            outcome, id = "deregistered", change.table.id
-        case _:
-            raise AssertionError(change)
-    if error is not None:
-        return ("failed", origin or id, id, str(error))
-    return (outcome, origin or id, id, "")
+    selection = Selection.read(what)
+    options = {"mode": mode, "delete": delete, "take_over": take_over, "data": data, "partial": partial}
+    arguments = {
+        "source": catalog_of(source),
+        "target": catalog_of(target),
+        "what": sorted(str(item) for item in (*selection.ids, *(it.item for it in selection.patterns))),
+        "to": function_name(mapping.function) or [[str(old), str(new)] for old, new in mapping.rules],
+        "rename": rename if isinstance(rename, str) else function_name(rename),
+        **options,
+    }
+    with start("copy", source, target, progress=progress) as run:
+        async with open_journal(None if dry_run else journal, "copy", arguments) as log:
+            planned = await log.entries("planned")
+            reading, plan = await make_plan(
+                source,
+                target,
+                selection,
+                mapping,
+                mode=mode,
+                delete=delete,
+                take_over=take_over,
+                data=data,
+                unfinished=[TableId.parse(key) for key, outcome in planned.items() if outcome == CREATED],
+            )
+            outcomes = CopyOutcomes(run, log, await log.entries("done"), planned)
+            outcomes.add_reading(reading)
+            outcomes.add_plan(plan)
+            if plan.refusals and not partial:
+                outcomes.add_untried(plan)
+            elif dry_run:
+                outcomes.add_dry_run(plan)
+            else:
+                await outcomes.record_plan(plan)
+                await CopyRun(source, target, data=data, record=outcomes.record).run(plan)
+                outcomes.add_resumed()
+                if not any(row.outcome in ERRORS for row in run.rows):
+                    await log.finish()
+        return run.report(PROBLEMS, dry_run=dry_run)
 
 
 def check_arguments(mapping: IdMapping, *, mode: Mode, delete: bool, take_over: bool, data: bool) -> None:
@@ -181,9 +140,7 @@ def check_arguments(mapping: IdMapping, *, mode: Mode, delete: bool, take_over: 
             "ids of tables that are gone cannot be traced back otherwise"
         )
     if take_over and data:
-        raise InvalidInputError(
-            "take_over: a clone has versions of its own; omit one of take_over and data"
-        )
+        raise InvalidInputError("take_over: a clone has versions of its own; omit one of take_over and data")
 
 
 def check_table(backend: Backend, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:

@@ -139,8 +139,8 @@ class CopyPlan:
     refusals: Sequence[Refusal] = ()
     losses: Sequence[tuple[NamespaceId | TableId, str]] = ()
     """What the target does not keep of a namespace or a table of the source."""
-    notes: Sequence[str] = ()
-    """What the target does not keep of all tables."""
+    notes: Sequence[tuple[str, str]] = ()
+    """What the target does not keep of any table: the part, and the reason."""
 
 
 def map_tables(tables: Iterable[TableId], mapping: IdMapping, can: Capabilities) -> MappedIds:
@@ -267,7 +267,7 @@ def plan_copy(
     losses += namespace_losses.items()
     notes = []
     if source.capabilities.stores_columns and not target.capabilities.stores_columns and needed_tables:
-        notes.append("the target stores no columns; the datasets have them")
+        notes.append(("columns", "the target stores no columns; the datasets have them"))
     return CopyPlan(namespaces, steps, refusals, losses, notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import groupby
 from typing import TypeAlias
 
@@ -16,23 +16,17 @@ from lance_ns_async.namespace.client import AsyncNamespace
 
 Change: TypeAlias = NewNamespace | Declare | Replace | Deregister
 
-Record: TypeAlias = Callable[[Change, LanceNamespaceError | None], None]
+Record: TypeAlias = Callable[[Change, LanceNamespaceError | None], Awaitable[None]]
 """Receives each change after it was made, or failed with the error."""
-
-Begin: TypeAlias = Callable[[Change], None]
-"""Receives each change before its first call."""
 
 
 class CopyRun:
     """One run of a plan. The failure of one change does not affect changes that do not depend on it."""
 
-    def __init__(
-        self, source: AsyncNamespace, target: AsyncNamespace, *, data: bool, begin: Begin, record: Record
-    ) -> None:
+    def __init__(self, source: AsyncNamespace, target: AsyncNamespace, *, data: bool, record: Record) -> None:
         self._source = source
         self._target = target
         self._data = data
-        self._begin = begin
         self._record = record
         self._failed_namespaces: dict[NamespaceId, LanceNamespaceError] = {}
         self._end: LanceNamespaceError | None = None
@@ -50,7 +44,6 @@ class CopyRun:
     async def _change(self, change: Change) -> None:
         try:
             self._check_possible(change)
-            self._begin(change)
             await self._make(change)
         except LanceNamespaceError as e:
             if isinstance(change, NewNamespace):
@@ -58,9 +51,9 @@ class CopyRun:
             if isinstance(e, UnauthenticatedError):
                 # A 401 applies to every table.
                 self._end = self._end or e
-            self._record(change, e)
+            await self._record(change, e)
         else:
-            self._record(change, None)
+            await self._record(change, None)
 
     def _check_possible(self, change: Change) -> None:
         """Raises the error of an earlier change on which this one depends."""

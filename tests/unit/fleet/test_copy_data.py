@@ -19,6 +19,7 @@ from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.fleet.copies import copy
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ROWS, stream
+from tests.unit.fleet.outcomes import table_counts
 
 ORDERS = TableId(["sales", "orders"])
 
@@ -58,13 +59,13 @@ async def describe(ns: AsyncNamespace) -> Table:
 
 async def test_versions_that_a_catalog_commits_stay_with_it(source: AsyncNamespace, target: AsyncNamespace) -> None:
     report = await copy(source, target)
-    assert report.counts == {"refused": 1} and "use take_over" in str(report.problems)
+    assert table_counts(report) == {"refused": 1} and "use take_over" in str(report.problems)
     assert (await describe(source)).managed_versioning and not await target.exists(ORDERS)
 
 
 async def test_versions_are_handed_over_to_the_storage(source: AsyncNamespace, target: AsyncNamespace) -> None:
     report = await copy(source, target, take_over=True)
-    assert report.counts == {"namespace": 1, "created": 1}
+    assert table_counts(report) == {"created": 1}
     for ns in (source, target):
         table = await describe(ns)
         assert not table.managed_versioning and (table.properties or {})["k"] == "v"
@@ -72,7 +73,7 @@ async def test_versions_are_handed_over_to_the_storage(source: AsyncNamespace, t
     await insert(target)
     await insert(source)
     assert await count(source) == await count(target) == 12
-    assert (await copy(source, target, take_over=True, mode="sync", delete=True)).counts == {"unchanged": 1}
+    assert table_counts(await copy(source, target, take_over=True, mode="sync", delete=True)) == {"unchanged": 1}
 
 
 async def test_no_hand_over_if_catalog_and_storage_differ(source: AsyncNamespace, target: AsyncNamespace) -> None:
@@ -90,12 +91,12 @@ async def test_data_is_cloned_to_the_root_of_the_target(
 ) -> None:
     await source.declare_table(DeclareTableRequest(id=["sales", "empty"]))
     report = await copy(source, target, data=True, take_over=False)
-    assert report.counts == {"namespace": 1, "created": 2}
+    assert table_counts(report) == {"created": 2}
     original, clone = await describe(source), await describe(target)
     assert original.managed_versioning and not clone.managed_versioning
     assert clone.location.startswith((tmp_path / "target").as_uri()) and (clone.properties or {})["k"] == "v"
     assert await target.exists(["sales", "empty"])
-    assert (await copy(source, target, data=True, mode="sync")).counts == {"unchanged": 2}
+    assert table_counts(await copy(source, target, data=True, mode="sync")) == {"unchanged": 2}
     shutil.rmtree(tmp_path / "source")
     assert await count(target) == 6
 
@@ -104,7 +105,7 @@ async def test_a_clone_does_not_follow_later_versions(source: AsyncNamespace, ta
     await copy(source, target, data=True)
     await insert(source)
     report = await copy(source, target, data=True, mode="sync")
-    assert report.counts == {"conflict": 1}
+    assert table_counts(report) == {"conflict": 1}
     assert "its data has version 2, that of the source 3" in str(report.problems)
 
 
@@ -113,8 +114,8 @@ async def test_a_registration_without_data_gets_it_by_a_sync(source: AsyncNamesp
     properties = {"managed_by": "storage"}
     await target.declare_table(DeclareTableRequest(id=list(ORDERS), properties=properties))
     report = await copy(source, target, data=True)
-    assert report.counts == {"conflict": 1} and "exists without data" in str(report.problems)
-    assert (await copy(source, target, data=True, mode="sync")).counts == {"created": 1}
+    assert table_counts(report) == {"conflict": 1} and "exists without data" in str(report.problems)
+    assert table_counts(await copy(source, target, data=True, mode="sync")) == {"created": 1}
     assert await count(target) == 6
 
 
@@ -124,13 +125,13 @@ async def test_a_clone_that_fails_leaves_nothing(
     folder = Path((await describe(source)).location.removeprefix("file://")) / "data"
     max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns).unlink()
     report = await copy(source, target, data=True)
-    assert report.counts == {"namespace": 1, "failed": 1}
+    assert table_counts(report) == {"failed": 1}
     assert not await target.exists(ORDERS)
     assert not [path for path in (tmp_path / "target").rglob("*") if path.is_file()]
 
 
 async def test_data_is_cloned_into_a_directory(source: AsyncNamespace, tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as lake:
-        assert (await copy(source, lake)).counts == {"refused": 1}
-        assert (await copy(source, lake, data=True)).counts == {"namespace": 1, "created": 1}
+        assert table_counts(await copy(source, lake)) == {"refused": 1}
+        assert table_counts(await copy(source, lake, data=True)) == {"created": 1}
         assert await count(lake) == 6

@@ -104,7 +104,7 @@ def test_new_tables_are_declared_with_their_own_properties() -> None:
     assert not plan.losses and not plan.notes
     plan = make_plan([source], source=COLUMNS, target=OWN)
     assert plan.losses == [(source.id, "properties that the target sets itself: Nessie.commit, table_type")]
-    assert plan.notes == ["the target stores no columns; the datasets have them"]
+    assert plan.notes == [("columns", "the target stores no columns; the datasets have them")]
     # A table with data must not become one whose versions the catalog commits.
     assert make_plan([source], target=MANAGES).steps[0].properties["managed_by"] == "storage"  # type: ignore[union-attr]
 
