@@ -75,7 +75,7 @@ def say(message: str) -> None:
     line = " ".join(message.split())
     if not line.isprintable():
         # Imported here, because most runs write no such message and should not wait for the import.
-        from lance_ns_async.spark.resolve.report import printable
+        from lance_ns_async.rendering import printable
 
         line = printable(line)
     print("lance-ns:", line, file=sys.stderr)

@@ -23,11 +23,11 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.dataset_operations import opener_of
 from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.namespace.search import SearchResult, search
+from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.spark.resolve.cache import LEAD, CacheEntry, LocationCache
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.opening import open_tables
-from lance_ns_async.spark.resolve.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.spark.resolve.report import Subject, one_error, report
 
 
@@ -72,7 +72,7 @@ async def prefetch(namespace: AsyncNamespace, *, cache: LocationCache, request: 
     with deadline(request.timeout), namespace.observe(note):
         result = await search(namespace, request.selection.patterns, max_in_flight=request.max_in_flight)
         run = _Run(namespace, cache, request, result)
-        with show_progress(request.progress) as callback:
+        with show_progress(request.progress, "resolving tables") as callback:
             steps = Steps(run.total, callback)
             await run.describe(steps)
             run.check_moves()

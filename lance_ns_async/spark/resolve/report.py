@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TypeAlias
 
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
+from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.errors import failure_of
 from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.rendering import (
+    DENIED,
+    FAILED,
+    MISSING,
+    Section,
+    as_html,
+    as_text,
+    attempts_of,
+    duration,
+    error_kind,
+    quantile,
+)
 
 Subject: TypeAlias = TableId | NamespaceId | str
 """The subject of a problem: a table, a namespace to search, or a pattern without a match."""
-
-PROBLEM_LIMIT = 20
-"""Maximum number of printed problems of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,39 +69,28 @@ class Report:
     def line(self) -> str:
         """Returns a summary of the report in one line."""
         total = self.found + len(self.problems)
-        line = f"resolved {self.found}/{total} in {_time(self.seconds)}"
+        line = f"resolved {self.found}/{total} in {duration(self.seconds)}"
         if self.p50 is not None and self.p95 is not None:
-            line += f" (p50 {_time(self.p50)}, p95 {_time(self.p95)})"
+            line += f" (p50 {duration(self.p50)}, p95 {duration(self.p95)})"
         if self.remembered:
             line += f"; {self.remembered} from the cache"
         counts = [f"{len(problems)} {kind}" for kind, problems in self._kinds()]
         return f"{line}; {', '.join(counts)}" if counts else line
 
     def __repr__(self) -> str:
-        lines = [self.line()]
-        for kind, problems in self._kinds():
-            excerpt = problems[:PROBLEM_LIMIT]
-            width = min(max(len(str(problem.subject)) for problem in excerpt), 40)
-            lines += (f"  {kind:7}  {printable(str(p.subject)):{width}}  {printable(p.reason)}" for p in excerpt)
-            lines += _more(problems, f"  {kind:7}  ")
-        return "\n".join(lines)
+        return as_text(self.line(), self._sections())
 
     def _repr_html_(self) -> str:
-        rows: list[str] = []
-        for kind, problems in self._kinds():
-            for p in problems[:PROBLEM_LIMIT]:
-                cells = (kind, printable(str(p.subject)), printable(p.reason), str(p.attempts))
-                rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-            rows += (f"<tr><td></td><td colspan='3'>{more}</td></tr>" for more in _more(problems, ""))
-        if not rows:
-            return f"<p>{escape(self.line())}</p>"
-        head = "<tr><th></th><th>what</th><th>reason</th><th>attempts</th></tr>"
-        return f"<p>{escape(self.line())}</p><table>{head}{''.join(rows)}</table>"
+        return as_html(self.line(), ("what", "reason", "attempts"), self._sections())
 
     def _kinds(self) -> Iterator[tuple[str, Sequence[Problem]]]:
-        for kind, problems in (("missing", self.missing), ("denied", self.denied), ("failed", self.failed)):
+        for kind, problems in ((MISSING, self.missing), (DENIED, self.denied), (FAILED, self.failed)):
             if problems:
                 yield kind, problems
+
+    def _sections(self) -> Iterator[Section]:
+        for kind, problems in self._kinds():
+            yield Section(kind, [(str(p.subject), p.reason, str(p.attempts)) for p in problems])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +126,21 @@ def report(
         calls: Duration of each remote call in seconds.
         from_cache: Number of resolved tables that came from the cache.
     """
-    missing: list[Problem] = []
-    denials: list[Problem] = []
-    failures: list[Problem] = []
+    problems: dict[str, list[Problem]] = {MISSING: [], DENIED: [], FAILED: []}
     for subject, error in errors:
-        problem = Problem(subject, str(error), _attempts(error))
-        match error:
-            case TableNotFoundError() | NamespaceNotFoundError():
-                missing.append(problem)
-            case PermissionDeniedError() | UnauthenticatedError():
-                denials.append(problem)
-            case _:
-                failures.append(problem)
+        problems[error_kind(error)].append(Problem(subject, str(error), attempts_of(error)))
     durations = sorted(calls)
-    p50, p95 = _quantile(durations, 0.50), _quantile(durations, 0.95)
-    return Report(count, tuple(missing), tuple(denials), tuple(failures), seconds, len(durations), p50, p95, from_cache)
+    return Report(
+        count,
+        tuple(problems[MISSING]),
+        tuple(problems[DENIED]),
+        tuple(problems[FAILED]),
+        seconds,
+        len(durations),
+        quantile(durations, 0.50),
+        quantile(durations, 0.95),
+        from_cache,
+    )
 
 
 def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespaceError:
@@ -161,25 +151,3 @@ def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespa
     error = type(few[0])(f"{len(errors)} of {of} could not be resolved: {messages}{more}")
     error.__cause__ = few[0]
     return error
-
-
-def printable(text: str) -> str:
-    """Returns the text with a replacement character in place of each unprintable character."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def _attempts(error: LanceNamespaceError) -> int:
-    failure = failure_of(error)
-    return 1 if failure is None else failure.attempts
-
-
-def _quantile(durations: Sequence[float], share: float) -> float | None:
-    return durations[min(int(len(durations) * share), len(durations) - 1)] if durations else None
-
-
-def _more(problems: Sequence[Problem], indent: str) -> Iterable[str]:
-    return [f"{indent}... and {len(problems) - PROBLEM_LIMIT} more"] if len(problems) > PROBLEM_LIMIT else []
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"

@@ -15,11 +15,11 @@ from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import folded
 from lance_ns_async.spark.resolve.cache import LocationCache
 from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
-from lance_ns_async.spark.resolve.progress import ProgressCallback
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -89,7 +89,9 @@ async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -
         properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
         async with AsyncNamespace.connect("unity", properties) as unity:
             report = await copy(pair.source, unity, to="main")
-            assert table_counts(report) == {"refused": 1, "not tried": 1} and "does not allow the name 'über'" in str(report.problems)
+            assert table_counts(report) == {"refused": 1, "not tried": 1} and "does not allow the name 'über'" in str(
+                report.problems
+            )
             assert {it.method for it in server.requests} == {"GET"}
             report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "ue"))
             assert table_counts(report) == {"created": 2}

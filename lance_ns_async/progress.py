@@ -26,7 +26,7 @@ class Steps:
 
 
 @contextmanager
-def show_progress(progress: bool | ProgressCallback) -> Iterator[ProgressCallback]:
+def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[ProgressCallback]:
     """Provides the progress callback: the caller's, one that shows a line on a terminal's stderr, or a no-op."""
     if callable(progress):
         yield progress
@@ -35,26 +35,23 @@ def show_progress(progress: bool | ProgressCallback) -> Iterator[ProgressCallbac
             from rich.console import Console
             from rich.progress import Progress
         except ImportError:
-            with _plain_line() as callback:
+            with _plain_line(label) as callback:
                 yield callback
             return
         with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(_LABEL, total=None)
+            task = bar.add_task(label, total=None)
             yield lambda steps, total: bar.update(task, completed=steps, total=total)
     else:
         yield lambda _steps, _total: None
 
 
-_LABEL = "resolving tables"
-
-
 @contextmanager
-def _plain_line() -> Iterator[ProgressCallback]:
+def _plain_line(label: str) -> Iterator[ProgressCallback]:
     last_line = ""
 
     def callback(steps: int, total: int) -> None:
         nonlocal last_line
-        line = f"{_LABEL}: {steps * 100 // total} %"
+        line = f"{label}: {steps * 100 // max(total, 1)} %"
         if line != last_line:
             last_line = line
             sys.stderr.write(f"\r{line}")
