@@ -18,7 +18,7 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.engine.describe import Progress, describe_tables
 from lance_ns_async.fleet.copy_plan import SourceState, TargetState, namespaces_of
 from lance_ns_async.fleet.id_mapping import IdMapping
-from lance_ns_async.model import Id, NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Pattern, Selection
 from lance_ns_async.namespace.search import search
@@ -31,7 +31,7 @@ class SourceReading:
     state: SourceState
     missing: Sequence[TableId] = ()
     """Requested tables that do not exist."""
-    errors: Sequence[tuple[Id, LanceNamespaceError]] = ()
+    errors: Sequence[tuple[NamespaceId | TableId, LanceNamespaceError]] = ()
     """Tables and namespaces that could not be read."""
     unread_properties: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
     """Namespaces whose properties could not be read."""
@@ -68,7 +68,7 @@ async def read_source(
     workers = source._workers(None)
     requested_ids = [source._table(id) for id in selection.ids]
     result = await search(source, selection.patterns, max_in_flight=workers)
-    errors: list[tuple[Id, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
+    errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
     known = {} if with_columns and backend.capabilities.stores_columns else result.descriptions
     ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
     with source._within(None):
