@@ -26,9 +26,7 @@ def choose_target(
         Misuse: No catalog is named, or a property or the profile is invalid.
     """
     others = {key: value for key, value in environment.items() if not key.startswith(_OWN) or key == _FILES}
-    own = {
-        f"{_OWN}{key.removeprefix(_TARGET)}": value for key, value in environment.items() if key.startswith(_TARGET)
-    }
+    own = {f"{_OWN}{key.removeprefix(_TARGET)}": value for key, value in environment.items() if key.startswith(_TARGET)}
     catalog = choose(impl, properties, profile, config, {**others, **own})
     if catalog is None:
         raise Misuse(
