@@ -15,7 +15,7 @@ from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
@@ -67,6 +67,7 @@ async def audit(
         for id in reading.missing:
             run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
         for subject, error in [*reading.errors, *reading.unread_properties.items()]:
+            assert isinstance(subject, TableId | NamespaceId)
             run.add(failure_row(subject, error))
         run.counters["tables"] = len(tables)
         run.expect(len(tables))

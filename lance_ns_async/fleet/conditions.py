@@ -64,7 +64,9 @@ def read_facts(id: TableId, location: str, properties: Mapping[str, str], datase
     ]
     size = int(newest["metadata"].get("total_files_size", 0))
     # Lance returns the local time without a time zone.
-    last_write = newest["timestamp"].astimezone(UTC)
+    timestamp = newest["timestamp"]
+    assert isinstance(timestamp, datetime)
+    last_write = timestamp.astimezone(UTC)
     return Facts(
         id, location, dataset.schema, rows, size, dataset.version, len(versions), last_write, indexes, properties
     )
@@ -170,4 +172,5 @@ def _bytes(name: str, text: str) -> int:
         raise InvalidInputError(f"{name} {text!r}: use a number and a unit, such as 10GB or 1GiB")
     unit = match[2].lower()
     exponent = " kmgt".index(unit[0]) if unit and unit[0] != "i" else 0
-    return int(match[1]) * (1024 if unit.endswith("i") else 1000) ** exponent
+    base: int = 1024 if unit.endswith("i") else 1000
+    return int(match[1]) * int(base**exponent)

@@ -13,7 +13,7 @@ from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
 from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import failure_row, start
-from lance_ns_async.model import Table
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
@@ -69,8 +69,10 @@ async def find(
         matches: list[Facts] = []
         failures: list[Row] = [
             *(failure_row(id, TableNotFoundError(f"Table not found: {id}")) for id in reading.missing),
-            *(failure_row(subject, error) for subject, error in reading.errors),
         ]
+        for subject, error in reading.errors:
+            assert isinstance(subject, TableId | NamespaceId)
+            failures.append(failure_row(subject, error))
 
         async def examine(table: Table) -> None:
             try:
@@ -96,7 +98,7 @@ async def find(
 
 def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int | None) -> Sequence[Facts]:
     by_id = sorted(matches, key=lambda facts: facts.id)
-    return sorted(by_id, key=lambda facts: getattr(facts, key), reverse=descending)[:limit]  # type: ignore[no-any-return]
+    return sorted(by_id, key=lambda facts: getattr(facts, key), reverse=descending)[:limit]
 
 
 async def _facts(namespace: AsyncNamespace, table: Table) -> Facts:

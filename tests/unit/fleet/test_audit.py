@@ -129,10 +129,10 @@ def test_audit_of_a_directory_runs_on_the_sync_face(tmp_path: Path) -> None:
         assert namespace.exists(["sound"]) and not namespace.exists(["declared"])
 
 
-async def test_tables_dropped_and_replaced_while_looked_at_are_no_findings(tmp_path: Path) -> None:
-    """The progress callback changes tables between the first look and the second."""
+async def test_tables_that_are_written_between_two_looks_are_no_findings(tmp_path: Path) -> None:
+    """The progress callback writes the tables between the first look and the second."""
     with FakeIceberg() as server:
-        for name in ("dropped", "written"):
+        for name in ("one", "other"):
             server.add_table(["ns"], name, properties=LANCE, location=(tmp_path / name).as_uri())
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
             changed = False
@@ -141,8 +141,8 @@ async def test_tables_dropped_and_replaced_while_looked_at_are_no_findings(tmp_p
                 nonlocal changed
                 if finished == 2 and not changed:
                     changed = True
-                    lance.write_dataset(ROWS, tmp_path / "dropped")
-                    lance.write_dataset(ROWS, tmp_path / "written")
+                    lance.write_dataset(ROWS, tmp_path / "one")
+                    lance.write_dataset(ROWS, tmp_path / "other")
 
             report = await audit(namespace, "ns.*", progress=change)
             assert changed and kinds(report) == {}
@@ -158,3 +158,15 @@ async def test_denied_folders_are_findings_without_a_fix(tmp_path: Path) -> None
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
             report = await audit(namespace, "ns.*", fix=["location-missing"])
         assert kinds(report) == {"unreadable": {"ns$t"}} and "denied" in report.rows[0].reason
+
+
+async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
+    """Tables that could not be described are failures; they are not reported as missing."""
+    with FakeIceberg() as server:
+        plant(server, tmp_path)
+        properties = {"endpoint": server.endpoint, "max_retries": "0"}
+        server.fail(500, match="GET .*/tables/(gone|empty|open)", times=None)
+        async with AsyncNamespace.connect("iceberg", properties) as namespace:
+            found = kinds(await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"]))
+        assert not found.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
+        assert len(found["failed"]) == 3 * EACH
