@@ -1,6 +1,6 @@
 """Audits 2,000 tables of an Iceberg catalog at 20 ms latency, beside a loop that looks at one table after another.
 
-Run it with `python -m benchmarks.fleet.audit [TABLES]`. The loop looks at every tenth table, and its time is scaled. Its
+Run it with `python -m benchmarks.fleet.audit [TABLES]`. The loop looks at every tenth table; its time is scaled. Its
 steps are those of the usual script: describe the table, open its dataset. The ideal is the number of calls, divided by
 the calls in flight, times the latency.
 """

@@ -170,3 +170,22 @@ async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(t
             found = kinds(await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"]))
         assert not found.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
         assert len(found["failed"]) == 3 * EACH
+
+
+async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        for name in ("sound", "half", "broken", "mark", "busy"):
+            await namespace.write([name], ROWS)
+        shutil.rmtree(tmp_path / "half.lance" / "_versions")
+        (tmp_path / "half.lance" / "_versions").mkdir()
+        for manifest in (tmp_path / "broken.lance" / "_versions").iterdir():
+            manifest.write_bytes(b"no manifest")
+        abandoned_mark(tmp_path / "mark.lance", expired=True)
+        abandoned_mark(tmp_path / "busy.lance", expired=False)
+        found = kinds(await audit(namespace, "*"))
+        assert found == {
+            "manifest-missing": {"half"},
+            "unreadable": {"broken"},
+            "expired-mark": {"mark"},
+            "drop-in-progress": {"busy"},
+        }
