@@ -21,6 +21,7 @@ from lance_ns_async.fleet.audits import audit
 from lance_ns_async.model import TableId
 from lance_ns_async.tables.drop_marks import new_mark
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.s3 import FakeS3
 
 ROWS = pa.table({"id": [1]})
 LANCE = {"table_type": "lance", "gc.enabled": "false"}
@@ -148,18 +149,6 @@ async def test_tables_that_are_written_between_two_looks_are_no_findings(tmp_pat
             assert changed and kinds(report) == {}
 
 
-async def test_denied_folders_are_findings_without_a_fix(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may read every folder")
-    with FakeIceberg() as server:
-        lance.write_dataset(ROWS, tmp_path / "t")
-        (tmp_path / "t").chmod(0)
-        server.add_table(["ns"], "t", properties=LANCE, location=(tmp_path / "t").as_uri())
-        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
-            report = await audit(namespace, "ns.*", fix=["location-missing"])
-        assert kinds(report) == {"unreadable": {"ns$t"}} and "denied" in report.rows[0].reason
-
-
 async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
     """Tables that could not be described are failures; they are not reported as missing."""
     with FakeIceberg() as server:
@@ -189,3 +178,16 @@ async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -
             "expired-mark": {"mark"},
             "drop-in-progress": {"busy"},
         }
+
+
+async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Path) -> None:
+    with FakeIceberg() as server, FakeS3() as storage:
+        lance.write_dataset(ROWS, "s3://lake/t", storage_options=storage.options)
+        for name in ("t", "gone", "denied"):
+            server.add_table(["ns"], name, properties=LANCE, location=f"s3://lake/{name}")
+        storage.fail(403, match="denied", times=None, body="<Error><Code>AccessDenied</Code></Error>")
+        options = {f"storage.{key}": value for key, value in storage.options.items()}
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **options}) as namespace:
+            report = await audit(namespace, "ns.*", fix=["location-missing"])
+            assert kinds(report) == {"unreadable": {"ns$denied"}, "fixed": {"ns$gone"}}
+            assert "denied" in report.having("unreadable")[0].reason
