@@ -245,6 +245,10 @@ class Backend(ABC):
         """
         raise AssertionError(f"{type(self).__name__} replaces no registration in place")
 
+    def needs_protection(self, table: Table) -> bool:
+        """Returns whether other tools of the catalog may delete a table's files, and `protect_table` prevents that."""
+        return False
+
     async def protect_table(self, table: Table) -> bool:
         """Prevents other tools of the catalog from deleting a table's files; returns whether a change was needed.
 

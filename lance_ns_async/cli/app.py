@@ -162,6 +162,87 @@ def resolve(
 
 
 @app.command()
+def audit(
+    what: Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)],
+    fix: Annotated[
+        list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
+    from lance_ns_async.cli import lakes
+    from lance_ns_async.fleet import sync
+
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        report = sync.audit(catalog, what, fix=fix or (), progress=True)
+    lakes.write(report, lakes.AUDIT_COLUMNS, format)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
+def find(
+    what: Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)],
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="With this column: name, name:type or :type, e.g. 'vec:vector[768]'."),
+    ] = None,
+    min_rows: Annotated[int | None, typer.Option("--min-rows", help="Minimum number of rows.")] = None,
+    max_rows: Annotated[int | None, typer.Option("--max-rows", help="Maximum number of rows.")] = None,
+    min_size: Annotated[str | None, typer.Option("--min-size", help="Minimum size, e.g. 10GB.")] = None,
+    max_size: Annotated[str | None, typer.Option("--max-size", help="Maximum size, e.g. 10GB.")] = None,
+    min_versions: Annotated[int | None, typer.Option("--min-versions", help="Minimum number of versions.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", help="Last write before, e.g. 30d.")] = None,
+    newer_than: Annotated[str | None, typer.Option("--newer-than", help="Last write within, e.g. 12h.")] = None,
+    index: Annotated[list[str] | None, typer.Option("--index", help="With an index of this column.")] = None,
+    no_index: Annotated[list[str] | None, typer.Option("--no-index", help="Without an index of this column.")] = None,
+    stale_index: Annotated[
+        list[str] | None,
+        typer.Option("--stale-index", help="With rows that an index of this column lacks; '*' is any column."),
+    ] = None,
+    property: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="With this property in the catalog.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option("--sort", help="id, rows, size, versions, version or last_write; with - for descending.")
+    ] = "id",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of tables.")] = None,
+    format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
+    from lance_ns_async.cli import lakes
+    from lance_ns_async.fleet import sync
+
+    where = lakes.conditions(
+        columns=column,
+        index=index,
+        no_index=no_index,
+        stale_index=stale_index,
+        properties=property,
+        min_rows=min_rows,
+        max_rows=max_rows,
+        min_size=min_size,
+        max_size=max_size,
+        min_versions=min_versions,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
+    lakes.write(report, lakes.FIND_COLUMNS, format)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
 def serve(
     host: Annotated[
         str,

@@ -15,16 +15,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lance_ns_async.fleet.audits import audit
+    from lance_ns_async.fleet.conditions import Conditions
     from lance_ns_async.fleet.copies import copy
     from lance_ns_async.fleet.report import Report, Row
+    from lance_ns_async.fleet.table_search import find
 
-__all__ = ["Report", "Row", "copy"]
+__all__ = ["Conditions", "Report", "Row", "audit", "copy", "find"]
 
 # Loaded at the first access, as in the package itself.
 _HOMES = {
+    "Conditions": "conditions",
     "Report": "report",
     "Row": "report",
+    "audit": "audits",
     "copy": "copies",
+    "find": "table_search",
 }
 
 

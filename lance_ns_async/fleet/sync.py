@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from lance_ns_async.fleet import copies
+from lance_ns_async.fleet import audits, copies, table_search
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 
@@ -42,4 +42,6 @@ def blocking_between(
     return wait
 
 
+audit = blocking(audits.audit)
 copy = blocking_between(copies.copy)
+find = blocking(table_search.find)

@@ -318,6 +318,9 @@ class IcebergBackend(Backend):
             find,
         )
 
+    def needs_protection(self, table: Table) -> bool:
+        return not self._protection.keys() <= (table.properties or {}).keys()
+
     async def protect_table(self, table: Table) -> bool:
         properties = table.properties or {}
         if PROTECTION.keys() <= properties.keys():
