@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from lance_ns_async.fleet.discovery import discover as _discover
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 
@@ -39,3 +40,6 @@ def blocking_between(
         return source.run(lambda first: target.arun(lambda second: operation(first, second, *args, **kwargs)))
 
     return wait
+
+
+discover = blocking(_discover)
