@@ -32,6 +32,5 @@ def make_traps(root: Path) -> None:
     make_file(root, "traps/detached/tree/branch/_versions/1.manifest")
     make_table(root, "traps/.lance-ns-dropped-1/t.lance")
     make_table(root, "traps/_temporary/t.lance")
-    make_table(root, "__manifest")
     make_file(root, "traps/parquet/day=1/part-0.parquet")
     (root / "traps/link").symlink_to(root / "traps/outer.lance", target_is_directory=True)
