@@ -65,6 +65,8 @@ async def run(uri: str, impl: str, properties: dict[str, str], options: dict[str
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     counters = report.counters
     found = counters["tables"] + counters["folders"]
+    for row in report.having("failed")[:1]:
+        print(row.reason[:300])
     print(
         json.dumps(
             {
@@ -86,7 +88,7 @@ def serve_s3(tables: int) -> None:
     """Serves the lake by moto until standard input ends; prints the URL."""
     import logging
 
-    import boto3
+    import boto3  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)

@@ -26,6 +26,7 @@ _OF_CATALOGS = frozenset({"__manifest"})
 _ROUND = 512
 """Number of folders that are looked at before their children are."""
 _SUFFIX = ".lance"
+_DIGITS = re.compile(r"\d+")
 
 
 class Kind(StrEnum):
@@ -63,7 +64,8 @@ class Walker:
 
     A table costs one request if its `_versions` is listed first, and any other folder if the folder itself is listed
     first. The wrong choice costs one more. A name with the suffix `.lance` is expected to be a table. Otherwise, the
-    other folders beside it decide, or else those on the same level.
+    folders beside it decide, first those with a similar name, or else those with a similar name anywhere. Names are
+    similar if they differ only in digits.
     """
 
     folders: Folders
@@ -71,8 +73,8 @@ class Walker:
     """Patterns of paths of tables; none for all."""
     exclude: Sequence[str] = ()
     """Patterns of paths of folders and tables that are not looked at."""
-    _beside: dict[str, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
-    _level: dict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+    _tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+    """What was found by parent and shape of the name; an empty text stands for any."""
 
     def selects(self, path: str) -> bool:
         """Returns whether a table with this path is included."""
@@ -84,19 +86,18 @@ class Walker:
         Raises:
             LanceNamespaceError: The storage refuses or fails.
         """
-        parent, depth = path.rpartition("/")[0], path.count("/")
-        probes = bool(path) and self._expects_table(path, parent, depth)
+        probes = bool(path) and self.expects_table(path) is True
         if probes and await self._has_manifest(path):
-            self._count(parent, depth, is_table=True)
+            self._count(path, is_table=True)
             return Sight(path, Kind.TABLE)
         folder = await self.folders.list(path)
         if folder is None:
             return Sight(path, Kind.VANISHED, reason="it was listed, and did not exist a moment later")
         names = set(folder.folders)
         if _VERSIONS in names and not probes and await self._has_manifest(path):
-            self._count(parent, depth, is_table=True)
+            self._count(path, is_table=True)
             return Sight(path, Kind.TABLE)
-        self._count(parent, depth, is_table=False)
+        self._count(path, is_table=False)
         is_part = bool(names & _PARTS)
         skipped = _PARTS | _CONTENTS if is_part else _PARTS
         children = [f"{path}/{name}" if path else name for name in folder.folders if self._descends(name, skipped)]
@@ -112,15 +113,19 @@ class Walker:
         versions = await self.folders.list(f"{path}/{_VERSIONS}" if path else _VERSIONS)
         return versions is not None and any(_MANIFEST.fullmatch(name) for name in versions.files)
 
-    def _expects_table(self, path: str, parent: str, depth: int) -> bool:
+    def expects_table(self, path: str) -> bool | None:
+        """Returns whether a folder is probably a table; None if nothing similar was looked at."""
         if path.endswith(_SUFFIX):
             return True
-        beside, level = self._beside[parent], self._level[depth]
-        tally = beside if beside.tables + beside.others else level
-        return tally.tables > tally.others
+        for key in _classes(path):
+            if key in self._tallies:
+                tally = self._tallies[key]
+                return tally.tables > tally.others
+        return None
 
-    def _count(self, parent: str, depth: int, *, is_table: bool) -> None:
-        for tally in (self._beside[parent], self._level[depth]):
+    def _count(self, path: str, *, is_table: bool) -> None:
+        for key in _classes(path):
+            tally = self._tallies[key]
             if is_table:
                 tally.tables += 1
             else:
@@ -149,20 +154,50 @@ async def walk(
         after_round: Awaited after some hundred folders.
     """
     stack = list(pending)
+
+    async def look(path: str) -> None:
+        try:
+            sight = await walker.look(path)
+        except LanceNamespaceError as e:
+            on_error(path, e)
+            return
+        stack.extend(sight.children)
+        on_sight(sight)
+
     while stack:
-        batch = [stack.pop() for _ in range(min(len(stack), _ROUND))]
-
-        async def look(path: str) -> None:
-            try:
-                sight = await walker.look(path)
-            except LanceNamespaceError as e:
-                on_error(path, e)
-                return
-            stack.extend(sight.children)
-            on_sight(sight)
-
+        batch, stack[:] = _next_round(walker, stack)
         await each(look, batch, max_in_flight=LISTINGS)
         await after_round()
+
+
+def _next_round(walker: Walker, stack: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the folders to look at next, and the rest.
+
+    Where nothing similar was looked at, one folder of each parent goes first, so that the guesses of the others are
+    based on it.
+    """
+    batch: list[str] = []
+    rest: list[str] = []
+    scouted: set[str] = set()
+    for index in range(len(stack) - 1, -1, -1):
+        path = stack[index]
+        if walker.expects_table(path) is None:
+            parent = path.rpartition("/")[0]
+            if parent in scouted:
+                rest.append(path)
+                continue
+            scouted.add(parent)
+        batch.append(path)
+        if len(batch) == _ROUND:
+            return batch, [*stack[:index], *reversed(rest)]
+    return batch, rest[::-1]
+
+
+def _classes(path: str) -> Sequence[tuple[str, str]]:
+    """Returns the classes of similar folders that a folder belongs to, the most specific first."""
+    parent, _, name = path.rpartition("/")
+    shape = _DIGITS.sub("0", name)
+    return (parent, shape), (parent, ""), ("", shape)
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:

@@ -136,11 +136,13 @@ async def test_listings_stay_within_the_bound(tmp_path: Path) -> None:
     for n in range(300):
         make_table(tmp_path, f"sales/y{n % 3}/t{n}.lance")
         make_table(tmp_path, f"plain/t{n}")
+        make_table(tmp_path, f"mixed/t{n}")
+        make_file(tmp_path, f"mixed/day={n}/1.parquet")
         make_file(tmp_path, f"raw/day={n}/1.parquet")
     async with connect(tmp_path) as namespace:
         report = await discover(namespace, str(tmp_path), into=["n"], dry_run=True)
     counters = report.counters
-    assert counters["tables"] == 600 and counters["folders"] == 307
+    assert counters["tables"] == 900 and counters["folders"] == 608
     assert counters["listings"] <= 1.1 * (counters["tables"] + counters["folders"])
 
 
@@ -195,6 +197,18 @@ async def test_a_killed_run_goes_on(tmp_path: Path) -> None:
         assert not report.problems and report.counters["listings"] < 120
         again = await discover(namespace, str(root), into=["n"], journal=file)
         assert again.counts == {"present": 120} and again.counters["listings"] >= 120
+
+
+async def test_a_listing_that_is_refused_does_not_stop_the_rest() -> None:
+    with FakeS3() as server, FakeIceberg() as catalog:
+        put(server, *(f"x/{area}/t{n}.lance/_versions/1.manifest" for area in "ab" for n in range(3)))
+        before = len(server.requests)
+        server.fail(403, match=r"prefix=x(%2F|/)b(%2F|/)(&|$)", body=b"<Error><Code>AccessDenied</Code></Error>")
+        async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url}) as namespace:
+            report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
+            assert report.counts == {"registered": 3, "denied": 1}, report
+            assert [row.location for row in report.having("denied")] == ["s3://lake/x/b"]
+            assert report.counters["listings"] == len(server.requests) - before == 6
 
 
 async def test_a_bucket_is_walked(tmp_path: Path) -> None:
