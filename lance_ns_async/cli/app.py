@@ -19,7 +19,7 @@ from lance_ns_async.cli.output import Format, ObjectFormat
 
 app = typer.Typer(
     cls=ScriptGroup,
-    help="List, describe, resolve and serve the Lance tables of a catalog.",
+    help="List, describe, resolve, discover and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
     "unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -238,6 +238,63 @@ def find(
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
     lakes.write(report, lakes.FIND_COLUMNS, format)
+
+
+@app.command()
+def discover(
+    uri: Annotated[str, typer.Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
+    into: Annotated[str, typer.Option("--into", help="Namespace for the tables; created if missing.")] = "",
+    include: Annotated[
+        list[str] | None,
+        typer.Option("--include", metavar="GLOB", help="Only tables whose path matches; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="GLOB", help="Skip folders whose path matches; may be repeated."),
+    ] = None,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-option",
+            metavar="KEY=VALUE",
+            help="Option of the storage; by default those of the catalog. May be repeated.",
+        ),
+    ] = None,
+    whole_catalog: Annotated[
+        bool, typer.Option("--whole-catalog", help="Also compare with tables outside --into.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Register nothing; show what would be done.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="Continue with this file if the run is stopped.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")
+    ] = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Find the Lance tables below a folder or bucket, and register those that the catalog does not have."""
+    from lance_ns_async.cli import discovering
+    from lance_ns_async.cli.resolving import format_for
+
+    report = discovering.discover(
+        require_catalog(impl, properties, profile, config),
+        uri,
+        into=into,
+        include=include or (),
+        exclude=exclude or (),
+        options=discovering.parse_options(storage_option or ()),
+        whole_catalog=whole_catalog,
+        dry_run=dry_run,
+        journal=journal,
+    )
+    discovering.write(report, format_for(format, out), out)
+    discovering.print_summary(report)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from lance_ns_async.fleet import audits, copies, table_search
+from lance_ns_async.fleet import audits, copies, discovery, table_search
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 
@@ -44,4 +44,5 @@ def blocking_between(
 
 audit = blocking(audits.audit)
 copy = blocking_between(copies.copy)
+discover = blocking(discovery.discover)
 find = blocking(table_search.find)
