@@ -138,17 +138,21 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
         "unique_locations": "true",
         "vend_credentials": "true",
         "rest_sigv4_enabled": "true",
+        "sts_endpoint": URL,
+        "assume_role_arn": "arn:aws:iam::123456789012:role/reader",
         "subject_token_type": "jwt",
         "requested_token_type": "jwt",
         "token": lambda: "a token",
     }
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
-    if name.startswith("rest_"):
+    if name.startswith(("rest_", "assume_role")):
         # The others need the first one, and a key needs its secret.
         usual |= {"rest_sigv4_enabled": "true", "rest_access_key_id": "key", "rest_secret_access_key": "secret"}
     if name in ("audience", "resource", "subject_token_type", "requested_token_type"):
         usual["subject_token"] = "token"
+    if name.startswith("assume_role_"):
+        usual["assume_role_arn"] = texts["assume_role_arn"]
     if name == "auth_command_timeout":
         usual["auth_command"] = "program"
     usual.pop(name, None)
