@@ -59,7 +59,7 @@ class Pacer:
         return now - self._refused_at < _QUIET
 
     def begin(self, now: float) -> bool:
-        """Starts to pace calls, at the last measured rate if there is one; returns False if this is known not to help."""
+        """Starts to pace calls, at the last measured rate if there is one; returns False if this is known to fail."""
         if now < self._off_until:
             return False
         if not self._has_measured:

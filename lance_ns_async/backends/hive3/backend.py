@@ -66,6 +66,9 @@ HIVE_ERRORS: ErrorTable = {
     "NotEmpty": NamespaceNotEmptyError,
     "Denied": PermissionDeniedError,
     "Unacceptable": InvalidInputError,
+    "NotStored": InvalidInputError,
+    # The lengths were checked before the call, so another client removed the table during it.
+    ("NotStored", "replace_table"): ConcurrentModificationError,
     "UnknownDBException": NamespaceNotFoundError,
     ("NoSuchObjectException", "namespace"): NamespaceNotFoundError,
     ("NoSuchObjectException", "declare_table"): NamespaceNotFoundError,

@@ -49,7 +49,7 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("NoSuchObject", r"^(database )?[^ ]+$", "NoSuchDatabase"),
         ("InvalidObject", r"^No such catalog|^(database )?[^ ]+$", "NoSuchDatabase"),
         ("InvalidOperation", r"already exists$", "TableExists"),
-        ("InvalidOperation", r"table not found$", "NoSuchTable"),
+        ("InvalidOperation", r"table not found$|^table .+ doesn't exist", "NoSuchTable"),
         ("InvalidOperation", r"does(n't| not) exist", "NoSuchDatabase"),
         ("InvalidOperation", r"is not empty|still objects|non-default databases", "NotEmpty"),
         ("Meta", r"(?i)duplicate (key|entry)|unique (key )?constraint", "Duplicate"),
@@ -58,7 +58,8 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("Meta", r"^Can not drop ", "Unacceptable"),
         ("Meta", r"No FileSystem for scheme|ClassNotFoundException|URISyntaxException", "Unacceptable"),
         ("Meta", r"is not a directory|Unable to create database path", "Unacceptable"),
-        ("Meta", r"Attempt to store value|Put request failed", "Unacceptable"),
+        ("Meta", r"Attempt to store value", "Unacceptable"),
+        ("Meta", r"Put request failed", "NotStored"),
     )
 )
 
