@@ -1,4 +1,4 @@
-"""What becomes of a declaration whose answer is not what it should be: made once, or said to be in doubt."""
+"""Declarations with a faulty response: executed once, or reported as in doubt."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_the_first_code_that_is_known_decides() -> None:
     assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is NamespaceNotFoundError
 
 
-def test_the_operation_is_asked_before_the_kind_and_the_kind_before_the_code_alone() -> None:
+def test_error_table_prefers_operation_then_kind_then_code() -> None:
     bare: ErrorTable = {409: InternalError}
     kind: ErrorTable = {**bare, (409, "table"): TableAlreadyExistsError}
     operation: ErrorTable = {**kind, (409, "commit"): ConcurrentModificationError}

@@ -1,4 +1,4 @@
-"""What can be told to a Hive Metastore's client, and what each answer of a metastore means."""
+"""Settings of the Hive Metastore's client, and the errors for each response of a metastore."""
 
 from __future__ import annotations
 
