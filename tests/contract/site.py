@@ -29,6 +29,8 @@ class Site:
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
 
+    overlaps: bool = True
+    """Whether a table may be at, above or below the location of another one."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
 

@@ -254,7 +254,7 @@ async def test_an_odd_name_is_held_as_it_is_or_refused(ns: AsyncNamespace, site:
         assert name in str(e) or "HTTP 400" in str(e)
         assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == []
         return
-    kept = name.lower() if site.can.folds_case else name
+    kept = name.lower() if site.can.folds_case and not site.can.keeps_case else name
     assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == [kept]
     assert declared.location is not None
     lance.write_dataset(DATA, declared.location)
