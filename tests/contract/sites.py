@@ -82,15 +82,22 @@ def _polaris(tmp: Path) -> Iterator[FakePolaris]:
 
 
 @contextmanager
-def fake_lakekeeper(tmp: Path, *, soft: bool = False) -> Iterator[Site]:
+def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> Iterator[Site]:
     key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
     vends = [{"prefix": "s3://", "config": key}]
-    with FakeLakekeeper(base=tmp.as_uri(), soft=soft, vends=vends) as server:
+    with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=vends) as server:
 
         def plant(id: TableId) -> None:
             server.add_table(id.parent, id.name, format="delta")
 
-        yield Site("lakekeeper", server.properties, plant, overlaps=False)
+        yield Site(
+            "lakekeeper",
+            {**server.properties, **({"root": tmp.as_uri()} if rooted else {})},
+            plant,
+            overlaps=False,
+            frees_locations=not soft,
+            chooses_locations=not rooted,
+        )
 
 
 @contextmanager
@@ -151,6 +158,7 @@ SITES: Mapping[str, Open] = {
     "polaris-fake-filtered": fake_polaris_filtered,
     "lakekeeper-fake": fake_lakekeeper,
     "lakekeeper-fake-soft-deletion": partial(fake_lakekeeper, soft=True),
+    "lakekeeper-fake-with-a-root": partial(fake_lakekeeper, rooted=True),
     "glue-stock-moto": partial(fake_glue, stock=True),
     "glue": fake_glue,
     "glue-in-a-catalog": partial(fake_glue, catalog="outer"),
@@ -170,6 +178,7 @@ VARIANTS = {
     "hive-4.0.1",
     "polaris-fake-filtered",
     "lakekeeper-fake-soft-deletion",
+    "lakekeeper-fake-with-a-root",
     "glue-stock-moto",
     "glue-in-a-catalog",
     "glue-in-a-nested-catalog",

@@ -31,12 +31,6 @@ class LakekeeperSettings(LocationSettings, OAuth2Settings):
             raise ValueError("oauth2_server_uri: give the token endpoint of the identity provider; Lakekeeper has none")
         return self
 
-    @model_validator(mode="after")
-    def _unique_below_root(self) -> Self:
-        if self.unique_locations and self.root is None:
-            raise ValueError("unique_locations: give root with it; without root, Lakekeeper's own locations are unique")
-        return self
-
     @field_validator("endpoint")
     @classmethod
     def _root_alone(cls, endpoint: str) -> str:

@@ -29,6 +29,7 @@ class FakeLakekeeper(FakeServer):
         *,
         warehouse: str = "lake",
         base: str = "s3://bucket/lake",
+        also: Sequence[str] = (),
         soft: bool = False,
         vends: Sequence[Json] | None = None,
         load_config: Mapping[str, str] | None = None,
@@ -40,6 +41,7 @@ class FakeLakekeeper(FakeServer):
 
         Args:
             base: The location of the warehouse.
+            also: More locations below which tables may be.
             soft: Whether deleted tables can be restored, and keep their locations.
             vends: The `storage-credentials` for requests that ask for them by the header.
             load_config: The `config` of each loaded table.
@@ -49,7 +51,7 @@ class FakeLakekeeper(FakeServer):
         """
         super().__init__()
         self.tokens = Tokens(token, client=client)
-        self.warehouse = LakekeeperWarehouse(base, soft=soft)
+        self.warehouse = LakekeeperWarehouse(base, also=also, soft=soft)
         self._name = warehouse
         self._prefix = str(uuid4())
         self._vends = vends
@@ -107,11 +109,11 @@ class FakeLakekeeper(FakeServer):
 
     def handle(self, request: Received) -> Answer:
         try:
-            return self._answer(request)
+            return self._routed(request)
         except Refusal as refusal:
             return refusal.answer()
 
-    def _answer(self, request: Received) -> Answer:
+    def _routed(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         params = dict(parse_qsl(query, keep_blank_values=True))
         if (request.method, path) == ("POST", "/idp/token"):

@@ -39,9 +39,10 @@ def fold(levels: Sequence[str]) -> Levels:
 class LakekeeperWarehouse:
     """What a warehouse holds; what is asked of it in vain raises `Refusal`."""
 
-    def __init__(self, base: str, *, soft: bool) -> None:
-        """With `soft`, deleted tables keep their locations."""
+    def __init__(self, base: str, *, also: Sequence[str], soft: bool) -> None:
+        """With `soft`, deleted tables keep their locations; `also` are more places for tables."""
         self.base = base
+        self._places = (base, *also)
         self.soft = soft
         self.spaces: dict[Levels, Space] = {}
         self.deleted: list[Json] = []
@@ -83,8 +84,7 @@ class LakekeeperWarehouse:
             message = f"Namespace name '{'.'.join(levels)}' already exist in warehouse"
             raise Refusal(409, "AlreadyExistsException", message)
         place = properties.get("location", self.base)
-        if place != self.base and not place.startswith(f"{self.base}/"):
-            raise Refusal(400, "InvalidLocation", f"Provided location {place} is not valid for this warehouse.")
+        self._check_place(place)
         return self.plant_namespace(levels, {**properties, "location": f"{place.rstrip('/')}/"})
 
     def drop_namespace(self, levels: Levels) -> None:
@@ -105,6 +105,7 @@ class LakekeeperWarehouse:
         space, name = self.space(levels), body["name"]
         identity = str(uuid4())
         place = (body.get("base-location") or f"{self.base}/{identity}").rstrip("/")
+        self._check_place(place)
         self._check_location(place)
         if name.lower() in space.tables or name.lower() in space.iceberg:
             raise Refusal(409, "GenericTableAlreadyExists", "Generic table already exists")
@@ -136,6 +137,10 @@ class LakekeeperWarehouse:
         del self.space(source[0]).tables[source[1].lower()]
         target.tables[folded] = table
         table["name"] = destination[1]
+
+    def _check_place(self, place: str) -> None:
+        if not any(f"{place}/".startswith(f"{allowed}/") for allowed in self._places):
+            raise Refusal(400, "InvalidLocation", f"Provided location {place} is not valid for this warehouse.")
 
     def _check_location(self, place: str) -> None:
         taken = [table["base-location"] for space in self.spaces.values() for table in space.tables.values()]
