@@ -46,7 +46,7 @@ class Id(tuple[str, ...]):
             if not all(parts) or not (parts or cls is NamespaceId):
                 raise InvalidInputError(f"{cls.kind} id {names!r}: use a list of names, such as ['sales', 'orders']")
             raise InvalidInputError(
-                f"{cls.kind} id {names!r}: one string where a list of names is wanted; "
+                f"{cls.kind} id {names!r}: one string instead of a list of names; "
                 f"use {cls.__name__}.parse({names!r}) or {parts!r}"
             )
         self = super().__new__(cls, names)

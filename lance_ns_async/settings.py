@@ -41,7 +41,7 @@ def _url(value: str) -> str:
         raise ValueError("not a URL; write e.g. https://catalog.example.com or http://127.0.0.1:8181")
     if "@" in urlsplit(value).netloc:
         # It would appear in messages and in `namespace_id`.
-        raise ValueError("it holds a user or a password, which have properties of their own")
+        raise ValueError("it contains a user or a password; set them as properties")
     return value
 
 
@@ -70,7 +70,7 @@ def _header_name(name: str) -> str:
 def _header_value(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
     if not (text.isascii() and text.isprintable()):
-        raise ValueError("a header cannot hold it: it takes printable ASCII alone, on one line")
+        raise ValueError("a header cannot contain it; use printable ASCII on one line")
     return value
 
 
@@ -80,7 +80,7 @@ Url = Annotated[str, AfterValidator(_url)]
 
 def _endpoint(value: str) -> str:
     if "?" in value:
-        raise ValueError("it has a query, and paths are to be added to it; what is secret has properties of its own")
+        raise ValueError("it has a query, so no path can be appended; set credentials as properties")
     return value
 
 
@@ -88,7 +88,7 @@ Endpoint = Annotated[Url, AfterValidator(_endpoint)]
 """A base URL, to which paths are appended."""
 
 Expiry = float | datetime | None
-"""When a token expires: in so many seconds, at a number of seconds since 1970, or at a time with a zone; or unknown."""
+"""Expiry of a token: seconds from now, seconds since 1970, or a datetime with a time zone; None if unknown."""
 
 TokenResult = str | tuple[str, Expiry]
 TokenFunction = Callable[[], TokenResult | Awaitable[TokenResult]]

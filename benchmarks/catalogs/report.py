@@ -35,7 +35,7 @@ TITLES = {
 
 def write(report: Report, out: Path) -> str:
     """Writes the report's JSON and Markdown files, and gives the Markdown."""
-    return _written(report.name, asdict(report), markdown(report), out)
+    return _write_files(report.name, asdict(report), markdown(report), out)
 
 
 def write_trial(
@@ -43,7 +43,7 @@ def write_trial(
 ) -> str:
     """Writes what a trial found, as rows of what and how much, and gives the Markdown."""
     text = "\n\n".join((f"# {title}", table(("", "found"), rows), *conditions_part(conditions))) + "\n"
-    return _written(name, {"name": name, "found": dict(rows), "conditions": dict(conditions)}, text, out)
+    return _write_files(name, {"name": name, "found": dict(rows), "conditions": dict(conditions)}, text, out)
 
 
 def markdown(report: Report) -> str:
@@ -133,7 +133,7 @@ def loops(report: Report) -> str:
     return spread(Spread.of(timed), ".1f") if timed else "unknown"
 
 
-def _written(name: str, raw: Mapping[str, Any], text: str, out: Path) -> str:
+def _write_files(name: str, raw: Mapping[str, Any], text: str, out: Path) -> str:
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
     (out / f"{name}.md").write_text(text)

@@ -47,13 +47,13 @@ class Stub:
         table = request.match_info["table"]
         loaded = load_table(request.match_info["namespace"], table)
         loaded["metadata"]["location"] = self._location(table)
-        return await self._held(loaded)
+        return await self._send_late(loaded)
 
     async def _lance(self, request: web.Request) -> web.Response:
         location = self._location(request.match_info["id"].partition("$")[2])
-        return await self._held({"location": location, "storage_options": {}})
+        return await self._send_late({"location": location, "storage_options": {}})
 
-    async def _held(self, answer: object) -> web.Response:
+    async def _send_late(self, answer: object) -> web.Response:
         self._describes += 1
         # To wait for no time at all would still be a turn of the loop.
         if self._latency:

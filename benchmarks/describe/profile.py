@@ -80,7 +80,7 @@ def sampling(samples: Samples) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-async def sampled(endpoint: str, options: argparse.Namespace) -> str:
+async def sample_stacks(endpoint: str, options: argparse.Namespace) -> str:
     """Describes many tables under the sampler, and tells where the time went."""
     first, *names = table_names(options.describes + 1)
     samples = Samples()
@@ -118,7 +118,7 @@ def share_table(head: str, counts: Counter[str], total: int, cpu: float, top: in
     return table((head, "µs per describe"), rows)
 
 
-async def counted(endpoint: str, options: argparse.Namespace, names: Sequence[Name]) -> cProfile.Profile:
+async def profile_calls(endpoint: str, options: argparse.Namespace, names: Sequence[Name]) -> cProfile.Profile:
     """Describes some tables under the deterministic profiler: slow, but it counts calls."""
     async with STACKS[options.stack](endpoint, options.in_flight) as describe:
         await describe(names[:1])
@@ -139,10 +139,10 @@ def main() -> None:
     options = parser.parse_args()
     with running_stub() as endpoint:
         if options.calls:
-            profile = asyncio.run(counted(endpoint, options, table_names(options.describes // 10)))
+            profile = asyncio.run(profile_calls(endpoint, options, table_names(options.describes // 10)))
             pstats.Stats(profile).sort_stats("tottime").print_stats(options.top)
         else:
-            print(asyncio.run(sampled(endpoint, options)))
+            print(asyncio.run(sample_stacks(endpoint, options)))
 
 
 if __name__ == "__main__":

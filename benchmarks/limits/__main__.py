@@ -41,15 +41,15 @@ class Scenario:
     ideal: float
 
 
-def capped(cap: int, latency: float, tables: int) -> Scenario:
+def with_cap(cap: int, latency: float, tables: int) -> Scenario:
     """A catalog that refuses what goes beyond a cap."""
     return Scenario({"cap": cap, "latency": latency}, tables, tables / cap * latency)
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "503 beyond 50, 20 ms": capped(50, 0.02, TABLES),
-    "503 beyond 50, 20 ms, 500 tables": capped(50, 0.02, 500),
-    "503 beyond 50, 50 ms": capped(50, 0.05, TABLES),
+    "503 beyond 50, 20 ms": with_cap(50, 0.02, TABLES),
+    "503 beyond 50, 20 ms, 500 tables": with_cap(50, 0.02, 500),
+    "503 beyond 50, 50 ms": with_cap(50, 0.05, TABLES),
     "429 beyond 50, 20 ms": Scenario({"cap": 50, "latency": 0.02, "cap_status": 429}, TABLES, TABLES / 50 * 0.02),
     "queue beyond 50, 20 ms": Scenario({"queue": 50, "latency": 0.02}, TABLES, TABLES / 50 * 0.02),
     "4 % failures, 20 ms": Scenario(
@@ -59,15 +59,15 @@ SCENARIOS: Mapping[str, Scenario] = {
 }
 
 
-def limited(rate: int, tables: int) -> Scenario:
+def with_rate(rate: int, tables: int) -> Scenario:
     """A catalog with a token bucket of one second's worth of requests."""
     return Scenario({"rate": rate, "latency": 0.005}, tables, (tables - rate) / rate)
 
 
 RATES: Mapping[str, Scenario] = {
-    "40 a second, 300 tables": limited(40, 300),
-    "100 a second, 1000 tables": limited(100, 1000),
-    "400 a second, 3000 tables": limited(400, 3000),
+    "40 a second, 300 tables": with_rate(40, 300),
+    "100 a second, 1000 tables": with_rate(100, 1000),
+    "400 a second, 3000 tables": with_rate(400, 3000),
 }
 
 POLICIES: Mapping[str, Policy] = {

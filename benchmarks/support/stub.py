@@ -22,10 +22,10 @@ CONTROL = b"/_stub"
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """How the stub behaves; the shares are of all requests, drawn from a seeded generator."""
+    """The behaviour of the stub. Shares are of all requests, chosen by a seeded random generator."""
 
     latency: float = 0.0
-    """Seconds every answer is held, refusals beyond the cap excepted."""
+    """Latency of each response in seconds, except refusals beyond the cap."""
     cap: int = 0
     """Requests in flight beyond which the stub refuses at once; 0 for no cap."""
     cap_status: int = 503
@@ -39,7 +39,7 @@ class Switches:
     share_503: float = 0.0
     share_429: float = 0.0
     share_cut: float = 0.0
-    """The share whose connection is closed in place of an answer."""
+    """The share of requests whose connection is closed without a response."""
     seed: int = 0
 
     @classmethod
@@ -51,10 +51,10 @@ class Switches:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the switches were last set."""
+    """Counts since the switches were last set."""
 
     requests: int = 0
-    """Requests for anything but the control route and the configuration."""
+    """Number of requests, except for the control route and the configuration."""
     configs: int = 0
     connections: int = 0
     """Connections that brought at least one request."""
@@ -62,7 +62,7 @@ class Counts:
     refused: int = 0
     faults: int = 0
     late: float = 0.0
-    """Seconds by which answers were held beyond the latency, in sum."""
+    """Total delay of responses beyond the latency, in seconds."""
     cpu: float = field(default_factory=lambda: -time.process_time())
     """CPU seconds of the stub itself; starts as minus the clock, closed by `closed`."""
 
@@ -72,7 +72,7 @@ class Counts:
 
 
 class Catalog:
-    """What all connections share: the switches, the counts and the answers under way."""
+    """State that all connections share: the switches, the counts and the pending responses."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -84,7 +84,7 @@ class Catalog:
         self.set(Switches())
 
     def set(self, switches: Switches) -> None:
-        """Behaves as told from now on, and counts from zero."""
+        """Sets the switches, and resets the counts."""
         self.switches = switches
         self.counts = Counts()
         self.seen: set[Connection] = set()
@@ -93,7 +93,7 @@ class Catalog:
         self._faulty = switches.share_503 + switches.share_429 + switches.share_cut > 0
 
     def request(self, connection: "Connection", target: bytes) -> None:
-        """Takes one GET; its answer goes to the connection when it is due."""
+        """Handles a GET request; the response is sent when it is due."""
         if target.startswith(b"/v1/config"):
             self.counts.configs += 1
             connection.reply(answer(target.decode()))
@@ -129,7 +129,7 @@ class Catalog:
         return True
 
     def _fault(self) -> bytes | None:
-        """An injected fault, empty for a cut connection, or None for a proper answer."""
+        """Returns an injected fault; empty for a closed connection, None for a normal response."""
         switches = self.switches
         draw = self._random.random()
         for share, content in (
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def reply(self, content: bytes) -> None:
-        """Sends an answer; an empty one closes the connection instead."""
+        """Sends a response; an empty one closes the connection instead."""
         if self._transport is None:
             return
         if content:

@@ -47,7 +47,7 @@ class Circuit:
             self._probe_at = now + PROBE_INTERVAL
             return None
         return (
-            f"not sent, as nothing was answered for {now - self._failing_since:.0f} s: {self._why}; "
+            f"not sent, because there was no response for {now - self._failing_since:.0f} s: {self._why}; "
             f"the catalog is tried again in {self._probe_at - now:.0f} s"
         )
 

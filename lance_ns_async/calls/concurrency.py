@@ -78,7 +78,7 @@ class SingleFlight(Generic[T]):
             async with asyncio.timeout(remaining()):
                 await self._lock.acquire()
         except TimeoutError:
-            message = "its time was over while it waited for what others had asked"
+            message = "the operation's time ended while it waited for the same call of another operation"
             raise ServiceUnavailableError(f"Service unavailable: the catalog ({message})") from None
 
     async def _run(self) -> T:

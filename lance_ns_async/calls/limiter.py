@@ -75,10 +75,9 @@ class Limiter:
         self._learn(1.0)
         if sent_at >= self._cut_at:
             is_few = self.limit <= _FEW
-            if self._suspect(1.0, now, in_flight) and is_throttle and is_few:
+            if self._suspect(1.0, now, in_flight) and is_throttle and is_few and self.pacer.begin(now):
                 # The refusals had another cause than concurrency, so the limit begins anew.
                 self.limit, self._plateau, self._score = float(min(START, self._most)), None, 0.0
-                self.pacer.begin(now)
                 return 0.0
         else:
             # It was sent before the last cut, so it is no new sign of overload; but it was one call too many.

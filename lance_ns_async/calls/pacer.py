@@ -27,6 +27,8 @@ _CLEAR = 0.85
 """A rate below this share of the best measured one does not explain refusals, and so few refusals do not lower it."""
 _QUIET = 60.0
 """Seconds without a refusal after which calls are not paced any more."""
+_USELESS = 3
+"""Consecutive measurements with many refusals at a measured rate: then the rate is not the cause of the refusals."""
 
 
 class Pacer:
@@ -48,17 +50,23 @@ class Pacer:
         self._in_a_row = 0
         self._quiet = 0
         """Responses since the last refusal."""
+        self._useless = 0
+        self._off_until = -inf
+        """Time until which no pace is begun, because a lower rate did not lower the share of refusals."""
 
     def is_active(self, now: float) -> bool:
         """Returns whether calls are paced."""
         return now - self._refused_at < _QUIET
 
-    def begin(self, now: float) -> None:
-        """Starts to pace calls, at the last measured rate if there is one."""
+    def begin(self, now: float) -> bool:
+        """Starts to pace calls, at the last measured rate if there is one; returns False if this is known to fail."""
+        if now < self._off_until:
+            return False
         if not self._has_measured:
             self.rate = _START
         self._began_at = self._refused_at = self._adjusted_at = self._sample_at = self._next_at = now
-        self._sample = self._in_a_row = self._quiet = 0
+        self._sample = self._in_a_row = self._quiet = self._useless = 0
+        return True
 
     def delay(self, now: float, position: int = 0) -> float:
         """Returns the seconds until a call may be sent that has `position` calls before it in the queue."""
@@ -88,6 +96,8 @@ class Pacer:
         self._in_a_row += 1
         if self._sample >= _SAMPLE:
             self._measure(max(now - self._sample_at, 1e-3))
+            if self._useless >= _USELESS:
+                self._refused_at, self._off_until, self._has_measured = -inf, now + _QUIET, False
             self._sample, self._sample_at = 0, now
         elif self._in_a_row >= _IN_A_ROW:
             self.rate = max(_LEAST, self.rate / _DROP)
@@ -99,7 +109,10 @@ class Pacer:
     def _measure(self, seconds: float) -> None:
         capacity = self._sample / seconds
         # One more call was sent than was accepted, and only more than one is a sign that the rate is too high.
-        if (self._sample + 1) / seconds < _CLEAR * self.rate:
+        is_clear = (self._sample + 1) / seconds < _CLEAR * self.rate
+        # A measurement after a guessed rate is no sign: the guess may have been far too high.
+        self._useless = self._useless + self._has_measured if is_clear else 0
+        if is_clear:
             self._best = capacity
         elif self._has_measured and self.rate < _CLEAR * self._best:
             # Nearly all calls were accepted, at a rate far below the best one: the refusal was an accident.

@@ -153,7 +153,7 @@ async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_to
 def check_limit(limit: int | None) -> None:
     """Raises InvalidInputError for a limit below 1."""
     if limit is not None and limit < 1:
-        raise InvalidInputError(f"limit {limit}: a page holds at least 1 name; leave it out to get all")
+        raise InvalidInputError(f"limit {limit}: must be at least 1; omit it to get all names")
 
 
 async def keep_all(names: Sequence[str]) -> Sequence[str]:
@@ -164,5 +164,5 @@ async def keep_all(names: Sequence[str]) -> Sequence[str]:
 def foreign_token(page_token: str | None) -> InvalidInputError:
     """Returns the error for a page token that does not belong to the listing."""
     return InvalidInputError(
-        f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass on what the page before it gave"
+        f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass the page_token of the previous page"
     )

@@ -97,8 +97,10 @@ class Policy:
             least = 1 if limit.name == "max_in_flight" else 0
             if value is None and limit.name == "hedge_after":
                 continue
-            if not value >= least or (value == 0 and limit.name.endswith(("timeout", "hedge_after"))):
-                raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
+            is_positive = limit.name.endswith(("timeout", "hedge_after"))
+            if not value >= least or (value == 0 and is_positive):
+                bound = "above 0" if is_positive else f"at least {least}"
+                raise InvalidInputError(f"policy: {limit.name} is {value!r}; it must be {bound}")
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
@@ -183,9 +185,9 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
                     until, ends = until + _UNDO_GRACE, True
         error: BaseException | None
         if not task.done():
-            error = ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+            error = ServiceUnavailableError("Service unavailable: the rollback does not end")
         elif task.cancelled():
-            error = ServiceUnavailableError("Service unavailable: undoing what failed took too long")
+            error = ServiceUnavailableError("Service unavailable: the rollback took too long")
         else:
             error = task.exception()
         if cancellation is not None:
@@ -203,7 +205,7 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
 
 
 def _not_undone(error: BaseException) -> str:
-    return f"and to undo what was begun failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
+    return f"and the rollback failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
 
 
 def _asked_pause(error: BaseException) -> float:
@@ -443,10 +445,10 @@ class Caller:
         except Failure as last:
             last.attempts = sent
             if repetition.is_late:
-                wait = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                wait = f", because the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
                 last.message += f"; not sent again within the operation's time{wait}"
             if repetition.is_refused:
-                last.message += "; not sent again, as most calls to this catalog fail"
+                last.message += "; not sent again, because most calls to this catalog fail"
             raise self._error(last, subject, operation, safe) from last
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:

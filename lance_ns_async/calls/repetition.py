@@ -1,4 +1,4 @@
-"""Repetition of work that failed: the only place that makes another attempt, with its pauses and its limits."""
+"""Repetition of work that failed: the only module that makes another attempt, with its pauses and its limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Repetition:
     permits: Callable[[BaseException], bool] | None = None
     """Returns whether one more attempt is permitted now, and counts it; None permits every attempt."""
     spares: Callable[[BaseException], bool] | None = None
-    """Returns whether an exception leaves the number of remaining attempts unchanged; asked once for each of them."""
+    """Returns whether an exception leaves the number of remaining attempts unchanged; called once for each attempt."""
     is_late: bool = field(default=False, init=False)
     """Whether there was no time for another attempt."""
     is_refused: bool = field(default=False, init=False)

@@ -320,7 +320,7 @@ def _serve(turn: asyncio.Future[None]) -> None:
         turn.set_result(None)
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Resets the state in a forked process: calls under way and locks belong to the parent."""
     global _finding
     _finding = Lock()
@@ -333,4 +333,4 @@ _finding = Lock()
 _shared: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
 _all: WeakSet[Traffic] = WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -130,7 +130,7 @@ def shared(key: Hashable) -> Turns:
         return turns
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Resets the state in a forked process: calls under way and locks belong to the parent."""
     global _finding
     _finding = Lock()
@@ -142,4 +142,4 @@ _finding = Lock()
 _shared: WeakValueDictionary[Hashable, Turns] = WeakValueDictionary()
 _all: WeakSet[Turns] = WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

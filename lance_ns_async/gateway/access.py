@@ -38,7 +38,7 @@ class Access:
             hosts: Additional host names to accept if `host` is a loopback address.
 
         Raises:
-            InvalidInputError: The token is empty, or a header cannot hold it.
+            InvalidInputError: The token is empty, or a header cannot contain it.
         """
         if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
             # The message must not show the token.

@@ -66,7 +66,7 @@ class Content:
         return self.data.schema
 
     @property
-    def lasts(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether the rows can be read more than once."""
         return not isinstance(self.data, pa.RecordBatchReader)
 
@@ -202,7 +202,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
 
     The registration is replaced if the catalog stores other properties or columns. Old versions stay.
     """
-    for _ in range(_TIMES if content.lasts else 0):
+    for _ in range(_TIMES if content.is_repeatable else 0):
         try:
             return await _overwrite_once(backend, opener, id, content)
         except DataThereError:
@@ -222,7 +222,7 @@ async def _overwrite_once(backend: Backend, opener: Opener, id: TableId, content
     if registration is None:
         return await _replace_rows(backend, opener, old, content)
     async with rollback(partial(replacing.restore, backend, old, registration)):
-        table = await register_anew(backend, old, registration, content.schema)
+        table = await replace_registration(backend, old, registration, content.schema)
         return await _replace_rows(backend, opener, table, content)
 
 
@@ -401,7 +401,7 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
     return old.location, properties
 
 
-async def register_anew(
+async def replace_registration(
     backend: Backend, old: Table, registration: tuple[str, Mapping[str, str]], schema: pa.Schema
 ) -> Table:
     """Replaces the registration; returns the table with the credentials for writes."""

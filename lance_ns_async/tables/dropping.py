@@ -110,7 +110,7 @@ async def drop(backend: Backend, id: TableId) -> Table:
     try:
         table = await locate(backend, id)
     except UnreadableRegistrationError:
-        return await _free(backend, id)
+        return await _deregister_lost(backend, id)
     except TableNotFoundError as e:
         if backend.capabilities.drops or (left := await _left_behind(backend, id, e)) is None:
             raise
@@ -213,7 +213,7 @@ def _is_same_name(backend: Backend, one: TableId, other: TableId) -> bool:
     return one == other or (fold and [name.lower() for name in one] == [name.lower() for name in other])
 
 
-async def _free(backend: Backend, id: TableId) -> Table:
+async def _deregister_lost(backend: Backend, id: TableId) -> Table:
     """Removes a registration whose location the catalog has lost."""
     await backend.deregister_table(id)
     place = await backend.default_location(id)

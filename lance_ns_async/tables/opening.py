@@ -65,7 +65,7 @@ class Opener:
         if table.managed_versioning:
             raise UnsupportedOperationError(
                 f"Not supported: {table.id} (its catalog commits its versions, and Lance can reach that only "
-                "from a namespace that was made by connect)"
+                "from a namespace that connect created)"
             )
         return {}
 

@@ -176,7 +176,7 @@ class Staging:
                 registration = creating.what_to_register(self.backend, table, content)
                 if registration is not None:
                     replacement = table, registration
-                    table = await creating.register_anew(self.backend, table, registration, content.schema)
+                    table = await creating.replace_registration(self.backend, table, registration, content.schema)
             in_doubt = True
             try:
                 transaction = _transaction(staged_write, fragments)

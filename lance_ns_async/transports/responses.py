@@ -1,4 +1,4 @@
-"""What all wires do with a response: decode it, and read how long the server asks to wait."""
+"""Processing of responses on all wires: decoding, and the pause that the server requests."""
 
 from __future__ import annotations
 

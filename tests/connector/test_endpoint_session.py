@@ -1,4 +1,4 @@
-"""What a session is told of an endpoint, what it keeps of it, and what it is refused."""
+"""The endpoint in a Spark session: its configuration, its lifetime and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract's tests know of a catalog that they run on."""
+"""The properties of a catalog that the contract's tests need."""
 
 from __future__ import annotations
 

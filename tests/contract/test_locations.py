@@ -1,4 +1,4 @@
-"""Locations: a catalog is told only such as are one place for everybody, and others are never deleted."""
+"""Locations: only unambiguous ones are registered, and others are never deleted."""
 
 from __future__ import annotations
 

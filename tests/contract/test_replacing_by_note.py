@@ -198,9 +198,7 @@ async def test_what_others_noted_since_it_was_described_is_theirs(noting: Noting
 @pytest.mark.parametrize(
     "error", [ServiceUnavailableError("Service unavailable: t"), asyncio.CancelledError()], ids=type
 )
-async def test_a_declaration_does_not_stay_where_nobody_can_tell_whether_there_is_a_note(
-    noting: Noting, error: BaseException
-) -> None:
+async def test_a_declaration_is_removed_if_the_note_cannot_be_checked(noting: Noting, error: BaseException) -> None:
     async def meddle(operation: str, id: TableId) -> None:
         if operation == "describe" and id == note_of(noting.id):
             noting.meddle(_nobody)

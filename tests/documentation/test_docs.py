@@ -1,4 +1,4 @@
-"""What the documentation says is so: its code runs and prints what is shown, its tables name every property."""
+"""The documentation: its code prints the documented output, and its tables contain every property."""
 
 from __future__ import annotations
 

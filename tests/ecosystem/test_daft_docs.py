@@ -1,4 +1,4 @@
-"""What the documentation says of daft-lance is so: its code, its catalogs, its costs."""
+"""The documentation of daft-lance: its code, catalogs and costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documentation says of lance-ray is so: its code, its catalogs, its costs."""
+"""The documentation of lance-ray: its code, catalogs and costs."""
 
 from __future__ import annotations
 

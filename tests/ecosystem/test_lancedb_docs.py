@@ -1,4 +1,4 @@
-"""What the documentation says of lancedb is so: its code, its errors, its costs."""
+"""The documentation of lancedb: its code, errors and costs."""
 
 from __future__ import annotations
 

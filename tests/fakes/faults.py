@@ -1,4 +1,4 @@
-"""What a fake server does on demand instead of, before or after its own answer."""
+"""Faults of a fake server: actions instead of, before or after its own response."""
 
 from __future__ import annotations
 

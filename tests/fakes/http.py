@@ -1,4 +1,4 @@
-"""What every fake HTTP catalog shares: a server on its own thread, a request log, faults on demand."""
+"""Base of the fake HTTP catalogs: a server on its own thread, a request log, faults on demand."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from time import time
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError
+
 from lance_ns_async.model import TableId
 from tests.fakes.sockets import http, read_request
 
@@ -36,6 +38,8 @@ class Catalog(ABC):
     impl: ClassVar[str]
     levels: ClassVar[tuple[str, ...]] = ("c",)
     """The namespaces above that of a table."""
+    ambiguous: ClassVar[type[LanceNamespaceError] | None] = None
+    """The error of a declaration after which the client looks up whether the table exists; None means no such error."""
 
     def __init__(self) -> None:
         self.declarations: dict[str, Any] = {}
@@ -177,6 +181,7 @@ class Polaris(HttpCatalog):
 
 class Unity(HttpCatalog):
     impl = "unity"
+    ambiguous = PermissionDeniedError
 
     def properties(self, url: str) -> Mapping[str, str]:
         return {**super().properties(url), "catalog": "c"}

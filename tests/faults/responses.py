@@ -1,4 +1,4 @@
-"""Faults of answers that are whole: statuses, headers, and errors in forms that nobody agreed on."""
+"""Faults of complete responses: statuses, headers, and errors in unknown formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of calls where there is no server, or not the one that is meant: nothing was sent, so all may be."""
+"""Calls without a server, or with another server: nothing was sent, so all may be repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL = [pytest.param(name, impl, id=f"{impl}: {name}") for name in PLACES for imp
 
 
 @pytest.mark.parametrize(("name", "impl"), ALL)
-async def test_what_was_not_sent_is_never_in_doubt_and_sent_again_where_that_is_of_use(name: str, impl: str) -> None:
+async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: str) -> None:
     catalog, nowhere = CATALOGS[impl](), PLACES[name]
     outcomes: list[str] = []
     again = nowhere.then == "again"

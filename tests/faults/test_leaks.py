@@ -1,4 +1,4 @@
-"""Whom a misbehaving server makes us talk to, and what it makes us say: nobody else, and no secret."""
+"""Misbehaving servers cannot redirect calls to other hosts or reveal secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a login by SASL that a metastore does not understand, or understands and turns down."""
+"""SASL logins that a metastore does not understand or rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a listing whose pages lead nowhere, round in a circle, or over each other."""
+"""Listings with faulty page tokens: missing, repeated or overlapping pages."""
 
 from __future__ import annotations
 

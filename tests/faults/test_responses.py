@@ -1,4 +1,4 @@
-"""What becomes of a read whose answer is not what it should be."""
+"""Reads with a faulty response."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ async def test_nobody_waits_longer_than_an_operation_may_take(impl: str, status:
     async with Misbehaving(catalog, answer(status, headers={"Retry-After": "86400"})) as server:
         async with connect(catalog, server.url, repeats=2) as ns:
             result = str(await describe(ns, catalog.id("t0")))
-        assert "not sent again within the operation's time, for the server asks to wait 86400 s" in result
+        assert "not sent again within the operation's time, because the server asks to wait 86400 s" in result
         assert len(server.table_requests) == 1

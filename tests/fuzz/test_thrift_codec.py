@@ -1,4 +1,4 @@
-"""Thrift's decoder on bytes that nobody meant: it ends, keeps no more than it was given, and says why."""
+"""Thrift's decoder with random bytes: it ends, its memory is bounded, and errors have a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write from Spark does in the catalog and the storage: all that needs no JVM."""
+"""Effects of a Spark write on the catalog and the storage, without a JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of a Hive Metastore's client have in common."""
+"""Helpers for tests of the Hive Metastore's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for the catalogs that the documentation's code talks to."""
+"""Replacements of the catalogs in the documentation's code."""
 
 from __future__ import annotations
 

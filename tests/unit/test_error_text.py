@@ -1,4 +1,4 @@
-"""What servers say, on its way to exceptions, logs, observers and terminals: one line, and no control character."""
+"""Servers' texts in exceptions, logs, observers and terminals: one line, without control characters."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_one_string_is_no_list_of_names() -> None:
     with pytest.raises(InvalidInputError) as raised:
         TableId("db$t")
     assert str(raised.value) == (
-        "table id 'db$t': one string where a list of names is wanted; use TableId.parse('db$t') or ['db', 't']"
+        "table id 'db$t': one string instead of a list of names; use TableId.parse('db$t') or ['db', 't']"
     )
     with pytest.raises(InvalidInputError, match=r"use NamespaceId.parse\('a'\) or \['a'\]"):
         NamespaceId("a")

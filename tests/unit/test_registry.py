@@ -1,4 +1,4 @@
-"""Short names are the catalogs' own, and take nobody else's unless they are told to."""
+"""Short names of backends, and their registration."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class DirSettings(Settings):
 
     @field_validator("root")
     @classmethod
-    def _lasts(cls, root: str) -> str:
+    def _check_root(cls, root: str) -> str:
         if root.lower().startswith("memory:"):
             # Each open of such a URI creates a separate storage.
             raise ValueError("data in memory:// is lost after each call; use shared-memory://lake, or a directory")

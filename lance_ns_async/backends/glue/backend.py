@@ -85,7 +85,7 @@ class GlueSettings(LocationSettings, AwsSettings):
     these and calls with patterns of names.
     """
     vend_credentials: bool = False
-    """Whether Lake Formation is asked for credentials of tables in S3, unless a request sets it to False."""
+    """Whether credentials for tables in S3 are requested from Lake Formation, unless a request sets it to False."""
     credentials_operation: Operation = "auto"
     """Permission of the requested credentials: `auto`, `read` or `read_write`."""
     credentials_timeout_sec: Seconds = Field(default=3600.0, ge=900, le=21600)

@@ -127,7 +127,7 @@ def _with_advice(error: PermissionDeniedError) -> PermissionDeniedError:
         "the table has filters of rows or cells in Lake Formation, which Lance cannot apply"
         if _is_filtered(error)
         else "credentials need lakeformation:GetDataAccess, a location that is registered with Lake Formation, and "
-        "access for external engines in its settings; without, set storage.* options, or vend_credentials to false"
+        "access for external engines in its settings; otherwise set storage.* options, or vend_credentials to false"
     )
     result = PermissionDeniedError(f"{error}; {advice}")
     return result if (failure := failure_of(error)) is None else with_failure(result, failure)

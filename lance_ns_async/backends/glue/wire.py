@@ -322,8 +322,8 @@ def check_location(id: TableId, location: str) -> None:
     """Raises InvalidInputError for a location that Glue would reject."""
     if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
         raise InvalidInputError(
-            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
-            f"character, which {location[:40]!r} is not"
+            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, without control "
+            f"characters, not {location[:40]!r}; choose another"
         )
 
 

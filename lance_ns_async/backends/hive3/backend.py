@@ -1,7 +1,7 @@
-"""Hive Metastores since 3.0: Lance tables kept as external tables with `table_type=lance`, below catalog and database.
+"""Backend for Hive Metastores since 3.0: Lance tables are external tables with `table_type=lance`, in databases.
 
-Written after the Lance Hive 3 namespace spec, https://lance.org/format/namespace/integrations/hive, on top of the
-Thrift service of Hive 3.1.3 and 4.0.1.
+Spec: Lance Hive 3 namespace, https://lance.org/format/namespace/integrations/hive, with the Thrift service of Hive
+3.1.3 and 4.0.1.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ HIVE_ERRORS: ErrorTable = {
     "NotEmpty": NamespaceNotEmptyError,
     "Denied": PermissionDeniedError,
     "Unacceptable": InvalidInputError,
+    "NotStored": InvalidInputError,
+    # The lengths were checked before the call, so another client removed the table during it.
+    ("NotStored", "replace_table"): ConcurrentModificationError,
     "UnknownDBException": NamespaceNotFoundError,
     ("NoSuchObjectException", "namespace"): NamespaceNotFoundError,
     ("NoSuchObjectException", "declare_table"): NamespaceNotFoundError,
@@ -77,11 +80,14 @@ HIVE_ERRORS: ErrorTable = {
 }
 
 _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
-"""How servers answer that cannot filter tables by parameters."""
+"""Codes of failures of servers that cannot filter tables by parameters."""
 
 
 class HiveBackend(Backend):
-    """A Hive Metastore. Each duty is one call, and one more where an answer does not tell what is missing."""
+    """A Hive Metastore.
+
+    Cost: one call for most methods; one more if a response does not show which object is missing.
+    """
 
     settings = HiveSettings
     errors = HIVE_ERRORS
@@ -107,7 +113,7 @@ class HiveBackend(Backend):
 
     @classmethod
     def open(cls, settings: HiveSettings, caller: Caller) -> HiveBackend:
-        """A backend for the metastore at `settings.uri`."""
+        """Returns a backend for the metastore at `settings.uri`."""
         user = settings.user_and_groups()
         thrift = open_thrift(
             settings.route(),
@@ -127,7 +133,7 @@ class HiveBackend(Backend):
         check_findable(parent)
         names = await self._hive.databases(parent, operation)
         if not names:
-            # A missing catalog is answered like an empty one.
+            # The response is the same for a missing and for an empty catalog.
             await self._hive.catalog(parent, operation)
         return Page(names)
 
@@ -177,7 +183,7 @@ class HiveBackend(Backend):
         if len(id) == 1:
             await drop_catalog(self._hive, id, cascade=cascade, at_once=self._at_once)
             return
-        # Older servers fail on a null pointer of their own where there is no such database.
+        # Older servers fail with a NullPointerException if the database does not exist.
         await self._hive.database(id, "drop_namespace")
         await drop_database(self._hive, id, cascade=cascade, at_once=self._at_once)
 
@@ -185,7 +191,7 @@ class HiveBackend(Backend):
         check_findable(parent)
         names = await self._lance_tables(parent, "list_tables")
         if not names:
-            # A missing database is answered like an empty one.
+            # The response is the same for a missing and for an empty database.
             await self._hive.database(parent, "list_tables")
         return Page(names)
 
@@ -229,7 +235,10 @@ class HiveBackend(Backend):
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Costs two calls: alter_table replaces everything, so what is to stay has to be read first."""
+        """Replaces the registration in place.
+
+        Cost: two calls, because `alter_table` replaces all fields, so the current ones are read first.
+        """
         operation = "replace_table"
         place = to_hive(location)
         parameters = {"managed_by": "storage", **properties, "table_type": "lance"}
@@ -280,7 +289,7 @@ class HiveBackend(Backend):
         try:
             return await self._hive.table(id, operation)
         except TableNotFoundError:
-            # The answer is the same where the database is missing. Those who wonder at once ask once.
+            # The response is the same if the database is missing. Concurrent checks of a database share one call.
             await self._databases.outcome(id.parent)
             raise
 
@@ -294,11 +303,11 @@ class HiveBackend(Backend):
             if failure is None or not _NO_FILTER.intersection(failure.codes):
                 raise
         names = await self._filter_by_descriptions(parent, operation)
-        # That the server answers otherwise shows that it is the filter that it cannot do.
+        # The other calls succeeded, so the server does not support the filter.
         self.server.learn(filters=False)
         return names
 
     async def _filter_by_descriptions(self, parent: NamespaceId, operation: str) -> Sequence[str]:
-        """The Lance tables among all tables, each of which has to be described."""
+        """Returns the names of the Lance tables; describes all tables of the database."""
         names = await self._hive.all_tables(parent, operation)
         return await self._hive.lance_tables_among(parent, names, operation, at_once=self._at_once)

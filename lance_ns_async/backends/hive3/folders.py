@@ -1,7 +1,7 @@
-"""Folders of new tables, which the client makes before the metastore would.
+"""Folders of new tables, which the client creates before the metastore does.
 
-If several clients create a table concurrently at one location, a metastore can delete the winner's data: if it made the
-folder for a client that lost, it deletes the folder with everything in it. It never deletes a folder that existed
+If several clients create a table concurrently at one location, a metastore can delete the winner's data: if it created
+the folder for a client that lost, it deletes the folder with all its content. It never deletes a folder that existed
 before (`HMSHandler.create_table_core` in Hive 3.1.3 and 4.0.1).
 """
 
@@ -19,13 +19,13 @@ from lance_ns_async.storage.threads import in_thread
 
 
 async def make(table: Table) -> Sequence[str]:
-    """Makes the folder of a new table if this client can; in an object store, writes the marker of a declared table.
+    """Creates the folder of a new table if possible; in an object store, writes the marker of a declared table.
 
     Returns:
-        The local folders that were made, for `remove`.
+        The new local folders, for `remove`.
 
     Raises:
-        LanceNamespaceError: The storage does not answer, or its options are invalid.
+        LanceNamespaceError: The storage does not respond, or its options are invalid.
 
     Cost:
         In an object store, one listing and one write.
@@ -33,7 +33,7 @@ async def make(table: Table) -> Sequence[str]:
     if (path := dir_markers.local_path(table.location)) is not None:
         return _make_local(path)
     if datasets.is_at_hand(table):
-        # A client without permission to write has nothing to lose.
+        # A client without permission to write cannot have data at the location.
         with suppress(PermissionDeniedError):
             await in_thread(table, lambda: dir_markers.reserve(table.location, table.storage_options), changes=True)
     return ()
@@ -45,7 +45,7 @@ def _make_local(path: str) -> Sequence[str]:
         missing.append(path)
         path = os.path.dirname(path)
     new_folders: list[str] = []
-    # The metastore may run on another machine, so the folder need not be possible here.
+    # The metastore may run on another machine, so the path may be invalid on this one.
     with suppress(OSError):
         for folder in reversed(missing):
             os.mkdir(folder)
@@ -54,7 +54,7 @@ def _make_local(path: str) -> Sequence[str]:
 
 
 async def remove(table: Table, new_folders: Sequence[str]) -> None:
-    """Removes what `make` has made for a table that could not be created, unless it is in use."""
+    """Removes the folders or the marker of a table that could not be created, unless they are in use."""
     for folder in reversed(new_folders):
         with suppress(OSError):
             os.rmdir(folder)

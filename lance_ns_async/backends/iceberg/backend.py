@@ -62,6 +62,8 @@ ICEBERG_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     **SIGNING_ERRORS,
     "NoSuchNamespaceException": NamespaceNotFoundError,
+    # The parent was checked before the call, so another client dropped the namespace right after its creation.
+    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
     "NoSuchTableException": TableNotFoundError,
     # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
     "NotFoundException": UnreadableRegistrationError,

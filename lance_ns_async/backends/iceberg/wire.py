@@ -1,4 +1,4 @@
-"""The wire format of Iceberg REST catalogs: paths, request bodies and decoders of responses. Nothing makes a call."""
+"""The wire format of Iceberg REST catalogs: paths, request bodies and decoders of responses, without calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How users sign in to HTTP catalogs: the properties, and bearer tokens by the grants of OAuth2.
+"""Authentication of HTTP catalogs: the properties, and bearer tokens by the grants of OAuth2.
 
 Specs: RFC 6749, sections 4.4 and 6, and RFC 8693 for the exchange of tokens. The names of the parameters are those of
 Iceberg's own clients.
@@ -95,7 +95,7 @@ class OAuth2Settings(HttpSettings):
     def _one_way_in(self) -> Self:
         names = [name for name in _WAYS if getattr(self, name) is not None]
         if len(names) > 1 and names != ["credential", "subject_token"]:
-            raise ValueError(f"{' and '.join(names)}: give one of them, a token or what gets one")
+            raise ValueError(f"{' and '.join(names)}: set one of them: a token, or a way to get one")
         for name, ways in _PARAMETERS.items():
             is_set = getattr(self, name) != type(self).model_fields[name].default
             if is_set and all(getattr(self, way) is None for way in ways):
@@ -147,7 +147,7 @@ def open_tokens(
     lifetime: float = LIFETIME,
     explain_error: Explain | None = None,
 ) -> Callable[[httpx.AsyncBaseTransport], Tokens | None]:
-    """Returns a function of the connections that returns the source of tokens in the settings; fetches none yet.
+    """Returns a function that creates the source of tokens for a set of connections. It fetches no token yet.
 
     The source is None if the settings contain no way to get tokens.
 
@@ -303,15 +303,15 @@ def token(body: Any, lifetime: float = LIFETIME) -> Token:
     """Returns the token in a response; `lifetime` applies if the response contains none."""
     value = body["access_token"]
     if not (value.isascii() and value.isprintable()):
-        raise ValueError("access_token is no text that a header can hold")
+        raise ValueError("access_token is not a text that a header can contain")
     refresh_token = body.get("refresh_token")
     if not isinstance(refresh_token, str | None):
-        raise ValueError("refresh_token is no text")
+        raise ValueError("refresh_token is not a text")
     try:
         return Token(value, float(body.get("expires_in") or lifetime), refresh_token or None)
     except (TypeError, ValueError):
         # The value is not quoted, because it comes from the response that contains the token.
-        raise ValueError("expires_in is no number") from None
+        raise ValueError("expires_in is not a number") from None
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:

@@ -1,4 +1,4 @@
-"""Tokens from outside of the SDK: the output of a command, and the result of a Python callable."""
+"""Tokens from outside this package: the output of a command, and the result of a Python callable."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _NOT_HERE = (404, 405, 501)
 _TOKEN_REJECTED = (401, 419)
 """Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
-_MIXED_UP = "; is there a proxy before the server that mixes up answers, or rewrites paths?"
+_MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
@@ -346,7 +346,7 @@ def _proxy(settings: HttpSettings, url: str) -> str | None:
     if proxy is not None and not is_url(proxy):
         # The value is not quoted, because it may contain a password.
         raise InvalidInputError(
-            f"{settings.backend} properties: proxy: what the environment names for {url} is no HTTP proxy; "
+            f"{settings.backend} properties: proxy: the environment's proxy for {url} is not an HTTP proxy; "
             "set the property to one, or to none"
         )
     return proxy

@@ -1,4 +1,4 @@
-"""What the fake Glue server can be told to do otherwise."""
+"""Options of the fake Glue server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Hive Metastore throws: which exceptions each method declares, and the words they come with."""
+"""Exceptions of a Hive Metastore: those that each method declares, and their messages."""
 
 from __future__ import annotations
 

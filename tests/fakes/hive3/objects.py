@@ -1,4 +1,4 @@
-"""What a metastore holds, and what it says of it: field by field as the real ones do."""
+"""Objects of the fake metastore, and their encoding, field by field as in real ones."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def test_callables_of_different_principals_have_different_ids() -> None:
 @pytest.mark.parametrize(
     ("impl", "properties", "message"),
     [
-        ("iceberg", {"endpoint": "http://127.0.0.1", "auth_token": "t"}, "auth_token and token: give one of them"),
+        ("iceberg", {"endpoint": "http://127.0.0.1", "auth_token": "t"}, "auth_token and token: set one of them"),
         ("iceberg", {"endpoint": "http://127.0.0.1", "token": "hush"}, "token: given twice"),
         ("dir", {"root": "lake"}, "token: unknown"),
     ],

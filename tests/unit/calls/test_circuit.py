@@ -29,7 +29,7 @@ def test_it_opens_when_nothing_was_answered_for_its_patience() -> None:
     assert obstacle(circuit, 130) is None
     circuit.record_failure(130.1, "describe_table", NEW, "cannot connect")
     assert obstacle(circuit, 131.1) == (
-        "not sent, as nothing was answered for 31 s: cannot connect; the catalog is tried again in 4 s"
+        "not sent, because there was no response for 31 s: cannot connect; the catalog is tried again in 4 s"
     )
 
 
@@ -80,9 +80,7 @@ def test_a_few_failures_far_apart_open_nothing() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=2000), st.integers(1, 300))
-def test_repetitions_are_bounded_by_what_may_be_in_flight_and_half_of_the_answers(
-    answers: list[bool], most: int
-) -> None:
+def test_the_retry_budget_is_the_slots_and_half_of_the_responses(answers: list[bool], most: int) -> None:
     budget, repeated, answered = Budget(most), 0, 0
     for answer in answers:
         if answer:

@@ -23,6 +23,10 @@ def runs(calls: int, server: Server, most: int = 256) -> list[Run]:
     return found
 
 
+def runs_with_losses(calls: int, server: Server) -> list[Run]:
+    return [simulate(Limiter(64), calls, server, seed=seed) for seed in SEEDS]
+
+
 def bounds(found: list[Run], calls: int, ideal: float) -> tuple[float, float]:
     """Time over the ideal, the median; and the greatest share of calls sent beside those that were needed."""
     return median(run.seconds / ideal for run in found), max(run.sent / calls - 1 for run in found)
@@ -80,6 +84,14 @@ def test_a_cap_that_answers_429_is_kept_to(cap: int, slower: float) -> None:
 def test_accidental_throttles_do_not_pace_calls() -> None:
     results = runs(3000, Server(faults=0.0267, throttles=True), 64)
     assert bounds(results, 3000, 3000 / 64 * LATENCY)[0] <= 1.25 and not any(run.paced for run in results)
+
+
+@pytest.mark.parametrize("faults", [0.2, 0.3, 0.4])
+def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: float) -> None:
+    calls = 300
+    results = [runs_with_losses(calls, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
+    other, throttled = (median(run.seconds for run in of_kind) for of_kind in results)
+    assert throttled <= 2.5 * other + 5
 
 
 def test_without_a_limit_there_is_none() -> None:

@@ -80,3 +80,17 @@ def test_accidental_refusals_do_not_lower_the_rate_far() -> None:
         record = pacer.record_throttle if number % 40 == 0 else pacer.record_response
         record(now, now)
     assert pacer.rate >= 75
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_throttling_that_a_lower_rate_does_not_lower_ends_the_pace(every: int) -> None:
+    pacer, now, sent = Pacer(), 0.0, 0
+    assert pacer.begin(now)
+    while pacer.is_active(now) and sent < 100:
+        now += pacer.delay(now)
+        pacer.send(now)
+        sent += 1
+        record = pacer.record_throttle if sent % every == 0 else pacer.record_response
+        record(now, now)
+    assert sent <= 60 and now <= 5
+    assert not pacer.begin(now + 59) and pacer.begin(now + 61)

@@ -1,4 +1,4 @@
-"""What is remembered of a table whose credentials were asked for: what, for how long, and of how many tables."""
+"""The cache of vended credentials: its content, its duration and its size."""
 
 from __future__ import annotations
 

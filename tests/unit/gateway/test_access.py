@@ -1,4 +1,4 @@
-"""Who a gateway answers, and what it makes of those who mean no good."""
+"""Access control of the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of a gateway may make it do: SQL, rows in and out, searches; and that it stays alive beside them."""
+"""Limits of the gateway: SQL, rows, searches; the process survives the attacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients send to a gateway, byte by byte: paths, queries and bodies."""
+"""Requests to a gateway as bytes: paths, queries and bodies."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def test_tokens_of_one_listing_are_foreign_to_the_other(backend: MemoryBac
         await ns.list_namespaces(ListNamespacesRequest(id=[], page_token="nonsense"))
 
 
-async def test_no_more_calls_are_made_at_once_than_asked_for_nor_than_the_policy_allows() -> None:
+async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
     backend = MemoryBackend.able(Capabilities(0, None))
     ids = [TableId([f"t{i}"]) for i in range(20)]
     backend.plant(ids)

@@ -1,4 +1,4 @@
-"""Requests as they come: what is unknown in one, or of another kind, is told by its name, at whatever depth."""
+"""Checks of requests: unknown fields and wrong types are reported by name, at any depth."""
 
 from __future__ import annotations
 

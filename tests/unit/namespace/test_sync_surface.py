@@ -216,7 +216,7 @@ def test_an_async_namespace_says_what_can_be_pickled() -> None:
         pickle.dumps(AsyncNamespace.connect("dir", {"root": "lake"}))
 
 
-def test_equal_properties_make_equal_ids_and_secrets_tell_apart_without_being_told() -> None:
+def test_namespace_ids_depend_on_secrets_without_containing_them() -> None:
     def connected(**more: str) -> IcebergNamespace:
         return IcebergNamespace(endpoint="http://127.0.0.1:1", **more)
 

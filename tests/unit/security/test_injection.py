@@ -1,4 +1,4 @@
-"""What names could say that goes into a request: each is data there, and no part of its form."""
+"""Names in requests are data and cannot change the form of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resolver remembers: who is not asked again, for how long, and what is forgotten."""
+"""The resolver's cache: hits, lifetime and removal."""
 
 from __future__ import annotations
 

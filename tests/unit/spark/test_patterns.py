@@ -1,4 +1,4 @@
-"""What `what` means: ids, namespaces and patterns, and which namespaces a pattern has to be looked for in."""
+"""The argument `what`: ids, namespaces and patterns, and the namespaces to list for a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, to programs and to people."""
+"""Reports, as data and as text."""
 
 from __future__ import annotations
 

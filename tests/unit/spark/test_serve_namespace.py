@@ -1,4 +1,4 @@
-"""What is asked of the catalog behind, and when: the namespace that the endpoint serves, without Spark."""
+"""The namespace of the Spark endpoint: when it calls the catalog. Without Spark."""
 
 from __future__ import annotations
 

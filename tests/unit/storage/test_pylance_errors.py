@@ -1,4 +1,4 @@
-"""What pylance raises, and the errors of the spec it becomes: its own texts, as they came."""
+"""Conversion of pylance's original error texts to errors of the spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Lance reaches the storage with: options, credentials that a catalog gives out, and new ones in time."""
+"""Storage access of Lance: options, vended credentials, and their renewal."""
 
 from __future__ import annotations
 

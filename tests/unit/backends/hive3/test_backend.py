@@ -1,4 +1,4 @@
-"""What is particular to tables of a Hive Metastore: filters, batches, names, places, and that they are external."""
+"""Tables of a Hive Metastore: filters, batches, names, locations, and their external type."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_server_that_cannot_filter_is_asked_for_all_tables_and_remembere
                 await tables(ns, "lake", "none")
 
 
-async def test_a_server_that_cannot_do_anything_is_not_taken_for_one_that_cannot_filter(server: FakeHive) -> None:
+async def test_a_failing_server_is_not_treated_as_one_without_filters(server: FakeHive) -> None:
     server.add_table("lake", "d", "t")
     async with connected(server) as ns:
         server.fail("MetaException", "the database is down", match="get", times=2)

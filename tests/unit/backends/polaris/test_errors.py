@@ -1,4 +1,4 @@
-"""What Polaris and those in front of it answer when something is wrong, and the error that each becomes."""
+"""Error responses of Polaris and of its proxies, and the resulting error classes."""
 
 from __future__ import annotations
 

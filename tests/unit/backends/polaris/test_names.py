@@ -194,7 +194,7 @@ async def test_a_local_folder_with_too_long_a_name_is_refused_before_any_change(
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match=f"a name of {length} bytes"):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location=place))
-            with pytest.raises(InvalidTableStateError, match=r"nothing is deleted, .* bytes"):
+            with pytest.raises(InvalidTableStateError, match=r"nothing was deleted, .* bytes"):
                 await ns.drop_table(DropTableRequest(id=["cat", "a", "old"]))
             assert (await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "old"]))).location == place
         assert not [request for request in asked(server) if request.startswith("POST")]

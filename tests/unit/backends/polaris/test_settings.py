@@ -69,7 +69,7 @@ def test_every_property_may_carry_the_backends_name() -> None:
         ({"endpoint": ""}, "endpoint: not a URL"),
         ({"endpoint": "localhost:8181"}, "endpoint: not a URL"),
         ({"endpoint": "ftp://localhost"}, "endpoint: not a URL"),
-        ({"auth_token": "sesame", "credential": "id:sesame"}, "auth_token and credential: give one of them"),
+        ({"auth_token": "sesame", "credential": "id:sesame"}, "auth_token and credential: set one of them"),
         ({"credential": "sesame"}, "client_id:client_secret, with a colon"),
         ({"credential": ":sesame"}, "client_id:client_secret, with a colon"),
         ({"credential": "sesame:"}, "client_id:client_secret, with a colon"),

@@ -1,4 +1,4 @@
-"""What is particular to Unity Catalog: its bodies, its dialects, and creations that it does not make sure of."""
+"""Unity Catalog: bodies, dialects, and creations that the server does not make unique."""
 
 from __future__ import annotations
 

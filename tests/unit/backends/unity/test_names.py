@@ -1,4 +1,4 @@
-"""Names, properties and locations: what no server could hold is told without a call."""
+"""Names, properties and locations: invalid ones are reported without a call."""
 
 from __future__ import annotations
 

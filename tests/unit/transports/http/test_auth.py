@@ -1,4 +1,4 @@
-"""Tokens that expire: fetched by one caller for all, and by nobody twice."""
+"""Tokens that expire: one fetch for all concurrent callers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_an_endpoint_that_gives_the_same_again_is_asked_once_by_all() -> N
 
 
 @pytest.mark.parametrize("lifetime", [0.0, -1.0])
-async def test_a_token_that_is_dead_on_arrival_is_shared_by_those_who_waited_and_then_gone(lifetime: float) -> None:
+async def test_an_expired_new_token_is_used_by_waiting_callers_only(lifetime: float) -> None:
     endpoint = Endpoint(lifetime=lifetime)
     tokens = RenewedTokens(endpoint)
     assert await at_once(tokens.current) == ["1"] * 100 and endpoint.fetches == 1

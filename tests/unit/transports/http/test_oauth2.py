@@ -212,7 +212,7 @@ async def test_a_token_is_exchanged(properties: dict[str, str], expected: dict[s
     assert forms(server) == [{**exchange, **expected}]
 
 
-async def test_an_exchange_is_renewed_by_the_refresh_token_and_then_says_what_is_to_replace() -> None:
+async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() -> None:
     refused = http(400, json.dumps({"error": "invalid_grant", "error_description": "r-0001 or s-0001 is over"}))
     answers = [answer(access_token="1", refresh_token="r-0001"), refused, refused]
     with pytest.raises(UnauthenticatedError) as raised:
@@ -241,9 +241,9 @@ async def test_what_is_no_token_endpoint_names_the_property_to_set(said: Said) -
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"auth_token": "t", "credential": "i:s"}, "auth_token and credential: give one of them"),
-        ({"auth_token": "t", "auth_command": "x"}, "auth_token and auth_command: give one of them"),
-        ({"credential": "i:s", "subject_token": "t", "auth_command": "x"}, "give one of them"),
+        ({"auth_token": "t", "credential": "i:s"}, "auth_token and credential: set one of them"),
+        ({"auth_token": "t", "auth_command": "x"}, "auth_token and auth_command: set one of them"),
+        ({"credential": "i:s", "subject_token": "t", "auth_command": "x"}, "set one of them"),
         ({"audience": "a"}, "audience: give credential or subject_token with it"),
         ({"resource": "a", "auth_command": "x"}, "resource: give credential or subject_token with it"),
         ({"subject_token_type": "jwt", "credential": "i:s"}, "subject_token_type: give subject_token with it"),

@@ -1,4 +1,4 @@
-"""Connections are used again only while nothing is on them that nobody asked for; wrong answers are not believed."""
+"""Reuse of connections: none with unrequested bytes; mismatched responses are rejected."""
 
 from __future__ import annotations
 

@@ -60,29 +60,34 @@ async def error_of(tokens: RenewedTokens) -> LanceNamespaceError:
     return raised.value
 
 
+HOUR = timedelta(hours=1)
+
+
 def in_an_hour(**change: Any) -> str:
-    return (datetime.now() + timedelta(hours=1)).isoformat(sep=" ", **change)
+    return (datetime.now() + HOUR).isoformat(sep=" ", **change)
 
 
 @pytest.mark.parametrize(
-    ("output", "lifetime"),
+    ("make_output", "lifetime"),
     [
-        (f"{TOKEN}\n", LIFETIME),
-        (f"\r\n {TOKEN} \r\n", LIFETIME),
-        (f'"{TOKEN}"\n', LIFETIME),
-        ({"token": TOKEN}, LIFETIME),
-        ({"access_token": TOKEN, "expires_in": 60}, 60.0),
-        ({"access_token": TOKEN, "expires_in": "60"}, 60.0),
-        ({"access_token": TOKEN, "token_type": "Bearer", "expires_in": None}, LIFETIME),
+        (lambda: f"{TOKEN}\n", LIFETIME),
+        (lambda: f"\r\n {TOKEN} \r\n", LIFETIME),
+        (lambda: f'"{TOKEN}"\n', LIFETIME),
+        (lambda: {"token": TOKEN}, LIFETIME),
+        (lambda: {"access_token": TOKEN, "expires_in": 60}, 60.0),
+        (lambda: {"access_token": TOKEN, "expires_in": "60"}, 60.0),
+        (lambda: {"access_token": TOKEN, "token_type": "Bearer", "expires_in": None}, LIFETIME),
         # az account get-access-token
-        ({"accessToken": TOKEN, "expiresOn": in_an_hour(), "expires_on": int(time()) + 3600, "tenant": "t"}, 3600.0),
-        ({"accessToken": TOKEN, "expiresOn": in_an_hour(timespec="microseconds"), "tokenType": "Bearer"}, 3600.0),
+        (lambda: {"accessToken": TOKEN, "expiresOn": in_an_hour(), "expires_on": int(time()) + 3600}, 3600.0),
+        (lambda: {"accessToken": TOKEN, "expiresOn": in_an_hour(timespec="microseconds"), "tenant": "t"}, 3600.0),
         # databricks auth token
-        ({"access_token": TOKEN, "expiry": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}, 3600.0),
-        ({"token": TOKEN, "expires_at": f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"}, 3600.0),
+        (lambda: {"access_token": TOKEN, "expiry": (datetime.now(UTC) + HOUR).isoformat()}, 3600.0),
+        (lambda: {"token": TOKEN, "expires_at": f"{datetime.now(UTC) + HOUR:%Y-%m-%dT%H:%M:%SZ}"}, 3600.0),
     ],
 )
-def test_tokens_that_commands_print(output: str | dict[str, Any], lifetime: float) -> None:
+def test_tokens_that_commands_print(make_output: Callable[[], str | dict[str, Any]], lifetime: float) -> None:
+    # Made here and not at collection, as times would be past when the test runs.
+    output = make_output()
     found = parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
     assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
 
@@ -110,18 +115,18 @@ def test_output_that_is_no_token(output: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "lifetime"),
+    ("make_result", "lifetime"),
     [
-        (TOKEN, LIFETIME),
-        ((TOKEN, None), LIFETIME),
-        ((TOKEN, 60), 60.0),
-        ((TOKEN, 0.5), 0.5),
-        ((TOKEN, int(time()) + 600), 600.0),
-        ((TOKEN, datetime.now(UTC) + timedelta(minutes=10)), 600.0),
+        (lambda: TOKEN, LIFETIME),
+        (lambda: (TOKEN, None), LIFETIME),
+        (lambda: (TOKEN, 60), 60.0),
+        (lambda: (TOKEN, 0.5), 0.5),
+        (lambda: (TOKEN, int(time()) + 600), 600.0),
+        (lambda: (TOKEN, datetime.now(UTC) + timedelta(minutes=10)), 600.0),
     ],
 )
-def test_results_of_callables(result: object, lifetime: float) -> None:
-    found = parse_result(result)
+def test_results_of_callables(make_result: Callable[[], object], lifetime: float) -> None:
+    found = parse_result(make_result())
     assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
 
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: URLs as they are written, answers up to a limit, TLS, proxies."""
+"""The HTTP wire: unchanged URLs, limits of responses, TLS, proxies."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_proxies_of_the_environment(
 
 async def test_a_proxy_of_another_kind_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://user:hush@127.0.0.1:1080")
-    with pytest.raises(InvalidInputError, match=r"what the environment names for .* is no HTTP proxy") as raised:
+    with pytest.raises(InvalidInputError, match=r"the environment's proxy for .* is not an HTTP proxy") as raised:
         async with plain("http://127.0.0.1", by_environment=True):
             pass
     assert "hush" not in str(raised.value)

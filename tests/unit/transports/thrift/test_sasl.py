@@ -1,4 +1,4 @@
-"""What is said on a connection of the Thrift wire before any call: TLS, logins, who is asking; and frames."""
+"""Handshakes of the Thrift wire before the first call: TLS, logins, the user; and frames."""
 
 from __future__ import annotations
 
