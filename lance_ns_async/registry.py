@@ -31,6 +31,7 @@ BACKENDS: Mapping[str, Entry] = {
     "hive3": Entry("lance_ns_async.backends.hive3.backend", "HiveBackend"),
     "glue": Entry("lance_ns_async.backends.glue.backend", "GlueBackend", extra="glue"),
     "polaris": Entry("lance_ns_async.backends.polaris.backend", "PolarisBackend"),
+    "lakekeeper": Entry("lance_ns_async.backends.lakekeeper.backend", "LakekeeperBackend"),
     "unity": Entry("lance_ns_async.backends.unity.backend", "UnityBackend"),
 }
 
@@ -66,6 +67,7 @@ CLASS_PATHS: Mapping[str, str] = {
     "glue": "lance_ns_async.GlueNamespace",
     "hive3": "lance_ns_async.Hive3Namespace",
     "iceberg": "lance_ns_async.IcebergNamespace",
+    "lakekeeper": "lance_ns_async.LakekeeperNamespace",
     "polaris": "lance_ns_async.PolarisNamespace",
     "unity": "lance_ns_async.UnityNamespace",
 }
@@ -78,8 +80,8 @@ def register(*, plain: bool = False) -> Mapping[str, str]:
     Worker processes of Ray, Daft or Spark do not have the registration: use the class path there.
 
     Args:
-        plain: Whether to register `glue`, `hive3`, `iceberg`, `polaris` and `unity`, too. Other packages may register
-            the same names; the last registration wins.
+        plain: Whether to register `glue`, `hive3`, `iceberg`, `lakekeeper`, `polaris` and `unity`, too. Other packages
+            may register the same names; the last registration wins.
 
     Returns:
         The registered names, with their class paths.

@@ -41,7 +41,9 @@ class Capabilities:
     cascades: bool = False
     """Whether `drop_namespace` can also drop the namespace's content."""
     folds_case: bool = False
-    """Whether names are stored and compared in lower case."""
+    """Whether names are compared without regard to case."""
+    keeps_case: bool = False
+    """Whether a catalog that folds case lists names as they were declared; if not, it stores them in lower case."""
     vends: bool = False
     """Whether the catalog may vend credentials for a table's storage; if not, `vend` has no effect."""
     vends_unasked: bool = False

@@ -447,6 +447,13 @@ class PolarisNamespace(_Named):
     example = 'endpoint="https://polaris.example.com"'
 
 
+class LakekeeperNamespace(_Named):
+    """A warehouse of a Lakekeeper server. Properties: `endpoint`, `warehouse`, `auth_token` and others."""
+
+    impl = "lakekeeper"
+    example = 'endpoint="https://lakekeeper.example.com", warehouse="lake"'
+
+
 class UnityNamespace(_Named):
     """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others."""
 

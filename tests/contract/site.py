@@ -29,6 +29,12 @@ class Site:
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
 
+    overlaps: bool = True
+    """Whether a table may be at, above or below the location of another one."""
+    frees_locations: bool = True
+    """Whether the location of a table that was deregistered or dropped can be registered again."""
+    chooses_locations: bool = False
+    """Whether the server chooses a unique location for a table that is declared without one."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
 

@@ -128,10 +128,10 @@ async def test_another_registration_of_the_name_is_not_replaced(noting: Noting) 
     await noting.theirs.deregister_table(noting.id)
     with pytest.raises(TableNotFoundError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
-    await noting.theirs.declare_table(noting.id, None, {"owner": "theirs"})
+    theirs = await noting.theirs.declare_table(noting.id, None, {"owner": "theirs"})
     with pytest.raises(ConcurrentModificationError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
-    assert await found(noting, noting.id) == (old.location, "theirs")
+    assert await found(noting, noting.id) == (theirs.location, "theirs")
     with pytest.raises(TableNotFoundError):
         await found(noting, note_of(noting.id))
 

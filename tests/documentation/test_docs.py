@@ -30,6 +30,7 @@ REQUIRED = {
     "hive3": {},
     "iceberg": {"endpoint": "https://catalog.example.com"},
     "polaris": {"endpoint": "https://polaris.example.com"},
+    "lakekeeper": {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
     "unity": {"endpoint": "https://unity.example.com", "catalog": "main"},
 }
 """Properties without which no other can be given."""

@@ -44,6 +44,7 @@ NAMES = {
     "hive3": "Hive 3",
     "glue": "Glue",
     "polaris": "Polaris",
+    "lakekeeper": "Lakekeeper",
     "unity": "Unity",
 }
 
@@ -53,6 +54,7 @@ _CONNECTING: Mapping[str, Mapping[str, str]] = {
     "hive3": {"uri": "thrift://127.0.0.1:1"},
     "iceberg": {"endpoint": "http://127.0.0.1:1"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
+    "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
 }
 _OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])

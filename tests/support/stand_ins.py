@@ -13,6 +13,7 @@ from tests.documentation.pages import Page
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.servers.s3 import s3
@@ -61,6 +62,13 @@ def _iceberg() -> Iterator[str]:
 
 
 @contextmanager
+def _lakekeeper() -> Iterator[str]:
+    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
+    with FakeLakekeeper(vends=vends) as server:
+        yield server.endpoint
+
+
+@contextmanager
 def _moto() -> Iterator[str]:
     """All that moto imitates, on one port."""
     with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
@@ -88,6 +96,7 @@ _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     "thrift://metastore.example.com:9083": _hive,
     "http://127.0.0.1:5055": _moto,
     "https://catalog.example.com": _iceberg,
+    "https://lakekeeper.example.com": _lakekeeper,
     "https://polaris.example.com": _polaris,
     "https://unity.example.com": _unity,
 }

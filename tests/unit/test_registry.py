@@ -17,6 +17,7 @@ UNREACHABLE = {
     "glue": {"region": "us-east-1"},
     "hive3": {"uri": "thrift://127.0.0.1:1"},
     "iceberg": {"endpoint": "http://127.0.0.1:1"},
+    "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
 }

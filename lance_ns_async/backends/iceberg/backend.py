@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 from uuid import uuid4
 
 from lance_namespace.errors import (
@@ -27,8 +26,9 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
+from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
+from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
     IN_PROGRESS,
@@ -37,18 +37,14 @@ from lance_ns_async.backends.iceberg.wire import (
     explain,
     identifier,
     is_registered_as,
-    namespace_names,
-    namespace_properties,
     new_key,
     replacement,
-    routes,
     table,
     table_names,
     table_of_uuid,
 )
 from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, ignore
-from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -93,7 +89,7 @@ PROTECTION = {"gc.enabled": "false"}
 _MANAGERS = ("storage", "impl")
 
 
-class IcebergBackend(Backend):
+class IcebergBackend(IcebergNamespaces):
     """An Iceberg REST catalog.
 
     Cost: one call to describe a table; the first operation needs one more call, to `/v1/config`. With credentials, one
@@ -126,7 +122,7 @@ class IcebergBackend(Backend):
         Args:
             caller: Repeats the attempts of a version commit.
         """
-        self._http = http
+        super().__init__(http, settings.warehouse)
         self._settings = settings
         self._caller = caller
         self._storage_options = settings.storage_options()
@@ -135,8 +131,6 @@ class IcebergBackend(Backend):
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
-        self._routes: Routes | None = None
-        self._configuration = SingleFlight(self._configure)
 
     @classmethod
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
@@ -147,50 +141,8 @@ class IcebergBackend(Backend):
         return cls(http, settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        routes = self._routes or await self._config()
-        query = routes.page(token, limit)
-        if parent:
-            query.append(f"parent={routes.namespace(parent)}")
-        page = await self._http.request(
-            "GET",
-            routes.namespaces(),
-            query="&".join(query),
-            subject=parent,
-            operation="list_namespaces",
-            decode=namespace_names,
-        )
+        page = await super().list_namespaces(parent, token, limit)
         return await self._check_listing(page, parent, "list_namespaces")
-
-    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        routes = self._routes or await self._config()
-        return await self._http.request(
-            "GET",
-            routes.namespaces(id),
-            subject=id,
-            operation="describe_namespace",
-            decode=partial(namespace_properties, id),
-        )
-
-    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        routes = self._routes or await self._config()
-        if id.parent:
-            # Some servers create a child namespace even if its parent does not exist.
-            await self._must_exist(id.parent, "describe_namespace")
-        routes.namespace(id)
-        return await self._http.request(
-            "POST",
-            routes.namespaces(),
-            body={"namespace": list(id), "properties": dict(properties)},
-            subject=id,
-            operation="create_namespace",
-            decode=partial(namespace_properties, id),
-        )
-
-    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
-        routes = self._routes or await self._config()
-        await self._http.request(
-            "DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=check_empty
-        )
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -379,24 +331,6 @@ class IcebergBackend(Backend):
                 "POST", routes.table(id), body=body, subject=id, operation=operation, decode=ignore, safe=True
             )
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
-    async def _config(self) -> Routes:
-        return await self._configuration.outcome(lambda: self._routes)
-
-    async def _configure(self) -> Routes:
-        warehouse = self._settings.warehouse
-        self._routes = await self._http.request(
-            "GET",
-            "/config",
-            query=f"warehouse={quote(warehouse, safe='')}" if warehouse else "",
-            subject=NamespaceId(),
-            operation="get_config",
-            decode=routes,
-        )
-        return self._routes
-
     async def _load_state(self, id: TableId, all: bool, *, operation: str) -> versions.TableState:
         # A commit reads manifests, for which it may need credentials.
         vend = self._settings.vend_credentials
@@ -450,10 +384,6 @@ class IcebergBackend(Backend):
         if parent and not page.items:
             await self._must_exist(parent, operation)
         return page
-
-    async def _must_exist(self, id: NamespaceId, operation: str) -> None:
-        routes = self._routes or await self._config()
-        await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=ignore)
 
     def _stored_properties(self, id: TableId, properties: Mapping[str, str]) -> dict[str, str]:
         managed_by = properties.get("managed_by", self._settings.managed_by).lower()

@@ -6,12 +6,10 @@ Spec: https://lance.org/format/namespace/integrations/polaris; where servers dif
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from lance_namespace.errors import (
     InternalError,
@@ -28,13 +26,11 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import journal
 from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
-from lance_ns_async.backends.journal import JournalBackend
-from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.polaris import wire
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.values import check_empty
-from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -83,7 +79,7 @@ TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
 
 
-class PolarisBackend(JournalBackend):
+class PolarisBackend(GenericTableBackend):
     """Apache Polaris. Ids begin with a catalog, and the namespaces below it nest.
 
     Cost: one call to describe an existing table.
@@ -138,7 +134,8 @@ class PolarisBackend(JournalBackend):
             return await self._catalogs()
         query = f"parent={wire.levels(parent)}" if len(parent) > 1 else ""
         decode = partial(wire.children, parent)
-        return await self._whole(wire.namespaces(parent), query, parent, "list_namespaces", decode)
+        # No page size is requested, because some servers then return a single page.
+        return await self._list_all(wire.namespaces(parent), query, parent, "list_namespaces", decode)
 
     def listed_name(self, id: NamespaceId) -> str:
         return id.name if self._settings.list_style == "relative" else ".".join(id)
@@ -186,7 +183,7 @@ class PolarisBackend(JournalBackend):
         )
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        page = await self._whole(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
+        page = await self._list_all(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
         page = Page(journal.visible_names(page.items))
         if self.capabilities.lists_only_lance:
             return page
@@ -201,7 +198,7 @@ class PolarisBackend(JournalBackend):
             headers=_DELEGATION if vend else None,
             subject=id,
             operation="describe_table",
-            decode=partial(wire.lance_table, id, self._options, vend),
+            decode=partial(self._decode_table, id, vend=vend),
         )
 
     async def _declare_registration(
@@ -210,28 +207,14 @@ class PolarisBackend(JournalBackend):
         if (place := location) is None:
             place = await self._new_location(id)
             wire.check_location(id, place)
-        body = wire.declaration(id.name, place, properties)
-        request = partial(self._http.request, subject=id, operation="declare_table")
-        declare = partial(
-            request,
-            "POST",
-            wire.tables(id.parent),
-            body=body,
-            decode=partial(wire.lance_table, id, self._options, False),
-        )
-        table: Table = await create_or_find(
+        return await self._create_table(
             id,
-            partial(_with_advice, id, declare),
-            partial(request, "GET", wire.table(id), decode=partial(wire.declared_table, id, self._options, body)),
+            declaration(id.name, place, properties),
+            collection=wire.tables(id.parent),
+            path=wire.table(id),
+            location=place,
+            send=partial(_with_advice, id),
         )
-        if table.location != place:
-            error = InternalError(
-                f"table {id}: the catalog would register it at {table.location}, not at {place}; "
-                "give a location that it accepts"
-            )
-            await self._undo(id, error)
-            raise error
-        return table
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         # A table that could not be addressed afterwards is not created.
@@ -244,7 +227,7 @@ class PolarisBackend(JournalBackend):
             )
 
     async def _remove_registration(self, id: TableId) -> None:
-        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=check_empty)
+        await self._delete_table(id, wire.table(id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
@@ -286,31 +269,8 @@ class PolarisBackend(JournalBackend):
             "GET", wire.namespace(id), subject=id, operation=operation, decode=partial(wire.namespace_properties, id)
         )
 
-    async def _whole(
-        self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
-    ) -> Page[str]:
-        """Returns a complete listing. No page size is requested, because some servers then return a single page."""
-
-        async def fetch(token: str | None) -> Page[str]:
-            parameters = [query] if query else []
-            if token is not None:
-                parameters.append(f"pageToken={quote(token, safe='')}")
-            return await self._http.request(
-                "GET", path, query="&".join(parameters), subject=parent, operation=operation, decode=decode
-            )
-
-        names: dict[str, None] = {}
-        async with aclosing(walk(fetch)) as pages:
-            async for _, page in pages:
-                names.update(dict.fromkeys(page.items))
-        return Page(list(names))
-
-    async def _undo(self, id: TableId, error: InternalError) -> None:
-        """Removes the registration that was just made; if that fails, adds a note to the error."""
-        try:
-            await self._remove_registration(id)
-        except LanceNamespaceError as e:
-            error.add_note(f"and it is still registered there, because that could not be undone ({e})")
+    def _decode_table(self, id: TableId, body: Any, *, vend: bool = False) -> Table:
+        return lance_table(id, self._options, body, vend=wire.vended_options if vend else None)
 
     async def layout_location(self, id: TableId) -> str:
         if self._settings.root is not None:

@@ -31,6 +31,7 @@ from lance_ns_async import (
     GlueNamespace,
     Hive3Namespace,
     IcebergNamespace,
+    LakekeeperNamespace,
     Namespace,
     NamespaceId,
     PolarisNamespace,
@@ -182,7 +183,16 @@ def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "cls", [DirNamespace, IcebergNamespace, Hive3Namespace, GlueNamespace, PolarisNamespace, UnityNamespace]
+    "cls",
+    [
+        DirNamespace,
+        IcebergNamespace,
+        Hive3Namespace,
+        GlueNamespace,
+        LakekeeperNamespace,
+        PolarisNamespace,
+        UnityNamespace,
+    ],
 )
 def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(cls: Any) -> None:
     for wrong in ("lake", {"root": "lake"}):
