@@ -238,6 +238,8 @@ def find(
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
     lakes.write(report, lakes.FIND_COLUMNS, format)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
 
 
 @app.command()
