@@ -93,9 +93,10 @@ class MaintenancePlan:
     def line(self) -> str:
         """Returns a summary of the plan in one line."""
         pending = self.pending
+        fragments, tasks = sum(it.task_fragments for it in pending), sum(it.tasks for it in pending)
+        size = size_text(sum(it.task_bytes for it in pending))
         parts = [
-            f"compact {_count(pending, COMPACT)} ({sum(it.task_fragments for it in pending)} fragments, "
-            f"{size_text(sum(it.task_bytes for it in pending))}, {sum(it.tasks for it in pending)} tasks)",
+            f"compact {_count(pending, COMPACT)} ({fragments} fragments, {size}, {tasks} tasks)",
             f"index {_count(pending, INDEX)} ({sum(it.state.unindexed_rows for it in pending)} rows)",
             f"clean up {_count(pending, CLEAN_UP)} ({sum(it.state.old_versions for it in pending)} versions)",
         ]

@@ -191,6 +191,8 @@ class _Maintenance:
         self._timeout = timeout
         self._history: dict[TableId, _Candidate] = {}
         """What earlier attempts have seen and done."""
+        self._again: list[Table] = []
+        """The tables to try again because of a conflict."""
         self.candidates: list[_Candidate] = []
 
     async def select(self, selection: Selection) -> Sequence[Table]:
@@ -234,6 +236,9 @@ class _Maintenance:
                     self._run.add(failure_row(table.id, e, table.location))
                 settle()
             except LanceNamespaceError as e:
+                if refreshes and self._tries_again(e, attempt):
+                    self._again.append(table)
+                    return
                 self._fail(candidate or table, e, attempt)
                 settle()
             else:
@@ -248,7 +253,6 @@ class _Maintenance:
 
     async def finish(self, engine: Engine, attempt: int) -> Sequence[Table]:
         """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
-        again: list[Table] = []
         waiting: dict[TableId, _Results] = {}
         jobs: list[Job] = []
         limiter = anyio.CapacityLimiter(THREADS)
@@ -261,14 +265,12 @@ class _Maintenance:
                     started = monotonic()
                     with self._namespace._within(self._timeout):
                         await self._complete(results)
-            except (ConcurrentModificationError, TableVersionNotFoundError) as e:
-                if attempt < ATTEMPTS:
+            except LanceNamespaceError as e:
+                if self._tries_again(e, attempt):
                     candidate.seconds += monotonic() - started
                     self._history[candidate.table.id] = candidate
-                    again.append(candidate.table)
+                    self._again.append(candidate.table)
                     return
-                self._fail(candidate, e, attempt)
-            except LanceNamespaceError as e:
                 self._fail(candidate, e, attempt)
             else:
                 candidate.seconds += monotonic() - started
@@ -302,7 +304,12 @@ class _Maintenance:
             self.candidates = []
             if jobs:
                 await engine.rewrite(jobs, settle)
+        again, self._again = self._again, []
         return again
+
+    def _tries_again(self, error: LanceNamespaceError, attempt: int) -> bool:
+        """Returns whether a table is planned again: another writer or clean-up has changed it."""
+        return attempt < ATTEMPTS and isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
 
     async def _with_credentials(self, tables: Iterable[Table]) -> Sequence[Table]:
         """Returns the tables with the credentials that the catalog vends; adds rows for those that it refuses."""
