@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lance_ns_async.model import Table
 from lance_ns_async.storage import files
@@ -129,7 +129,8 @@ def plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], *, min_fragmen
     from lance.optimize import Compaction
 
     tasks = []
-    for task in Compaction.plan(dataset, dict(options)).tasks:
+    plan: Any = Compaction.plan(dataset, cast(Any, dict(options)))
+    for task in plan.tasks:
         size = sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
         deleted = sum(fragment.num_deletions for fragment in task.fragments)
         tasks.append(RewriteTask(_pack(task.json()), len(task.fragments), size, deleted))
@@ -147,7 +148,8 @@ def execute(dataset: LanceDataset, content: bytes) -> bytes:
     """
     from lance.optimize import CompactionTask
 
-    return _pack(CompactionTask.from_json(_unpack(content)).execute(dataset).json())
+    task: Any = cast(Any, CompactionTask).from_json(_unpack(content))
+    return _pack(task.execute(dataset).json())
 
 
 def commit(dataset: LanceDataset, results: Sequence[bytes], options: Mapping[str, Any]) -> int:
@@ -160,9 +162,9 @@ def commit(dataset: LanceDataset, results: Sequence[bytes], options: Mapping[str
     """
     from lance.optimize import Compaction, RewriteResult
 
-    rewrites = [RewriteResult.from_json(_unpack(it)) for it in results]
+    rewrites = [cast(Any, RewriteResult).from_json(_unpack(it)) for it in results]
     try:
-        Compaction.commit(dataset, rewrites, dict(options))
+        Compaction.commit(dataset, rewrites, cast(Any, dict(options)))
     except Exception:
         # The commit may have succeeded, and only its response may be lost.
         if not _has_files(dataset, new_files(results)):
@@ -185,7 +187,7 @@ def new_files(results: Iterable[bytes]) -> Sequence[str]:
 def refresh_indexes(dataset: LanceDataset, names: Sequence[str], options: Mapping[str, Any]) -> int:
     """Adds unindexed rows to indexes, and returns the version."""
     dataset.optimize.optimize_indices(index_names=[*names], **options)
-    dataset.checkout_latest()
+    cast(Any, dataset).checkout_latest()
     version: int = dataset.version
     return version
 
@@ -253,7 +255,7 @@ def _files(dataset: LanceDataset) -> set[str]:
 def _has_files(dataset: LanceDataset, paths: Iterable[str]) -> bool:
     """Returns whether the newest version has all these files; False if it cannot be read."""
     try:
-        dataset.checkout_latest()
+        cast(Any, dataset).checkout_latest()
         return set(paths) <= _files(dataset)
     except Exception:  # the error of the commit says more
         return False

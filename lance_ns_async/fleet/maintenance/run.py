@@ -302,8 +302,14 @@ class _Maintenance:
                 jobs += (Job(table, version, number, task) for number, task in enumerate(candidate.tasks))
             # The tasks are in the jobs now.
             self.candidates = []
-            if jobs:
-                await engine.rewrite(jobs, settle)
+            problem: Exception | None = None
+            try:
+                if jobs:
+                    await engine.rewrite(jobs, settle)
+            except Exception as e:  # an error of the engine itself; what has been settled is committed first
+                problem = e
+        if problem is not None:
+            raise problem
         again, self._again = self._again, []
         return again
 
@@ -341,7 +347,7 @@ class _Maintenance:
                 table,
                 target_rows=(options.compact or CompactOptions()).small_below,
                 indexes=options.index is not None,
-                cleanup=options.cleanup and options.cleanup.limits(),
+                cleanup=None if options.cleanup is None else options.cleanup.limits(),
             )
             if (compact := options.compact) is None:
                 return state, ()

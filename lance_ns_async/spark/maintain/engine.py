@@ -44,6 +44,7 @@ TRIES = 3
 """Number of Spark jobs that are started, if tasks fail as a whole, for example because a process ends."""
 
 _LONGEST = 400
+_POOL = "spark.scheduler.pool"
 _PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
@@ -63,7 +64,7 @@ class SparkEngine:
         self._partitions = partitions
         self._context = _context(spark)
         # The job runs in another thread, which would not inherit the pool of the caller.
-        self._pool = self._context and self._context.getLocalProperty("spark.scheduler.pool")
+        self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
     async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
         """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups."""
@@ -75,12 +76,15 @@ class SparkEngine:
             id, number, content, error, seconds = tasks.decode(text)
             # A Spark task may be executed more than once; the files of the second time are unused.
             if (job := waiting.pop((id, number), None)) is not None:
-                settle(JobResult(job.table.id, number, content, error and _rebuild(error), seconds))
+                settle(JobResult(job.table.id, number, content, None if error is None else _rebuild(error), seconds))
+
+        def deliver(text: str) -> None:
+            loop.call_soon_threadsafe(receive, text)
 
         for attempt in range(1, TRIES + 1):
             groups = self._group([*waiting.values()], attempt)
             try:
-                await self._run(groups, lambda text: loop.call_soon_threadsafe(receive, text))
+                await self._run(groups, deliver)
             except Exception as e:  # Spark has many classes of errors, and the jobs must be settled after any of them
                 problem = e
             # Results that were delivered from Spark's threads are received before this task continues.
@@ -93,7 +97,7 @@ class SparkEngine:
             error.__cause__ = problem
             settle(JobResult(job.table.id, job.number, error=error))
 
-    async def _run(self, groups: Sequence[str], deliver: Callable[[str], object]) -> None:
+    async def _run(self, groups: Sequence[str], deliver: Callable[[str], None]) -> None:
         stopped = Event()
         name = f"lance-ns-{uuid4().hex}"
 
@@ -109,7 +113,7 @@ class SparkEngine:
                 await anyio.to_thread.run_sync(self._cancel, name, limiter=anyio.CapacityLimiter(1))
             raise
 
-    def _work(self, groups: Sequence[str], deliver: Callable[[str], object], name: str) -> None:
+    def _work(self, groups: Sequence[str], deliver: Callable[[str], None], name: str) -> None:
         description = f"lance-ns: compact tables in {len(groups)} tasks"
         if self._context is None:
             frame = self._spark.createDataFrame([(n, text) for n, text in enumerate(groups)], "n int, jobs string")
@@ -180,10 +184,10 @@ def _context(spark: SparkSession) -> SparkContext | None:
 @contextmanager
 def _labelled(context: SparkContext, name: str, description: str, pool: str | None) -> Iterator[None]:
     """Gives the Spark jobs of this thread a group, by which they can be cancelled, and a description."""
-    names = (*_PROPERTIES, "spark.scheduler.pool")
+    names = (*_PROPERTIES, _POOL)
     before = {key: context.getLocalProperty(key) for key in names}
     context.setJobGroup(name, description, interruptOnCancel=True)
-    context.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None removes it
+    context.setLocalProperty(_POOL, pool)  # type: ignore[arg-type]  # None removes it
     try:
         yield
     finally:

@@ -87,8 +87,9 @@ def execute(text: str) -> Iterator[str]:
                 if dataset is None or key != (id, version):
                     key, dataset = (id, version), open_snapshot(table, Snapshot(version))
                 result = base64.b64encode(maintaining.execute(dataset, base64.b64decode(content))).decode()
-        except LanceNamespaceError as e:
-            dataset, error = None, (type(e).__name__, str(e))
+        except Exception as e:  # an error of one table must not end the Spark task, which has further ones
+            known = isinstance(e, LanceNamespaceError)
+            dataset, error = None, (type(e).__name__ if known else "InternalError", str(e))
         yield json.dumps((id, number, result, error, monotonic() - started))
 
 

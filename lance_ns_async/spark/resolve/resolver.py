@@ -370,18 +370,28 @@ class LocationResolver:
         namespace = self._blocking(
             "maintain", "use `await lance_ns_async.fleet.maintain(...)`, or create the resolver with a Namespace"
         )
-        steps = {"compact": compact, "index": index, "cleanup": cleanup}
+        selection = Selection.read(what)
         if dry_run:
-            return namespace.run(partial(plan_maintenance, what=what, progress=progress, **steps))
+            return namespace.run(
+                partial(plan_maintenance, what=what, compact=compact, index=index, cleanup=cleanup, progress=progress)
+            )
         engine = None
         if spark is not None:
             from lance_ns_async.spark.maintain.engine import SparkEngine
 
             engine = SparkEngine(spark, partitions=partitions)
-        selection = Selection.read(what)
         try:
             return namespace.run(
-                partial(maintain, what=what, engine=engine, timeout=timeout, progress=progress, **steps)
+                partial(
+                    maintain,
+                    what=what,
+                    compact=compact,
+                    index=index,
+                    cleanup=cleanup,
+                    engine=engine,
+                    timeout=timeout,
+                    progress=progress,
+                )
             )
         finally:
             self._cache.forget(selection)
