@@ -55,6 +55,7 @@ DEMO_NAMESPACES = {
     "glue": "demo",
     "hive3": "lake.demo",
     "iceberg": "demo",
+    "lakekeeper": "demo",
     "polaris": "lake.demo",
     "unity": "lake.demo",
 }
