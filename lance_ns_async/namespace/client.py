@@ -37,6 +37,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
+    NamespaceNotEmptyError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -176,7 +177,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Raises:
             NamespaceNotFoundError: The namespace does not exist, and the mode is Fail.
             NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
-            InvalidInputError: The namespace is the root, the catalog cannot cascade, or a mode or behavior is unknown.
+            InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
+                behavior is unknown.
         """
         request = requests.parse(DropNamespaceRequest, request)
         id = self._namespace(request.id)
@@ -184,16 +186,20 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         behavior = requests.word(request.behavior, "behavior", ("restrict", "cascade"))
         if not id:
             raise InvalidInputError("namespace id []: the root cannot be dropped")
-        if behavior == "cascade" and not self._backend.capabilities.cascades:
-            raise InvalidInputError(
-                f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} first"
-            )
+        can_cascade = self._backend.capabilities.cascades
         with self._changing():
             try:
-                await self._backend.drop_namespace(id, cascade=behavior == "cascade")
+                await self._backend.drop_namespace(id, cascade=behavior == "cascade" and can_cascade)
             except NamespaceNotFoundError:
                 if mode != "skip":
                     raise
+            except NamespaceNotEmptyError as e:
+                if behavior == "restrict" or can_cascade:
+                    raise
+                raise InvalidInputError(
+                    f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} "
+                    f"first ({e})"
+                ) from e
         return DropNamespaceResponse()
 
     async def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
