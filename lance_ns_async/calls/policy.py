@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial, wraps
 from math import inf
-from random import uniform
 from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
-from lance_ns_async.calls.repetition import Repetition, TryAgainError
+from lance_ns_async.calls.repetition import Repetition, TryAgainError, backoff
 from lance_ns_async.calls.traffic import Outcome, Traffic, find_or_create
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
 from lance_ns_async.model import Id
@@ -109,7 +108,7 @@ class Policy:
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
-        return uniform(0, min(self.backoff_max, min(self.backoff_initial, pace) * 2.0 ** min(attempt - 1, 64)))
+        return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, In, Not
 
 from lance_ns_async.spark.read.filters import sql
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.storage import threads
 from tests.support.gateway import Said, ask, say
-from tests.unit.tables.test_filters import COSTLY, DEADLY
+from tests.unit.tables.test_sql_bounds import COSTLY, DEADLY
 
 ROWS = pa.table(
     {

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.tables import bounds, filters
+from lance_ns_async.tables import bounds, sql_bounds
 from lance_ns_async.tables.bounds import Bounds
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 from tests.support.lake import stream
 
-REMOTE = Bounds(functions=filters.FUNCTIONS)
+REMOTE = Bounds(functions=sql_bounds.FUNCTIONS)
 
 EVERYDAY = [
     "id > 1 AND (name = 'a' OR name = 'b') AND NOT (x IS NULL)",
@@ -156,7 +156,7 @@ def test_bounds_hold_for_all_texts_of_a_request_together() -> None:
 
 
 def test_a_function_may_be_allowed() -> None:
-    with bounds.apply(Bounds(functions=filters.FUNCTIONS | {"levenshtein"})):
+    with bounds.apply(Bounds(functions=sql_bounds.FUNCTIONS | {"levenshtein"})):
         Texts({"filter": "Levenshtein(name, 'abc') > 1"}).check()
 
 
