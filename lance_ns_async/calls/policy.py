@@ -77,7 +77,7 @@ class Policy:
     backoff_initial: float = 0.1
     """The longest pause before the first retry; it doubles with each further retry.
 
-    With `adaptive`, a call that failed by accident is sent again sooner if the catalog responds quickly.
+    With `adaptive`, a call is sent again sooner if the catalog responds quickly to other calls.
     """
     backoff_max: float = 5.0
     """The longest pause before any retry, unless the server asks for a longer one."""
@@ -368,7 +368,7 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._tell(operation, subject, attempt, monotonic() - started, text, hedge)
+            self._notify(operation, subject, attempt, monotonic() - started, text, hedge)
             await self.traffic.leave(started, operation, subject, outcome, why=text, until=until)
 
     def _outcome(self, failure: Failure, subject: Id, operation: str) -> Outcome:
@@ -451,14 +451,14 @@ class Caller:
             raise self._error(last, subject, operation, safe) from last
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Returns whether sending the call again is both useful and harmless."""
+        """Returns whether sending the call again is useful and safe."""
         if failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
         return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
     def _may_recover(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Returns whether the cause of a failure can perhaps be removed, and sending the call again is harmless."""
+        """Returns whether the cause of a failure can perhaps be removed, and sending the call again is safe."""
         if not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
@@ -475,8 +475,8 @@ class Caller:
         over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
         return max(0.0, pause - over)
 
-    def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
+    def _notify(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
         if self._observers.all:
-            self._observers.tell(Call(operation, subject, attempt, seconds, outcome, hedge))
+            self._observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))

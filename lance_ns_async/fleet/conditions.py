@@ -36,7 +36,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an open table."""
+    """Facts about an open table, to which conditions apply."""
 
     id: TableId
     location: str

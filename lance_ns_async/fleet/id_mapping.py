@@ -83,7 +83,7 @@ class IdMapping:
         return None if rule is None else NamespaceId(self._mapped(id, rule))
 
     def sources(self, id: TableId) -> Iterator[TableId]:
-        """Yields the ids that would become `id`, names in the target's spelling; requires `is_invertible`."""
+        """Yields the source ids that are mapped to `id`, with the target's spelling of names; needs `is_invertible`."""
         for source, target in self.rules:
             if id.parent[: len(target)] == target:
                 candidate = NamespaceId((*source, *id.parent[len(target) :]))

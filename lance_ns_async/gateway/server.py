@@ -203,7 +203,7 @@ class _Handler:
         return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels)))
 
     async def _finish_change(self, work: Awaitable[web.Response], labels: RequestLabels) -> web.Response:
-        """Returns the response to a change; its client may have left before."""
+        """Returns the response to a change; its client may have disconnected before."""
         try:
             return await _respond(work)
         except asyncio.CancelledError:

@@ -200,7 +200,7 @@ def grant_tokens(
     Args:
         uri: The URL of the token endpoint.
         address: The property that `uri` comes from, for messages.
-        advice: The end of messages of a server that is no token endpoint.
+        advice: The end of the error message if the server is not a token endpoint.
     """
     secrets = [settings.client()[1]]
     if settings.subject_token is not None:
