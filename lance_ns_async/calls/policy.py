@@ -344,10 +344,10 @@ class Caller:
         until: float,
         hedge: bool = False,
     ) -> T:
-        started = await self.traffic.enter(operation, subject, until=until)
+        started_at = await self.traffic.enter(operation, subject, until=until)
         text, outcome = "failed", Outcome.ABANDONED
         try:
-            limit = min(self.policy.attempt_timeout, until - started)
+            limit = min(self.policy.attempt_timeout, until - started_at)
             async with asyncio.timeout(limit):
                 result = await send()
             text, outcome = "ok", Outcome.ANSWERED
@@ -359,7 +359,7 @@ class Caller:
             text, outcome = str(failure.codes[0]), self._outcome(failure, subject, operation)
             # Throttled calls and lost races need the full pause.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
-                failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
+                failure.pace, failure.pauses_since = self.traffic.pace(started_at), monotonic()
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -368,8 +368,8 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._notify(operation, subject, attempt, monotonic() - started, text, hedge)
-            await self.traffic.leave(started, operation, subject, outcome, why=text, until=until)
+            self._notify(operation, subject, attempt, monotonic() - started_at, text, hedge)
+            await self.traffic.leave(started_at, operation, subject, outcome, why=text, until=until)
 
     def _outcome(self, failure: Failure, subject: Id, operation: str) -> Outcome:
         error = error_class(failure, subject, operation, self._errors)

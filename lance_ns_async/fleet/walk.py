@@ -100,8 +100,9 @@ class Walker:
             return Sight(path, Kind.TABLE)
         self._count(path, is_table=False)
         is_part = bool(names & _PARTS)
-        skipped = _PARTS | _CONTENTS if is_part else _PARTS
-        children = [f"{path}/{name}" if path else name for name in folder.folders if self._descends(name, skipped)]
+        excluded_names = _PARTS | _CONTENTS if is_part else _PARTS
+        names_below = [name for name in folder.folders if self._descends(name, excluded_names)]
+        children = [f"{path}/{name}" if path else name for name in names_below]
         children = [child for child in children if not _matches(child, self.exclude)]
         if is_part:
             reason = f"it has {', '.join(sorted(names & _PARTS))}, but no manifest in {_VERSIONS}"
@@ -132,10 +133,10 @@ class Walker:
             else:
                 tally.others += 1
 
-    def _descends(self, name: str, skipped: Iterable[str]) -> bool:
+    def _descends(self, name: str, excluded_names: Iterable[str]) -> bool:
         """Returns whether a folder may contain tables; names with a dot or one underscore in front are hidden."""
         is_hidden = name.startswith(".") or (name.startswith("_") and not name.startswith("__"))
-        return not (is_hidden or name in skipped or name in _OF_CATALOGS)
+        return not (is_hidden or name in excluded_names or name in _OF_CATALOGS)
 
 
 async def walk(
@@ -179,15 +180,15 @@ def _next_round(walker: Walker, stack: Sequence[str]) -> tuple[list[str], list[s
     """
     batch: list[str] = []
     rest: list[str] = []
-    scouted: set[str] = set()
+    sampled_parents: set[str] = set()
     for index in range(len(stack) - 1, -1, -1):
         path = stack[index]
         if walker.expects_table(path) is None:
             parent = path.rpartition("/")[0]
-            if parent in scouted:
+            if parent in sampled_parents:
                 rest.append(path)
                 continue
-            scouted.add(parent)
+            sampled_parents.add(parent)
         batch.append(path)
         if len(batch) == _ROUND:
             return batch, [*stack[:index], *reversed(rest)]

@@ -291,7 +291,7 @@ async def test_where_both_sendings_fail_the_call_goes_on_as_ever() -> None:
 def test_traffic_is_forgotten_with_its_last_user() -> None:
     ns = DirNamespace(root="somewhere-of-its-own")
     key = ns.namespace_id()
-    assert any(key in str(known) for known in traffic._shared)
+    assert any(key in str(known) for known in traffic._traffic_by_key)
     ns.close()
     del ns
-    assert not any(key in str(known) for known in traffic._shared)
+    assert not any(key in str(known) for known in traffic._traffic_by_key)
