@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
 
-NESTING = ("dir", "iceberg", "polaris")
+NESTING = ("dir", "iceberg", "lakekeeper", "polaris")
 """The catalogs whose answer about a table does not tell that it is the namespace which is missing."""
 
 ROOTED = ("dir",)
