@@ -89,7 +89,7 @@ async def test_different_names_do_not_wait_for_each_other() -> None:
     assert await task == "held"
 
 
-async def test_work_is_told_whether_another_succeeded_meanwhile() -> None:
+async def test_work_is_reported_whether_another_succeeded_meanwhile() -> None:
     turns, begun, released = Turns(), asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(turns.run("a", holding(begun, released), timeout=None))
     await begun.wait()

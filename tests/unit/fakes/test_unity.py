@@ -136,7 +136,7 @@ def test_catalogs_are_made_and_listed(server: FakeUnity) -> None:
         ("GET", "/tables?catalog_name=c1&schema_name=zz", missing("Schema", "c1.zz")),
     ],
 )
-def test_what_is_missing_is_told_apart(
+def test_what_is_missing_is_distinguished(
     server: FakeUnity, method: str, path: str, expected: tuple[int, str, str]
 ) -> None:
     assert error(call(server, method, path)) == expected

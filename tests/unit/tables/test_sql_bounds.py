@@ -229,7 +229,7 @@ def test_not_of_several_terms_are_not_in_a_row() -> None:
     Texts({"filter": " AND ".join(["NOT a", "b NOT IN (1)", "NOT (c)"] * 100)}).check()
 
 
-async def test_lance_bears_what_is_let_through(tmp_path: Path) -> None:
+async def test_lance_can_process_accepted_texts(tmp_path: Path) -> None:
     """The largest that the bounds allow is answered, and what is wrong with it is told by Lance at once."""
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.write(["t"], ROWS)

@@ -132,7 +132,7 @@ async def test_a_connection_that_ended_unnoticed_carries_no_change() -> None:
         assert server.connections == 2
 
 
-async def test_an_answer_about_something_else_is_asked_for_on_a_new_connection() -> None:
+async def test_an_answer_about_something_else_is_requested_on_a_new_connection() -> None:
     answers = iter(["other", "mine"])
 
     def decode(body: object) -> str:
