@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         IcebergNamespace,
         Namespace,
         PolarisNamespace,
+        RestNamespace,
         UnityNamespace,
     )
     from lance_ns_async.registry import register
@@ -40,6 +41,7 @@ __all__ = [
     "Opened",
     "PolarisNamespace",
     "Policy",
+    "RestNamespace",
     "Table",
     "TableId",
     "UnityNamespace",
@@ -62,6 +64,7 @@ _HOMES = {
     "Opened": "tables.open_many",
     "Policy": "calls.policy",
     "PolarisNamespace": "namespace.sync",
+    "RestNamespace": "namespace.sync",
     "Table": "model",
     "TableId": "model",
     "UnityNamespace": "namespace.sync",

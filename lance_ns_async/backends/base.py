@@ -70,6 +70,8 @@ class ServerTraits:
     """Whether the server itself selects the Lance tables of a listing."""
     has_catalogs: bool | None = None
     """Whether namespaces can be catalogs, which contain other namespaces."""
+    missing: frozenset[str] = frozenset()
+    """Operations of the protocol that the server does not have."""
 
     def limit(self, declared: Capabilities) -> Capabilities:
         """Returns the capabilities without those that this server does not have."""
@@ -85,6 +87,14 @@ class Server:
     def learn(self, **traits: bool) -> None:
         """Records traits that a response has shown."""
         self.traits = replace(self.traits, **traits)
+
+    def lacks(self, operation: str) -> bool:
+        """Returns whether a response has shown that the server does not have an operation of its protocol."""
+        return operation in self.traits.missing
+
+    def learn_missing(self, operation: str) -> None:
+        """Records that the server does not have an operation of its protocol."""
+        self.traits = replace(self.traits, missing=self.traits.missing | {operation})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +213,13 @@ class Backend(ABC):
             location: The table's location; None for the catalog's default location.
             schema: The columns; ignored by catalogs that store no columns.
         """
+
+    async def register_table(self, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
+        """Registers a table whose data is at `location`, and which must not be registered yet.
+
+        Most catalogs have one call for this and for a declaration with a location.
+        """
+        return await self.declare_table(id, location, properties)
 
     @abstractmethod
     async def deregister_table(self, id: TableId) -> None:

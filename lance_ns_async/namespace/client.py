@@ -423,7 +423,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             if mode == "overwrite":
                 table = await replacing.register(self._backend, id, request.location, given)
             else:
-                table = await self._backend.declare_table(id, request.location, given)
+                table = await self._backend.register_table(id, request.location, given)
             await dropping.disown(self._backend, table)
         answer = requests.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)

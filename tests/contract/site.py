@@ -28,7 +28,8 @@ class Site:
     """Whether a real server serves it, which writes into its own working directory what is told it relative."""
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
-
+    server: Capabilities | None = None
+    """What its server can do, where servers of one backend differ; None where all do what the backend says."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
 
@@ -39,5 +40,5 @@ class Site:
 
     @property
     def can(self) -> Capabilities:
-        """What the backend says it can do."""
-        return load(self.impl).declared
+        """What the catalog can do."""
+        return self.server or load(self.impl).declared

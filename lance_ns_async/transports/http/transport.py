@@ -299,8 +299,10 @@ def _wire(settings: HttpSettings) -> AiohttpWire:
     _proxy(settings, settings.endpoint)
     try:
         # The default context is shared; creating another one takes a while.
-        special = settings.ca_bundle is not None or settings.client_cert is not None
-        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key) if special else None
+        checks_hostname = settings.checks_hostname()
+        special = settings.ca_bundle is not None or settings.client_cert is not None or not checks_hostname
+        files = (settings.ca_bundle, settings.client_cert, settings.client_key)
+        tls = tls_context(*files, check_hostname=checks_hostname) if special else None
     except OSError as e:
         given = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
         raise InvalidInputError(f"{settings.backend} properties: cannot load {given}: {e}") from e

@@ -1,0 +1,115 @@
+"""Encoding of requests of the Lance REST Namespace protocol, and decoding of its responses. Nothing makes a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from lance_namespace.errors import ErrorCode, InvalidInputError
+
+from lance_ns_async.backends.values import check_levels, check_name, text, texts
+from lance_ns_async.errors import Code, without_source
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+
+NOT_LANCE = "not a Lance table"
+"""Code of this package for a table of another format, which the protocol reports as an invalid input."""
+
+OLD_NOT_FOUND, OLD_CONFLICT = "status 404", "status 409"
+"""Codes of this package for servers of the first protocol versions, whose error codes are HTTP statuses."""
+
+_REWRITTEN = (".", "..")
+"""Path segments that proxies or servers remove, even if they are percent-encoded."""
+
+_NO_ROUTE = ("HTTP 404 ", "HTTP 405 ")
+"""Beginnings of messages of a Java server (Gravitino) about a path or a method that it does not have."""
+
+
+def path_segment(id: Id, delimiter: str) -> str:
+    """Returns the names of an id, joined and percent-encoded; the root is the delimiter alone.
+
+    Raises:
+        InvalidInputError: The id cannot be written into a path.
+    """
+    joined = delimiter.join(id)
+    if id and joined.split(delimiter) != list(id):
+        raise InvalidInputError(
+            f"{id.kind} id {list(id)!r}: the delimiter {delimiter!r} separates names in paths, so no name can contain "
+            "it; set the property delimiter to a text that no name contains"
+        )
+    if joined in _REWRITTEN:
+        raise InvalidInputError(
+            f"{id.kind} id {list(id)!r}: {joined!r} alone cannot be a part of a path, because proxies rewrite it"
+        )
+    return quote(joined or delimiter, safe="")
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns the codes and the message of an error.
+
+    The code is the name of the spec's error code. Servers of the first protocol versions have the HTTP status as the
+    code, and the name of an exception as the type.
+    """
+    code = body["code"]
+    message = without_source(text(body.get("error") or body.get("detail") or ""))
+    if isinstance(code, bool) or not isinstance(code, int):
+        raise TypeError("a code is a number")
+    kind = text(body.get("type") or "")
+    if code == ErrorCode.INTERNAL and message.startswith("Not supported"):
+        # pylance's server reports operations that its catalog does not have as its own fault.
+        return (ErrorCode.UNSUPPORTED.name,), message
+    if kind and message.startswith(_NO_ROUTE):
+        return (ErrorCode.UNSUPPORTED.name,), message
+    if code == ErrorCode.INVALID_INPUT and "is no Lance table" in message:
+        return (NOT_LANCE,), message
+    if code in _NAMES:
+        return (_NAMES[code],), message
+    own = (OLD_NOT_FOUND,) if code == 404 else (OLD_CONFLICT,) if code == 409 else ()
+    return (*([kind] if kind else []), *own), f"{kind}: {message}" if kind else message
+
+
+_NAMES: Mapping[int, str] = {int(code): code.name for code in ErrorCode}
+
+
+def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[str]:
+    """Returns a page of a listing, sorted, because some servers return each page in another order.
+
+    Some servers return whole ids; the part that names the parent is removed.
+
+    Args:
+        field: The field of the response that holds the names.
+        parent: The listed namespace.
+        delimiter: Joins the names of an id.
+    """
+    above = f"{delimiter.join(parent)}{delimiter}" if parent else ""
+    return Page(sorted(text(name).removeprefix(above) for name in body[field] or ()), body.get("page_token") or None)
+
+
+def properties(body: Any) -> Mapping[str, str]:
+    """Returns the properties in a response; no properties if it has none."""
+    return texts((body or {}).get("properties"))
+
+
+def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
+    """Returns the table in the response to a describe, a declaration or a registration.
+
+    Args:
+        options: Configured storage options; those in the response override them.
+
+    Raises:
+        AnotherAnswerError: The response describes another table.
+    """
+    if (name := body.get("table")) is not None:
+        check_name(id.name, name)
+        if isinstance(above := body.get("namespace"), list):
+            check_levels(id.parent, above)
+    given = body.get("properties")
+    is_managed = bool(body.get("managed_versioning"))
+    return Table(
+        id,
+        text(body["location"]),
+        None if given is None else texts(given),
+        {**(options or {}), **texts(body.get("storage_options"))} or None,
+        managed_versioning=is_managed,
+        version=body.get("version") if is_managed else None,
+    )
