@@ -214,12 +214,17 @@ class Backend(ABC):
             schema: The columns; ignored by catalogs that store no columns.
         """
 
-    async def register_table(self, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
+    async def register_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
         """Registers a table whose data is at `location`, and which must not be registered yet.
 
         Most catalogs have one call for this and for a declaration with a location.
+
+        Args:
+            schema: The columns; ignored by catalogs that store no columns.
         """
-        return await self.declare_table(id, location, properties)
+        return await self.declare_table(id, location, properties, schema)
 
     @abstractmethod
     async def deregister_table(self, id: TableId) -> None:

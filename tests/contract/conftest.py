@@ -103,6 +103,16 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield site
 
 
+@pytest.fixture(autouse=True)
+def applies(request: pytest.FixtureRequest, site: Site) -> None:
+    """Skips what does not apply to the site's server."""
+    test, _, case = request.node.name.removesuffix("]").partition("[")
+    for name, reason in site.exempt.items():
+        exempt, _, value = name.removesuffix("]").partition("[")
+        if test == exempt and case.endswith(value):
+            pytest.skip(reason)
+
+
 @pytest.fixture(params=["async", "sync"])
 async def ns(request: pytest.FixtureRequest, site: Site) -> AsyncIterator[AsyncNamespace]:
     face: Literal["async", "sync"] = request.param

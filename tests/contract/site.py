@@ -30,6 +30,8 @@ class Site:
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
     server: Capabilities | None = None
     """What its server can do, where servers of one backend differ; None where all do what the backend says."""
+    exempt: Mapping[str, str] = field(default_factory=dict)
+    """The tests that do not apply to its server, by name, with the reason; `name[value]` is one case of a test."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
 

@@ -9,11 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from lance.namespace import RestAdapter
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.registry import load
 from tests.contract.real_sites import HiveVersion, hive_site, real_hive, real_iceberg, real_nessie
+from tests.contract.rest_sites import (
+    ON_A_GATEWAY_TO_DIR,
+    ON_A_GATEWAY_TO_ICEBERG,
+    rest_on_a_gateway,
+    rest_on_pylance,
+)
 from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive import FakeHive
@@ -21,7 +25,6 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity_errors import Dialect
-from tests.support.gateway import served
 
 
 @contextmanager
@@ -116,35 +119,6 @@ def fake_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
         yield hive_site(server.uri, tmp)
 
 
-@contextmanager
-def rest_on_pylance(tmp: Path) -> Iterator[Site]:
-    """pylance's own server of the protocol, in front of its own directory catalog."""
-    with RestAdapter("dir", {"root": str(tmp)}, port=0) as server:
-        can = replace(load("rest").declared, cascades=False, renames=False)
-        yield Site("rest", {"uri": f"http://127.0.0.1:{server.port}"}, server=can, keeps_credentials=True)
-
-
-@contextmanager
-def rest_on_a_gateway(behind: Callable[[Path], AbstractContextManager[Site]], tmp: Path) -> Iterator[Site]:
-    """The `rest` backend on our own gateway, in front of another backend."""
-    with behind(tmp) as site, served(site.impl, site.properties) as gateway:
-        can = replace(
-            load("rest").declared,
-            cascades=site.can.cascades,
-            location_properties=site.can.location_properties,
-            relative_locations=site.can.relative_locations,
-            renames=site.can.renames,
-        )
-        token = {f"header.{name}": value for name, value in gateway.headers.items()}
-        yield replace(
-            site,
-            impl="rest",
-            properties={"uri": gateway.url, **token},
-            server=can,
-            keeps_credentials=not site.vends,
-        )
-
-
 def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) -> Site:
     def plant(id: TableId) -> None:
         server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
@@ -175,8 +149,8 @@ SITES: Mapping[str, Open] = {
     "unity-fake": partial(fake_unity, dialect="0.6"),
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
     "rest-on-pylance": rest_on_pylance,
-    "rest-on-a-gateway-to-dir": partial(rest_on_a_gateway, directory),
-    "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg),
+    "rest-on-a-gateway-to-dir": partial(rest_on_a_gateway, directory, ON_A_GATEWAY_TO_DIR),
+    "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg, ON_A_GATEWAY_TO_ICEBERG),
 }
 
 REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}

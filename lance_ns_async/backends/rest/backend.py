@@ -165,7 +165,9 @@ class RestBackend(Backend):
         self.server.learn_missing("declare_table")
         return table
 
-    async def register_table(self, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
+    async def register_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
         await self._must_exist(id.parent, "register_table")
         return await self._register(id, location, properties, "Create")
 
