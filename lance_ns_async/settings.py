@@ -201,6 +201,7 @@ class Settings(BaseModel, ABC):
     def _names(cls) -> Iterator[str]:
         for name in cls.model_fields:
             yield f"{name}.*" if name in cls.prefixes else name
+        yield from cls.aliases
 
 
 class LocationSettings(Settings, ABC):

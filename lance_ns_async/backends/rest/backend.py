@@ -97,8 +97,12 @@ class RestBackend(Backend):
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
         self._storage_options = settings.storage_options()
         self.configured_options = self._storage_options
-        if settings.vend_credentials:
-            self.declared = replace(self.declared, vends_unasked=True)
+        self.declared = replace(
+            self.declared,
+            min_depth=settings.min_depth,
+            max_depth=settings.max_depth,
+            vends_unasked=settings.vend_credentials,
+        )
 
     @classmethod
     def open(cls, settings: RestSettings, caller: Caller) -> RestBackend:
@@ -169,7 +173,7 @@ class RestBackend(Backend):
         self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         await self._must_exist(id.parent, "register_table")
-        return await self._register(id, location, properties, "Create")
+        return await self._register(id, location, properties)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.path_segment(id, self._delimiter)
@@ -199,7 +203,7 @@ class RestBackend(Backend):
         if (location, dict(properties)) == (old.location, dict(old.properties or {})):
             return old
         try:
-            return await self._register(old.id, location, properties, "Overwrite")
+            return await self._register(old.id, location, properties, mode="Overwrite")
         except TableAlreadyExistsError as e:
             raise UnsupportedOperationError(
                 f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
@@ -212,7 +216,9 @@ class RestBackend(Backend):
     def _decoder(self, id: TableId) -> Callable[[Any], Table]:
         return partial(wire.table, id, self._storage_options)
 
-    async def _register(self, id: TableId, location: str, properties: Mapping[str, str], mode: str) -> Table:
+    async def _register(
+        self, id: TableId, location: str, properties: Mapping[str, str], *, mode: str | None = None
+    ) -> Table:
         fields = {"location": location, "properties": dict(properties), "mode": mode}
         table = await self._ask("register_table", id, self._decoder(id), fields)
         if "://" in table.location or table.location.startswith("/"):

@@ -29,12 +29,22 @@ class RestSettings(SigningSettings, OAuth2Settings):
 
     delimiter: Annotated[str, Field(min_length=1, pattern=r"^[!-~]+$")] = DELIMITER
     """Joins the names of an id in paths; sent with every call. No name can contain it."""
+    min_depth: int = Field(default=0, ge=0)
+    """Minimum number of namespaces above a table; namespaces with fewer are not asked for tables."""
+    max_depth: int | None = Field(default=None, ge=0)
+    """Maximum number of namespaces above a table; None if namespaces nest to any depth."""
     oauth2_server_uri: Url | None = None
     """The token endpoint for `credential`."""
     vend_credentials: bool = False
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
     tls_assert_hostname: bool = True
     """Whether the server's certificate must name the host of the endpoint; False needs `ca_bundle`."""
+
+    @model_validator(mode="after")
+    def _depths(self) -> Self:
+        if self.max_depth is not None and self.max_depth < self.min_depth:
+            raise ValueError(f"max_depth: {self.max_depth} is less than min_depth, which is {self.min_depth}")
+        return self
 
     @model_validator(mode="after")
     def _token_endpoint(self) -> Self:
