@@ -31,6 +31,7 @@ REQUIRED = {
     "iceberg": {"endpoint": "https://catalog.example.com"},
     "polaris": {"endpoint": "https://polaris.example.com"},
     "unity": {"endpoint": "https://unity.example.com", "catalog": "main"},
+    "rest": {"uri": "https://lance.example.com"},
 }
 """Properties without which no other can be given."""
 

@@ -45,6 +45,7 @@ NAMES = {
     "glue": "Glue",
     "polaris": "Polaris",
     "unity": "Unity",
+    "rest": "REST",
 }
 
 _CONNECTING: Mapping[str, Mapping[str, str]] = {
@@ -54,6 +55,7 @@ _CONNECTING: Mapping[str, Mapping[str, str]] = {
     "iceberg": {"endpoint": "http://127.0.0.1:1"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+    "rest": {"uri": "http://127.0.0.1:1"},
 }
 _OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])
 _BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTALL)

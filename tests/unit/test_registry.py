@@ -19,6 +19,7 @@ UNREACHABLE = {
     "iceberg": {"endpoint": "http://127.0.0.1:1"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+    "rest": {"uri": "http://127.0.0.1:1"},
 }
 
 
