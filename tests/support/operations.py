@@ -97,6 +97,8 @@ def written() -> str:
 
 
 def _reason(operation: str, backend: Backend) -> str | None:
+    if backend.passes_on(operation):
+        return None
     if operation in unsupported.REASONS:
         return unsupported.REASONS[operation]
     if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:

@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.rest import wire
+from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.values import ignore
 from lance_ns_async.calls.policy import Caller
@@ -38,6 +38,7 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pydantic import BaseModel
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ class RestBackend(Backend):
         self._http = http
         self._delimiter = settings.delimiter
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
+        self._is_remote = settings.data_operations == "remote"
         self._storage_options = settings.storage_options()
         self.configured_options = self._storage_options
         self.declared = replace(
@@ -166,7 +168,7 @@ class RestBackend(Backend):
             table = await self._ask("create_empty_table", id, self._decoder(id), fields)
         except UnsupportedOperationError:
             raise error from None
-        self.server.learn_missing("declare_table")
+        self.server.learn(missing=frozenset({"declare_table"}))
         return table
 
     async def register_table(
@@ -192,7 +194,7 @@ class RestBackend(Backend):
             try:
                 return await self._ask("rename_table", id, ignore, fields)
             except UnsupportedOperationError as e:
-                self.server.learn_missing("rename_table")
+                self.server.learn(missing=frozenset({"rename_table"}))
                 reason = _reason(e)
         raise UnsupportedOperationError(f"Not supported: rename_table of {id} ({reason})")
 
@@ -209,6 +211,25 @@ class RestBackend(Backend):
                 f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
                 f"and register it at {location})"
             ) from e
+
+    def passes_on(self, operation: str) -> bool:
+        return self._is_remote or operation in operations.SERVER_ONLY
+
+    async def pass_on(self, operation: str, request: BaseModel, data: bytes | None = None) -> Any:
+        route = BY_OPERATION[operation]
+        encoded = operations.encode(route, request, self._delimiter)
+        return await self._http.request(
+            route.method,
+            encoded.path,
+            query=encoded.query,
+            body=encoded.body,
+            content=None if data is None else (data, operations.ROWS),
+            subject=encoded.subject,
+            operation=operation,
+            decode=partial(operations.decode, route),
+            raw=route.answer == "file",
+            safe=not route.changes,
+        )
 
     async def aclose(self) -> None:
         await self._http.aclose()

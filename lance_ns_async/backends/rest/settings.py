@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,8 @@ class RestSettings(SigningSettings, OAuth2Settings):
     """Minimum number of namespaces above a table; namespaces with fewer are not asked for tables."""
     max_depth: int | None = Field(default=None, ge=0)
     """Maximum number of namespaces above a table; None if namespaces nest to any depth."""
+    data_operations: Literal["local", "remote"] = "local"
+    """Who reads and writes the rows of tables: this process, in the storage, or (`remote`) the server."""
     oauth2_server_uri: Url | None = None
     """The token endpoint for `credential`."""
     vend_credentials: bool = False

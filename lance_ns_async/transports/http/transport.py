@@ -99,8 +99,10 @@ class HttpTransport:
         query: str = "",
         body: Any = None,
         form: Mapping[str, str] | None = None,
+        content: tuple[bytes, str] | None = None,
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
+        raw: bool = False,
     ) -> T:
         """Makes a call and returns its decoded response.
 
@@ -112,8 +114,10 @@ class HttpTransport:
             query: The query, percent-encoded.
             body: Sent as JSON; None for no body.
             form: Sent as a form instead of `body`.
+            content: Bytes to send instead of `body`, with their media type.
             headers: Additional headers of this call.
             safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
+            raw: Whether `decode` gets the bytes of the response instead of its JSON.
 
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
@@ -121,7 +125,7 @@ class HttpTransport:
         Cost: one remote call; one more to fetch a token or keys, and one more to repeat a call after their rejection.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
-        content, content_type = _content(body, form)
+        encoded, content_type = content or _content(body, form)
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
         tokens, signer = self._tokens, self._signer
@@ -139,9 +143,11 @@ class HttpTransport:
                 if token:
                     sent["authorization"] = f"Bearer {token}"
             if signer is not None:
-                sent = signer.signed(keys, method, url, sent, content)
-            request = EncodedRequest(method, url, sent, content)
+                sent = signer.signed(keys, method, url, sent, encoded)
+            request = EncodedRequest(method, url, sent, encoded)
             response = await self._answer(request)
+            if raw:
+                return decoded(decode, response.content, advice=_MIXED_UP)
             if len(response.content) < _LARGE:
                 return self._decoded(response, request, decode)
             return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
