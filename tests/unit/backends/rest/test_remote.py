@@ -82,6 +82,22 @@ async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str
     ]
 
 
+async def test_many_rows_are_sent_and_received(properties: dict[str, str]) -> None:
+    many = pa.table({"id": range(200_000)})
+    async with connected(properties) as (ns, _):
+        await ns.create_namespace({"id": ["sales"]})
+        await ns.create_table({"id": T}, stream(many))
+        found = await ns.query_table({"id": T, "k": 200_000, "vector": {}})
+        assert rows(found.data) == list(range(200_000))
+
+
+async def test_more_rows_than_a_server_accepts_are_an_invalid_input(tmp_path: Path) -> None:
+    with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
+        async with connected({"uri": f"http://127.0.0.1:{server.port}"}) as (ns, _):
+            with pytest.raises(InvalidInputError, match="length limit exceeded"):
+                await ns.create_table({"id": T}, stream(pa.table({"id": range(500_000)})))
+
+
 async def test_indexes_tags_and_versions_are_those_of_the_server(properties: dict[str, str]) -> None:
     async with connected(properties) as (ns, calls):
         await ns.create_namespace({"id": ["sales"]})
