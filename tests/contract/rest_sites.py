@@ -40,11 +40,6 @@ ON_A_GATEWAY_TO_DIR = {
     **ON_A_GATEWAY,
     "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
 }
-ON_A_GATEWAY_TO_ICEBERG = {
-    **ON_A_GATEWAY,
-    "test_a_create_that_fails_leaves_what_others_declared_meanwhile": "the protocol has no identity of a registration, "
-    "and this server has one location for a name",
-}
 
 
 @contextmanager

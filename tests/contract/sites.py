@@ -13,8 +13,8 @@ import pytest
 from lance_ns_async import NamespaceId, TableId
 from tests.contract.real_sites import HiveVersion, hive_site, real_hive, real_iceberg, real_nessie
 from tests.contract.rest_sites import (
+    ON_A_GATEWAY,
     ON_A_GATEWAY_TO_DIR,
-    ON_A_GATEWAY_TO_ICEBERG,
     rest_on_a_gateway,
     rest_on_pylance,
 )
@@ -150,7 +150,7 @@ SITES: Mapping[str, Open] = {
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
     "rest-on-pylance": rest_on_pylance,
     "rest-on-a-gateway-to-dir": partial(rest_on_a_gateway, directory, ON_A_GATEWAY_TO_DIR),
-    "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg, ON_A_GATEWAY_TO_ICEBERG),
+    "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg, ON_A_GATEWAY),
 }
 
 REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}

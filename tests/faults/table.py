@@ -8,7 +8,7 @@ from typing import Literal
 
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
-from tests.faults.backends import Catalog, Iceberg, Polaris, Unity
+from tests.faults.backends import Catalog, Iceberg, Polaris, Rest, Unity
 from tests.faults.glue import Glue
 from tests.faults.hive import Hive
 from tests.faults.server import Deed
@@ -20,7 +20,7 @@ Then = Literal["again", "reads", "never", "doubt", "void"]
 nothing, and a change perhaps did something. `void`: nothing, for to a change it is the right answer.
 """
 
-HTTP: Mapping[str, type[Catalog]] = {"iceberg": Iceberg, "polaris": Polaris, "unity": Unity}
+HTTP: Mapping[str, type[Catalog]] = {"iceberg": Iceberg, "polaris": Polaris, "unity": Unity, "rest": Rest}
 CATALOGS: Mapping[str, type[Catalog]] = {**HTTP, "glue": Glue, "hive3": Hive}
 
 

@@ -24,7 +24,9 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.values import ignore
@@ -130,10 +132,10 @@ class RestBackend(Backend):
         return await self._list("list_namespaces", "namespaces", parent, token, limit)
 
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        return await self._ask("describe_namespace", id, wire.properties)
+        return await self._ask("describe_namespace", id, wire.namespace_properties)
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        return await self._ask("create_namespace", id, wire.properties, {"properties": dict(properties)})
+        return await self._ask("create_namespace", id, wire.namespace_properties, {"properties": dict(properties)})
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         behavior = {"behavior": "Cascade"} if cascade else None
@@ -157,16 +159,16 @@ class RestBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         await self._must_exist(id.parent, "declare_table")
-        fields = {"location": location, "properties": dict(properties)}
+        fields = {"location": location, "properties": _with_identity(id, properties)}
         if self.server.lacks("declare_table"):
-            return await self._ask("create_empty_table", id, self._decoder(id), fields)
+            return await self._create(id, "create_empty_table", fields)
         try:
-            return await self._ask("declare_table", id, self._decoder(id), fields)
+            return await self._create(id, "declare_table", fields)
         except UnsupportedOperationError as e:
             error = e
         try:
             # Servers of the first protocol versions have the same operation under its former name.
-            table = await self._ask("create_empty_table", id, self._decoder(id), fields)
+            table = await self._create(id, "create_empty_table", fields)
         except UnsupportedOperationError:
             raise error from None
         self.server.learn(missing=frozenset({"declare_table"}))
@@ -176,7 +178,8 @@ class RestBackend(Backend):
         self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         await self._must_exist(id.parent, "register_table")
-        return await self._register(id, location, properties)
+        fields = {"location": location, "properties": _with_identity(id, properties)}
+        return await self._located(await self._create(id, "register_table", fields))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.path_segment(id, self._delimiter)
@@ -205,8 +208,12 @@ class RestBackend(Backend):
         """Registers a table anew, with the mode Overwrite of the protocol, which compares no registrations."""
         if (location, dict(properties)) == (old.location, dict(old.properties or {})):
             return old
+        stored = dict(properties)
+        if old.registration is not None:
+            stored[registrations.KEY] = old.registration
+        fields = {"location": location, "properties": stored, "mode": "Overwrite"}
         try:
-            return await self._register(old.id, location, properties, mode="Overwrite")
+            return await self._located(await self._ask("register_table", old.id, self._decoder(old.id), fields))
         except TableAlreadyExistsError as e:
             raise UnsupportedOperationError(
                 f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
@@ -238,15 +245,26 @@ class RestBackend(Backend):
     def _decoder(self, id: TableId) -> Callable[[Any], Table]:
         return partial(wire.table, id, self._storage_options)
 
-    async def _register(
-        self, id: TableId, location: str, properties: Mapping[str, str], *, mode: str | None = None
-    ) -> Table:
-        fields = {"location": location, "properties": dict(properties), "mode": mode}
-        table = await self._ask("register_table", id, self._decoder(id), fields)
+    async def _create(self, id: TableId, operation: str, fields: Mapping[str, Any]) -> Table:
+        """Makes a registration and returns the table; if the response is lost, the table is looked up."""
+        identity = registrations.identity(fields["properties"])
+        return await create_or_find(
+            id,
+            partial(self._ask, operation, id, self._decoder(id), fields),
+            partial(
+                self._ask,
+                "describe_table",
+                id,
+                partial(wire.own_table, id, self._storage_options, identity),
+                name=operation,
+            ),
+        )
+
+    async def _located(self, table: Table) -> Table:
+        """Returns a table with its whole location, because some servers repeat a relative one as it was sent."""
         if "://" in table.location or table.location.startswith("/"):
             return table
-        # Some servers repeat a relative location as it was sent.
-        return await self.describe_table(id)
+        return await self.describe_table(table.id)
 
     async def _list(
         self, operation: str, field: str, parent: NamespaceId, token: str | None, limit: int | None
@@ -303,6 +321,14 @@ class RestBackend(Backend):
             decode=decode,
             safe=not route.changes,
         )
+
+
+def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties of a new registration, with its identity.
+
+    A table at the root has none: directory catalogs store no properties for it.
+    """
+    return registrations.add_identity(properties) if id.parent else dict(properties)
 
 
 def _reason(error: UnsupportedOperationError) -> str:

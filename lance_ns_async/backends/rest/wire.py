@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
+from lance_ns_async.backends import registrations
 from lance_ns_async.backends.values import check_levels, check_name, text, texts
 from lance_ns_async.errors import Code, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
@@ -82,11 +83,13 @@ def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[st
         delimiter: Joins the names of an id.
     """
     above = f"{delimiter.join(parent)}{delimiter}" if parent else ""
-    return Page(sorted(text(name).removeprefix(above) for name in body[field] or ()), body.get("page_token") or None)
+    token = body.get("page_token") or None
+    items = sorted(text(name).removeprefix(above) for name in body[field] or ())
+    return Page(items, None if token is None else text(token))
 
 
-def properties(body: Any) -> Mapping[str, str]:
-    """Returns the properties in a response; no properties if it has none."""
+def namespace_properties(body: Any) -> Mapping[str, str]:
+    """Returns the properties of a namespace; no properties if the response has none."""
     return texts((body or {}).get("properties"))
 
 
@@ -103,13 +106,27 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
         check_name(id.name, name)
         if isinstance(above := body.get("namespace"), list):
             check_levels(id.parent, above)
-    given = body.get("properties")
+    stored = body.get("properties")
+    properties = None if stored is None else texts(stored)
     is_managed = bool(body.get("managed_versioning"))
     return Table(
         id,
         text(body["location"]),
-        None if given is None else texts(given),
+        None if properties is None else registrations.remove_identity(properties),
         {**(options or {}), **texts(body.get("storage_options"))} or None,
         managed_versioning=is_managed,
         version=body.get("version") if is_managed else None,
+        registration=None if properties is None else registrations.identity(properties),
     )
+
+
+def own_table(id: TableId, options: Mapping[str, str] | None, identity: str | None, body: Any) -> Table | None:
+    """Returns the table in a response if its registration has this identity; None if another client registered it.
+
+    Raises:
+        ValueError: The response has no identity, so it is unknown who registered the table.
+    """
+    found = table(id, options, body)
+    if identity is None or found.registration is None:
+        raise ValueError("it is unknown who registered the table")
+    return found if found.registration == identity else None
