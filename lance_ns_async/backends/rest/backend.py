@@ -140,7 +140,7 @@ class RestBackend(Backend):
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         behavior = {"behavior": "Cascade"} if cascade else None
         try:
-            await self._ask("drop_namespace", id, ignore, behavior)
+            await self._ask("drop_namespace", id, partial(wire.check_removed, id), behavior)
         except NamespaceNotEmptyError as e:
             if not cascade:
                 raise
@@ -185,10 +185,10 @@ class RestBackend(Backend):
         wire.path_segment(id, self._delimiter)
 
     async def deregister_table(self, id: TableId) -> None:
-        await self._ask("deregister_table", id, ignore)
+        await self._ask("deregister_table", id, partial(wire.check_removed, id))
 
     async def drop_table(self, table: Table) -> None:
-        await self._ask("drop_table", table.id, ignore)
+        await self._ask("drop_table", table.id, partial(wire.check_removed, table.id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         wire.path_segment(to, self._delimiter)
@@ -196,7 +196,7 @@ class RestBackend(Backend):
         if not self.server.lacks("rename_table"):
             fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
             try:
-                return await self._ask("rename_table", id, ignore, fields)
+                return await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
             except UnsupportedOperationError as e:
                 self.server.learn(missing=frozenset({"rename_table"}))
                 reason = _reason(e)

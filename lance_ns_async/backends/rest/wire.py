@@ -10,7 +10,7 @@ from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.backends import registrations
 from lance_ns_async.backends.values import check_levels, check_name, text, texts
-from lance_ns_async.errors import Code, without_source
+from lance_ns_async.errors import AnotherAnswerError, Code, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 NOT_LANCE = "not a Lance table"
@@ -18,6 +18,9 @@ NOT_LANCE = "not a Lance table"
 
 OLD_NOT_FOUND, OLD_CONFLICT = "status 404", "status 409"
 """Codes of this package for servers of the first protocol versions, whose error codes are HTTP statuses."""
+
+_LISTINGS = {"namespaces", "table", "tables"}
+"""Fields of listings and descriptions, which responses to removals never have."""
 
 _REWRITTEN = (".", "..")
 """Path segments that proxies or servers remove, even if they are percent-encoded."""
@@ -86,6 +89,15 @@ def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[st
     token = body.get("page_token") or None
     items = sorted(text(name).removeprefix(above) for name in body[field] or ())
     return Page(items, None if token is None else text(token))
+
+
+def check_removed(id: Id, body: Any) -> None:
+    """Checks the response to a removal or a rename; raises AnotherAnswerError if it describes another object."""
+    if not isinstance(body, dict):
+        return
+    if keys := _LISTINGS & body.keys():
+        raise AnotherAnswerError(f"an answer with {', '.join(sorted(keys))}, to a change")
+    check_levels(id, body.get("id"))
 
 
 def namespace_properties(body: Any) -> Mapping[str, str]:

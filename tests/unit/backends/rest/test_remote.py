@@ -45,7 +45,8 @@ async def connected(properties: dict[str, str]) -> AsyncIterator[tuple[AsyncName
             yield ns, calls
 
 
-def rows(file: bytes) -> list[Any]:
+def rows(file: object) -> list[Any]:
+    assert isinstance(file, bytes)
     with pa.ipc.open_file(file) as reader:
         return sorted(reader.read_all()["id"].to_pylist())
 

@@ -111,3 +111,14 @@ def test_a_table_has_what_the_response_says() -> None:
 def test_a_response_about_another_table_is_not_taken(names: dict[str, Any]) -> None:
     with pytest.raises(AnotherAnswerError):
         wire.table(TableId(["n", "t"]), None, {"location": "s3://b/t", **names})
+
+
+@pytest.mark.parametrize("body", [None, {}, {"id": ["n", "t"], "location": "s3://b/t"}, {"transaction_id": "1"}])
+def test_a_response_to_a_removal_is_taken(body: Any) -> None:
+    wire.check_removed(TableId(["n", "t"]), body)
+
+
+@pytest.mark.parametrize("body", [{"id": ["n", "u"]}, {"tables": []}, {"namespaces": []}, {"table": "t"}])
+def test_another_response_is_none_to_a_removal(body: Any) -> None:
+    with pytest.raises(AnotherAnswerError):
+        wire.check_removed(TableId(["n", "t"]), body)
