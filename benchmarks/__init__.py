@@ -1,1 +1,1 @@
-"""Benchmarks of the bulk calls, against a stub catalog in its own process."""
+"""Benchmarks of the bulk calls, with a stub catalog in a separate process."""

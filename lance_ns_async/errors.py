@@ -189,11 +189,11 @@ def failure_of(error: BaseException) -> Failure | None:
 
 def retry_after(error: BaseException) -> float | None:
     """Returns the seconds that a server asked to wait, from the error or its causes; None if there are none."""
-    known: BaseException | None = error
-    while known is not None:
-        if (failure := failure_of(known)) is not None:
+    link: BaseException | None = error
+    while link is not None:
+        if (failure := failure_of(link)) is not None:
             return failure.retry_after
-        known = known.__cause__
+        link = link.__cause__
     return None
 
 
@@ -201,8 +201,8 @@ def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable
     """Returns the error class of the first code in the table; keys with the operation or the kind take precedence."""
     for code in failure.codes:
         for key in ((code, operation), (code, subject.kind), code):
-            if (found := table.get(key)) is not None:
-                return found
+            if (cls := table.get(key)) is not None:
+                return cls
     return InternalError
 
 
@@ -237,8 +237,8 @@ def one_line(text: str) -> str:
     """
     if text.isprintable():
         return text
-    spaced = re.sub(r"\s*[^\S ]+\s*", " ", text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in spaced)
+    text = re.sub(r"\s*[^\S ]+\s*", " ", text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @contextmanager
@@ -255,8 +255,8 @@ def one_line_errors() -> Iterator[None]:
 
 def not_lance(id: Id, why: str) -> NotALanceTableError:
     """Returns the error for a table of another format than Lance."""
-    told = shortened(one_line(why), _LONGEST_MESSAGE)
-    return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {spelled(id)} is no Lance table: {told}")
+    reason = shortened(one_line(why), _LONGEST_MESSAGE)
+    return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {spelled(id)} is no Lance table: {reason}")
 
 
 def without_source(text: str) -> str:
@@ -274,7 +274,7 @@ _SECRET = re.compile("secret|token|passw|passphrase|pwd|credential|key|sas|autho
 """Matches names of properties whose values must not appear in errors."""
 
 
-def masked(properties: Mapping[str, str]) -> dict[str, str]:
+def mask(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns properties for use in errors: values that are, or may contain, credentials are hidden."""
     return {key: "***" if _SECRET.search(key) else without_user(value) for key, value in properties.items()}
 
@@ -282,33 +282,33 @@ def masked(properties: Mapping[str, str]) -> dict[str, str]:
 def spelled(subject: Id) -> str:
     """Returns the subject on one line, shortened; the root stands for calls about no particular object."""
     text = str(subject) if subject else "the catalog"
-    shown = shortened(text, _LONGEST_ID)
+    text = shortened(text, _LONGEST_ID)
     # Not `one_line`, because ids with a line end and with a blank are different ids.
-    return shown if shown.isprintable() else shown.encode("unicode_escape").decode()
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """Returns the known name that a misspelled one probably means; None if there is none.
 
     Args:
         name: The misspelled name.
-        known: The known names.
+        names: The known names.
         likeness: How similar the two must be, from 0 to 1.
     """
-    near = get_close_matches(name, list(known), n=1, cutoff=likeness)
+    near = get_close_matches(name, list(names), n=1, cutoff=likeness)
     return near[0] if near else None
 
 
-def suggest(name: str, known: Iterable[str], *, likeness: float = 0.6, quoted: bool = False) -> str:
+def suggest(name: str, names: Iterable[str], *, likeness: float = 0.6, quoted: bool = False) -> str:
     """Returns the end of a message about an unknown name: the name that is probably meant, or else all known names.
 
     Args:
         name: The unknown name.
-        known: The known names.
+        names: The known names.
         likeness: How similar the suggested name must be, from 0 to 1.
         quoted: Whether the suggestion is shown as a Python string.
     """
-    names = list(known)
+    names = list(names)
     near = nearest(name, names, likeness=likeness)
     if near is None:
         return f"known are {', '.join(names) or 'none'}"

@@ -46,12 +46,12 @@ class Id(tuple[str, ...]):
             if not all(parts) or not (parts or cls is NamespaceId):
                 raise InvalidInputError(f"{cls.kind} id {names!r}: use a list of names, such as ['sales', 'orders']")
             raise InvalidInputError(
-                f"{cls.kind} id {names!r}: one string where a list of names is wanted; "
+                f"{cls.kind} id {names!r}: one string instead of a list of names; "
                 f"use {cls.__name__}.parse({names!r}) or {parts!r}"
             )
         self = super().__new__(cls, names)
-        given: tuple[object, ...] = self
-        for name in given:
+        elements: tuple[object, ...] = self
+        for name in elements:
             if not isinstance(name, str) or not name:
                 raise InvalidInputError(f"{cls.kind} id {list(self)!r}: every name must be a non-empty string")
             if not name.isascii():
@@ -178,8 +178,8 @@ def is_same(one: Table, other: Table) -> bool:
 
 def has(table: Table, properties: Mapping[str, str]) -> bool:
     """Returns whether a table has these properties; further ones are ignored."""
-    kept = table.properties or {}
-    return all(kept.get(key) == value for key, value in properties.items())
+    current = table.properties or {}
+    return all(current.get(key) == value for key, value in properties.items())
 
 
 def _check_encodable(kind: str, id: Id, name: str) -> None:

@@ -31,6 +31,7 @@ BACKENDS: Mapping[str, Entry] = {
     "hive3": Entry("lance_ns_async.backends.hive3.backend", "HiveBackend"),
     "glue": Entry("lance_ns_async.backends.glue.backend", "GlueBackend", extra="glue"),
     "polaris": Entry("lance_ns_async.backends.polaris.backend", "PolarisBackend"),
+    "lakekeeper": Entry("lance_ns_async.backends.lakekeeper.backend", "LakekeeperBackend"),
     "unity": Entry("lance_ns_async.backends.unity.backend", "UnityBackend"),
     "rest": Entry("lance_ns_async.backends.rest.backend", "RestBackend"),
 }
@@ -52,8 +53,8 @@ def load(impl: str) -> type[Backend]:
         raise InvalidInputError(
             f"backend {impl!r} needs: pip install 'lance-ns-async[{entry.extra}]' (no module named {e.name})"
         ) from e
-    found: type[Backend] = getattr(module, entry.name)
-    return found
+    cls: type[Backend] = getattr(module, entry.name)
+    return cls
 
 
 def _plain_name(impl: str) -> str:
@@ -67,6 +68,7 @@ CLASS_PATHS: Mapping[str, str] = {
     "glue": "lance_ns_async.GlueNamespace",
     "hive3": "lance_ns_async.Hive3Namespace",
     "iceberg": "lance_ns_async.IcebergNamespace",
+    "lakekeeper": "lance_ns_async.LakekeeperNamespace",
     "polaris": "lance_ns_async.PolarisNamespace",
     "rest": "lance_ns_async.RestNamespace",
     "unity": "lance_ns_async.UnityNamespace",
@@ -84,8 +86,8 @@ def register(*, plain: bool = False) -> Mapping[str, str]:
     Worker processes of Ray, Daft or Spark do not have the registration: use the class path there.
 
     Args:
-        plain: Whether to register `glue`, `hive3`, `iceberg`, `polaris` and `unity`, too. Other packages may register
-            the same names; the last registration wins.
+        plain: Whether to register `glue`, `hive3`, `iceberg`, `lakekeeper`, `polaris` and `unity`, too. Other packages
+            may register the same names; the last registration wins.
 
     Returns:
         The registered names, with their class paths.

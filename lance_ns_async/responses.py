@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
-_HIDDEN = "***"
+_MASK = "***"
 
 
 class _HidesOptions(_Model):
@@ -32,7 +32,7 @@ class _HidesOptions(_Model):
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             hides = name == "storage_options" and isinstance(value, dict)
-            yield name, dict.fromkeys(value, _HIDDEN) if hides else value
+            yield name, dict.fromkeys(value, _MASK) if hides else value
 
     def __eq__(self, other: object) -> bool:
         # pydantic never treats instances of a class and of its subclass as equal.

@@ -132,12 +132,12 @@ def match(path: str) -> tuple[Route, Mapping[str, str]] | None:
 
     The path is as it was sent, percent-encoded.
     """
-    given = path.split("/")
+    segments = path.split("/")
     for places in _PLACES:
-        key = tuple("{}" if place in places else part for place, part in enumerate(given))
+        key = tuple("{}" if place in places else part for place, part in enumerate(segments))
         if (route := _BY_PATH.get(key)) is not None:
             template = route.path.split("/")
-            return route, {template[place].strip("{}"): given[place] for place in places}
+            return route, {template[place].strip("{}"): segments[place] for place in places}
     return None
 
 

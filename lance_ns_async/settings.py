@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -22,10 +23,10 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _duration(bare: str, value: object) -> object:
-    found = _DURATION.fullmatch(str(value))
-    if found is None:
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
         raise ValueError(f"not a duration; write e.g. '500ms', '10s' or '2m' (a bare number means {bare})")
-    return float(found[1]) * _UNITS[found[2] or bare]
+    return float(match[1]) * _UNITS[match[2] or bare]
 
 
 Seconds = Annotated[float, BeforeValidator(partial(_duration, "s"))]
@@ -40,13 +41,13 @@ def _url(value: str) -> str:
         raise ValueError("not a URL; write e.g. https://catalog.example.com or http://127.0.0.1:8181")
     if "@" in urlsplit(value).netloc:
         # It would appear in messages and in `namespace_id`.
-        raise ValueError("it holds a user or a password, which have properties of their own")
+        raise ValueError("it contains a user or a password; set them as properties")
     return value
 
 
 def _proxy(value: SecretStr) -> SecretStr:
-    told = value.get_secret_value()
-    if told != "none" and not is_url(told):
+    url = value.get_secret_value()
+    if url != "none" and not is_url(url):
         raise ValueError("not a URL; write e.g. http://proxy.example.com:3128, or none")
     return value
 
@@ -67,9 +68,9 @@ def _header_name(name: str) -> str:
 
 
 def _header_value(value: SecretStr) -> SecretStr:
-    told = value.get_secret_value()
-    if not (told.isascii() and told.isprintable()):
-        raise ValueError("a header cannot hold it: it takes printable ASCII alone, on one line")
+    text = value.get_secret_value()
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("a header cannot contain it; use printable ASCII on one line")
     return value
 
 
@@ -79,12 +80,19 @@ Url = Annotated[str, AfterValidator(_url)]
 
 def _endpoint(value: str) -> str:
     if "?" in value:
-        raise ValueError("it has a query, and paths are to be added to it; what is secret has properties of its own")
+        raise ValueError("it has a query, so no path can be appended; set credentials as properties")
     return value
 
 
 Endpoint = Annotated[Url, AfterValidator(_endpoint)]
 """A base URL, to which paths are appended."""
+
+Expiry = float | datetime | None
+"""Expiry of a token: seconds from now, seconds since 1970, or a datetime with a time zone; None if unknown."""
+
+TokenResult = str | tuple[str, Expiry]
+TokenFunction = Callable[[], TokenResult | Awaitable[TokenResult]]
+"""Returns a bearer token, alone or with its expiry; may be a coroutine function."""
 
 Secrets = Mapping[str, SecretStr]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
@@ -98,9 +106,23 @@ def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
         InvalidInputError: They are not a mapping. The message does not show the value, which may be a secret.
     """
     if not isinstance(properties, Mapping):
-        given = type(properties).__name__
-        raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {given}")
+        kind = type(properties).__name__
+        raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {kind}")
     return properties
+
+
+def with_token(properties: Mapping[str, str], token: TokenFunction | None) -> Mapping[str, Any]:
+    """Returns the properties with a callable as the property `token`; the same properties if it is None.
+
+    Raises:
+        InvalidInputError: The properties are not a mapping, or contain another `token`.
+    """
+    properties = by_name(properties)
+    if token is None:
+        return properties
+    if properties.get("token", token) is not token:
+        raise InvalidInputError("token: given twice, also among the properties; give one callable")
+    return {**properties, "token": token}
 
 
 class Settings(BaseModel, ABC):
@@ -141,7 +163,7 @@ class Settings(BaseModel, ABC):
         try:
             settings = cls.model_validate(values)
         except ValidationError as e:
-            problems += [_problem(found) for found in e.errors(include_url=False)]
+            problems += [_problem(error) for error in e.errors(include_url=False)]
         if problems:
             # Not `from` the validation error, because its report could contain values of properties.
             raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}") from None
@@ -180,7 +202,7 @@ class Settings(BaseModel, ABC):
     @classmethod
     def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         values: dict[str, Any] = {prefix: {} for prefix in cls.prefixes}
-        given: dict[str, str] = {}
+        keys: dict[str, str] = {}
         problems: list[str] = []
         for key, value in properties.items():
             own = key.removeprefix(f"{cls.backend}.")
@@ -192,9 +214,9 @@ class Settings(BaseModel, ABC):
             elif (name := cls.aliases.get(folded(own), folded(own))) not in cls.model_fields or name in cls.prefixes:
                 problems.append(f"{key}: unknown, {suggest(name, cls._names())}")
             elif name in values and values[name] != value:
-                problems.append(f"{key}: given twice with different values, also as {given[name]}")
+                problems.append(f"{key}: given twice with different values, also as {keys[name]}")
             else:
-                values[name], given[name] = value, key
+                values[name], keys[name] = value, key
         return values, problems
 
     @classmethod
@@ -253,10 +275,10 @@ class HttpSettings(Settings):
         return self.endpoint
 
 
-def _problem(found: ErrorDetails) -> str:
-    field = ".".join(map(str, found["loc"]))
-    told: str = found["msg"].removeprefix("Value error, ")
-    return f"{field}: {told}" if field else told
+def _problem(error: ErrorDetails) -> str:
+    field = ".".join(map(str, error["loc"]))
+    message: str = error["msg"].removeprefix("Value error, ")
+    return f"{field}: {message}" if field else message
 
 
 def folded(key: str) -> str:

@@ -115,7 +115,7 @@ class _Instruments:
     """The instruments of one meter: counters of completed calls, and gauges of the catalogs' load."""
 
     def __init__(self, meter: Meter) -> None:
-        self._watched: list[tuple[Callable[[], CallLoad], _Catalog]] = []
+        self._sources: list[tuple[Callable[[], CallLoad], _Catalog]] = []
         self._duration = meter.create_histogram(
             DURATION.name, DURATION.unit, DURATION.description, explicit_bucket_boundaries_advisory=BOUNDS
         )
@@ -134,16 +134,16 @@ class _Instruments:
 
     @contextmanager
     def watch(self, snapshot: Callable[[], CallLoad], catalog: _Catalog) -> Iterator[None]:
-        self._watched.append((snapshot, catalog))
+        self._sources.append((snapshot, catalog))
         try:
             yield
         finally:
-            self._watched.remove((snapshot, catalog))
+            self._sources.remove((snapshot, catalog))
 
     def _observe(self, gauge: Instrument, options: CallbackOptions) -> Sequence[Observation]:
         # Namespaces may share slots, which count once; one catalog may have separate slots for each user.
         loads = {}
-        for snapshot, catalog in tuple(self._watched):
+        for snapshot, catalog in tuple(self._sources):
             load = snapshot()
             loads[load.slots_id, catalog] = load
         sums: dict[_Catalog, int] = {}
@@ -156,11 +156,11 @@ def _instruments(provider: MeterProvider | None) -> _Instruments:
     """Returns the provider's instruments, created once: a second callback for the same name would never be called."""
     # Instruments created before the global provider is set are moved to it by OpenTelemetry.
     key = None if provider is metrics.get_meter_provider() else provider
-    with _making:
-        if key not in _made:
-            _made[key] = _Instruments(metrics.get_meter(_SCOPE, _VERSION, key))
-        return _made[key]
+    with _lock:
+        if key not in _instruments_by_provider:
+            _instruments_by_provider[key] = _Instruments(metrics.get_meter(_SCOPE, _VERSION, key))
+        return _instruments_by_provider[key]
 
 
-_making = Lock()
-_made: dict[MeterProvider | None, _Instruments] = {}
+_lock = Lock()
+_instruments_by_provider: dict[MeterProvider | None, _Instruments] = {}

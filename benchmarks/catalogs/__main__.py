@@ -1,7 +1,7 @@
-"""How fast one catalog's tables are listed and described: our bulk calls beside the peer.
+"""Speed of listing and describing the tables of one catalog, compared with the peer.
 
-`python -m benchmarks.catalogs hive3` fills a catalog and measures; `--memory`, `--throttle`, `--expiry`, `--stall`
-and `--churn` try one thing instead, each on the catalogs that it makes sense for.
+`python -m benchmarks.catalogs hive3` fills a catalog and measures. `--memory`, `--throttle`, `--expiry`, `--stall` and
+`--churn` run one other experiment instead, on the catalogs that support it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from benchmarks.catalogs.trials import TRIALS
 from benchmarks.support.progress import progress
 
 TABLES = {"hive3": (2000, 500), "glue": (2000, 500), "polaris": (5000, 0), "unity": (5000, 0)}
-"""Lance tables and others, by catalog, unless other numbers are asked for."""
+"""Default numbers of Lance tables and of other tables, by catalog."""
 MEMORY_TABLES = 20_000
 QUICK_SHARE = 10
 PACKAGES = ("lance-ns-async", "aiohttp", "aiobotocore", "lance-namespace-impls", "boto3", "thrift", "moto")
@@ -31,7 +31,7 @@ PACKAGES = ("lance-ns-async", "aiohttp", "aiobotocore", "lance-namespace-impls",
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     impl: str
     tables: int
@@ -39,14 +39,14 @@ class Plan:
     rounds: int
     seed: int
     tasks: Sequence[str] | None = None
-    """Only these; None for all."""
+    """The cells to measure; None for all."""
     clients: Sequence[str] = ("ours", "peer")
     aims: bool = True
-    """Whether the goals are meant for it."""
+    """Whether the goals apply."""
 
 
 def bench(plan: Plan, name: str) -> Report:
-    """All rounds of a catalog's cells, each round in a new order, after one that only warms the catalog."""
+    """Returns all rounds of a catalog's cells, in random order, after one round that only warms up the catalog."""
     order = random.Random(plan.seed)
     load, start = os.getloadavg()[0], time.monotonic()
     runs: list[Run] = []
@@ -58,7 +58,7 @@ def bench(plan: Plan, name: str) -> Report:
             for cell in order.sample(wanted, len(wanted)):
                 progress(f"round {number}/{plan.rounds}: {cell.client}, {cell.task}")
                 run = run_cell(site, cell, counter)
-                # What is wrong in the round that warms is told all the same.
+                # Errors in the warm-up round are reported, too.
                 if number or run.wrong:
                     runs.append(run)
         ideals = {cell.task: ideal for cell in wanted if (ideal := site.ideal(cell.task)) is not None}
@@ -71,7 +71,7 @@ def bench(plan: Plan, name: str) -> Report:
 
 
 def surroundings(load: float) -> dict[str, Any]:
-    """What the figures depend on besides."""
+    """Returns other conditions that affect the figures."""
     return {
         "machine": f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.system()}",
         "load average": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after",
@@ -80,7 +80,7 @@ def surroundings(load: float) -> dict[str, Any]:
 
 
 def versions() -> Iterator[str]:
-    """The versions of what takes part, as far as it is installed."""
+    """Returns the versions of the packages involved, if they are installed."""
     for package in PACKAGES:
         try:
             yield f"{package} {version(package)}"
@@ -89,7 +89,7 @@ def versions() -> Iterator[str]:
 
 
 def try_out(trial: str, plan: Plan, out: Path) -> str:
-    """Tries one thing on one catalog, and writes what came of it."""
+    """Runs one experiment on one catalog, and writes its results."""
     load = os.getloadavg()[0]
     title, rows = TRIALS[trial][plan.impl](plan.tables, plan.others)
     return write_trial(f"catalogs-{plan.impl}-{trial}", title, rows, surroundings(load), out)
@@ -99,11 +99,11 @@ def main() -> None:
     """Measures one catalog and writes the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.catalogs", description=__doc__)
     parser.add_argument("catalog", choices=TABLES)
-    parser.add_argument("--tables", type=int, help="how many Lance tables")
-    parser.add_argument("--others", type=int, help="how many tables of other formats")
-    parser.add_argument("--rounds", type=int, help="how often each cell is run")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the tables, once: only to see that it works")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the cells")
+    parser.add_argument("--tables", type=int, help="number of Lance tables")
+    parser.add_argument("--others", type=int, help="number of tables of other formats")
+    parser.add_argument("--rounds", type=int, help="number of runs of each cell")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the tables, once, as a check")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the cells")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results", help="where results go")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--memory", action="store_true", help="listing and describing 20,000 tables")
@@ -113,7 +113,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.trial and options.catalog not in TRIALS[options.trial]:
         parser.error(f"--{options.trial} is for {' and '.join(TRIALS[options.trial])}")
-    plan = planned(options)
+    plan = read_plan(options)
     if options.trial:
         print(try_out(options.trial, plan, options.out))
     else:
@@ -121,8 +121,8 @@ def main() -> None:
         print(write(bench(plan, name), options.out))
 
 
-def planned(options: argparse.Namespace) -> Plan:
-    """How much the command line asks for."""
+def read_plan(options: argparse.Namespace) -> Plan:
+    """Returns the extent in the command line."""
     tables, others = (MEMORY_TABLES, 0) if options.memory else TABLES[options.catalog]
     rounds = 3 if options.memory else 5
     if options.quick:

@@ -1,4 +1,4 @@
-"""Many callers of one namespace at once, and a tally of what they were answered."""
+"""Concurrent callers of one namespace, and a count of their responses."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from benchmarks.catalogs.extent import Extent
 from lance_ns_async import AsyncNamespace
 
 MISSING = "missing_"
-"""What the names of tables begin with that are not there."""
+"""Prefix of the names of missing tables."""
 
 CANCELLED_WITHIN = 0.05
-"""Seconds: some calls then still wait for a connection, some are on the wire, some are done."""
+"""Delay in seconds before a cancellation: some calls still wait for a connection, others are in flight or done."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of describes."""
+    """The outcomes of describes."""
 
     right: int = 0
     cancelled: int = 0
     stale: list[str] = field(default_factory=list)
-    """Answers about something else than the table that was asked for."""
+    """Responses about another table than the requested one."""
     untrue: list[str] = field(default_factory=list)
-    """Tables that are there and were said to be missing."""
+    """Existing tables that were reported as missing."""
     failed: Counter[str] = field(default_factory=Counter)
-    """Other errors, by their names."""
+    """Other errors, by class name."""
 
     @property
     def asked(self) -> int:
-        """How many describes there were."""
+        """The number of describes."""
         return self.right + self.cancelled + len(self.stale) + len(self.untrue) + self.failed.total()
 
     def failures(self) -> str:
-        """How many failed, and how."""
+        """The number of failures, by class name."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.failed.most_common())
         return f"{self.failed.total()} ({kinds})" if kinds else "0"
 
     def wrong(self) -> str:
-        """How many answers were wrong, with the first of them."""
+        """The number of wrong responses, and the first one."""
         found = [*self.stale, *self.untrue]
         return f"{len(found)}, such as {found[0]}" if found else "0"
 
 
 class Callers:
-    """Describes tables at random, one by one, until something is over."""
+    """Callers that describe random tables, one at a time, until another task ends."""
 
     def __init__(
         self, namespace: AsyncNamespace, extent: Extent, *, cancel: float = 0.0, missing: float = 0.0, seed: int = 0
     ) -> None:
-        """A share of the calls is cancelled on the way, and another asks for tables that are not there."""
+        """A share of the calls is cancelled, and another share requests missing tables."""
         self._namespace = namespace
         self._extent = extent
         self._names = extent.lance()
@@ -69,7 +69,7 @@ class Callers:
         self.tally = Tally()
 
     async def run(self, count: int, during: Callable[[], Awaitable[None]]) -> Tally:
-        """Runs so many callers at once while `during` takes its course."""
+        """Runs concurrent callers until `during` ends."""
         async with anyio.create_task_group() as group:
             for _ in range(count):
                 group.start_soon(self._describe_on)
@@ -77,8 +77,8 @@ class Callers:
             self._over = True
         return self.tally
 
-    async def answered(self, count: int) -> None:
-        """Returns when so many describes were answered rightly, all told."""
+    async def wait_for_responses(self, count: int) -> None:
+        """Waits until the total number of correct responses reaches a number."""
         self._mark, self._reached = count, anyio.Event()
         if self.tally.right < count:
             await self._reached.wait()

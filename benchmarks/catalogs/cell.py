@@ -1,6 +1,6 @@
-"""One measured cell: a fresh process does one task on a site, `python -m benchmarks.catalogs.cell <json>`.
+"""One measurement: a fresh process does one task on a site, `python -m benchmarks.catalogs.cell <json>`.
 
-It says when it is warm, waits for a line, and then does the task once more, which is what is measured.
+It reports when it is warm, waits for a line, and then does the task again. Only this second run is measured.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from benchmarks.support.cell import fixed_loop
 WARM = "warm"
 WITHIN = 600.0
 PEER_WARMS = 20
-"""Tables that the peer describes before it is measured; it keeps nothing that more of them would warm."""
+"""Number of tables that the peer describes as warm-up; it has no cache that would need more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is measured: a client, a task, and the tables that the task is about."""
+    """The subject of a measurement: a client, a task, and its tables."""
 
     client: str
     task: str
@@ -36,26 +36,26 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a cell gave; times in seconds, memory in bytes."""
+    """The result of one run of a cell; times in seconds, memory in bytes."""
 
     cell: Cell
     wrong: str
-    """What makes the figures worthless; empty where everything was as it must be."""
+    """The reason why the figures are invalid; empty if they are valid."""
     wall: float = 0.0
     cpu: float = 0.0
     """User and system time of the client process."""
     calls: int = 0
-    """Remote calls; 0 where nobody counts them."""
+    """Number of remote calls; 0 if they are not counted."""
     growth: int = 0
-    """By how much memory grew at most after the first table was described."""
+    """Maximum growth of memory after the first describe."""
     peak: int = 0
-    """The most memory that the process had."""
+    """Peak memory of the process."""
     loop: float = 0.0
-    """CPU time of a fixed Python loop, before and after: how fast the machine was at that moment."""
+    """CPU time of a fixed Python loop, before and after, as a measure of the machine's speed."""
 
 
 def cells(site: Site, tasks: Sequence[str] | None = None) -> list[Cell]:
-    """Every cell of one round: our tasks, and the two that the peer can do."""
+    """Returns the cells of one round: our tasks, and the two that the peer supports."""
     every = site.extent.tables
     some = min(500, every)
     found = [
@@ -70,7 +70,7 @@ def cells(site: Site, tasks: Sequence[str] | None = None) -> list[Cell]:
 
 
 def run_cell(site: Site, cell: Cell, counter: Counter | None) -> Run:
-    """Runs a cell in a fresh process. What went wrong is in the run, and never raised."""
+    """Runs a cell in a new process. Errors are recorded in the run and not raised."""
     command = [
         sys.executable,
         "-m",
@@ -91,17 +91,17 @@ def run_cell(site: Site, cell: Cell, counter: Counter | None) -> Run:
     if process.returncode:
         return Run(cell, last_words(told_on_error))
     run = Run(cell, **json.loads(told))
-    return checked(site, run, counter.count() if counter else None)
+    return check_counts(site, run, counter.count() if counter else None)
 
 
 def last_words(text: str) -> str:
-    """The error at the end of a traceback, a group's last one where there are many."""
+    """Returns the error at the end of a traceback; the last one of a group."""
     lines = [line.strip(" |+-") for line in text.splitlines()]
     return next((line for line in reversed(lines) if line), "it said nothing")
 
 
-def checked(site: Site, run: Run, requests: int | None) -> Run:
-    """The run with the calls that the service counted, and wrong where these or the time cannot be true."""
+def check_counts(site: Site, run: Run, requests: int | None) -> Run:
+    """Returns the run with the counted calls; marked as invalid if their number or the time is impossible."""
     given = asdict(run) | {"cell": run.cell}
     ideal = site.ideal(run.cell.task)
     if ideal is not None and run.wall < ideal and not run.wrong:
@@ -114,14 +114,14 @@ def checked(site: Site, run: Run, requests: int | None) -> Run:
 
 
 async def measure(site: Site, cell: Cell) -> dict[str, Any]:
-    """Does the task once to be warm, all connections open, and once to be measured. The peer warms up by less."""
+    """Runs the task once as warm-up, which opens all connections, and once measured. The peer has a smaller warm-up."""
     names = site.extent.some(cell.tables)
     async with CLIENTS[cell.client](site) as client:
         gc.collect()
         await client.describe(names[:1])
         memory = Peak()
         if cell.client == "ours":
-            await done(client, cell, names)
+            await run_task(client, cell, names)
         else:
             await client.describe(names[:PEER_WARMS])
         print(WARM, flush=True)
@@ -129,7 +129,7 @@ async def measure(site: Site, cell: Cell) -> dict[str, Any]:
         loop = fixed_loop()
         gc.collect()
         calls, cpu, start = client.calls, time.process_time(), time.perf_counter()
-        found = await done(client, cell, names)
+        found = await run_task(client, cell, names)
         wall, cpu, calls = time.perf_counter() - start, time.process_time() - cpu, client.calls - calls
         growth = memory.growth
         loop = (loop + fixed_loop()) / 2
@@ -144,13 +144,13 @@ async def measure(site: Site, cell: Cell) -> dict[str, Any]:
     }
 
 
-async def done(client: Client, cell: Cell, names: Sequence[str]) -> dict[str, str] | list[str]:
-    """What the task gives."""
+async def run_task(client: Client, cell: Cell, names: Sequence[str]) -> dict[str, str] | list[str]:
+    """Returns the result of the task."""
     return await (client.list() if cell.task == "list" else client.describe(names))
 
 
 def complaint(extent: Extent, cell: Cell, found: dict[str, str] | list[str]) -> str:
-    """What is wrong with a result; empty where nothing is."""
+    """Returns the error in a result; empty if it is correct."""
     if isinstance(found, list):
         expected = extent.lance()
         if sorted(found) != expected:
@@ -163,13 +163,13 @@ def complaint(extent: Extent, cell: Cell, found: dict[str, str] | list[str]) -> 
 
 
 def plain(location: str) -> str:
-    """A location as its catalog may have rewritten it: one of this machine has many spellings."""
+    """Returns a location in one form, because catalogs rewrite local ones."""
     scheme, _, path = location.partition(":")
     return f"file:/{path.lstrip('/')}" if scheme == "file" else location
 
 
-def parsed(text: str) -> tuple[Site, Cell]:
-    """A site and a cell as they come in the command line."""
+def parse_arguments(text: str) -> tuple[Site, Cell]:
+    """Returns the site and the cell in the command line."""
     given = json.loads(text)
     site = given["site"]
     site["extent"]["namespace"] = tuple(site["extent"]["namespace"])
@@ -178,4 +178,4 @@ def parsed(text: str) -> tuple[Site, Cell]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(measure(*parsed(sys.argv[1])))))
+    print(json.dumps(asyncio.run(measure(*parse_arguments(sys.argv[1])))))

@@ -1,4 +1,4 @@
-"""What a pool of connections does under churn: calls cancelled on the way, and a server that dies and comes back."""
+"""Behaviour of a connection pool under churn: cancelled calls, and a server that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.servers.hive import Hive
 CALLERS = 200
 CONNECTIONS = 8
 SHARE = 0.1
-"""Of the calls, those that are cancelled, and those that ask for tables that are not there."""
+"""Shares of the calls that are cancelled, and that request missing tables."""
 BEFORE, AFTER = 1000, 2000
-"""Right answers that are waited for before the server is killed, and after it is back."""
+"""Number of correct responses before the server is killed, and after its restart."""
 PATIENCE = 120.0
 WATCH = 0.05
-"""Seconds between two looks at the connections."""
+"""Seconds between two counts of the connections."""
 
 Rows = list[tuple[str, str]]
 
 
 def churn(tables: int, others: int) -> tuple[str, Rows]:
-    """Describes by many callers while calls are cancelled and the metastore is killed and started again."""
+    """Runs many callers while calls are cancelled and the metastore is killed and restarted."""
     with hive3(tables, others) as (site, server):
-        rows = anyio.run(_churned, site, server)
+        rows = anyio.run(_run_churn, site, server)
     return f"{CALLERS} concurrent describes over {CONNECTIONS} connections, under churn", rows
 
 
-async def _churned(site: Site, server: Hive) -> Rows:
+async def _run_churn(site: Site, server: Hive) -> Rows:
     port = urlsplit(server.uri).port or 0
     rights: list[int] = []
     downtime = 0.0
@@ -45,7 +45,7 @@ async def _churned(site: Site, server: Hive) -> Rows:
         async def killed_and_back() -> None:
             nonlocal downtime
             with anyio.move_on_after(PATIENCE):
-                await callers.answered(BEFORE)
+                await callers.wait_for_responses(BEFORE)
             rights.append(callers.tally.right)
             start = time.perf_counter()
             await anyio.to_thread.run_sync(server.kill)
@@ -53,7 +53,7 @@ async def _churned(site: Site, server: Hive) -> Rows:
             downtime = time.perf_counter() - start
             rights.append(callers.tally.right)
             with anyio.move_on_after(PATIENCE):
-                await callers.answered(rights[-1] + AFTER)
+                await callers.wait_for_responses(rights[-1] + AFTER)
 
         async with anyio.create_task_group() as group:
             watch = _Watch(port)
@@ -65,20 +65,20 @@ async def _churned(site: Site, server: Hive) -> Rows:
     return [
         ("describes", f"{tally.asked:,}"),
         ("answered rightly", f"{tally.right:,}"),
-        ("of these before the server was killed", f"{rights[0]:,}"),
-        ("of these after it was back", f"{tally.right - rights[1]:,}"),
-        ("cancelled on the way", f"{tally.cancelled:,}"),
-        (f"failed, the server being away for {downtime:.1f} s", tally.failures()),
-        ("answers about another table than was asked for", str(len(tally.stale))),
-        ("wrong answers in all", tally.wrong()),
-        ("connections at once at most, with those about to close and one that asks for the server", str(watch.most)),
-        ("connections open when all callers were done", str(kept)),
-        ("connections open when the namespace was closed", str(left)),
+        ("completed before the server was killed", f"{rights[0]:,}"),
+        ("completed after its restart", f"{tally.right - rights[1]:,}"),
+        ("cancelled during the call", f"{tally.cancelled:,}"),
+        (f"failed while the server was down for {downtime:.1f} s", tally.failures()),
+        ("responses about another table", str(len(tally.stale))),
+        ("wrong responses in total", tally.wrong()),
+        ("maximum of open connections, including closing ones and one for the server check", str(watch.most)),
+        ("open connections after all calls", str(kept)),
+        ("open connections after the namespace was closed", str(left)),
     ]
 
 
 class _Watch:
-    """Looks now and then how many connections there are."""
+    """Counts the connections periodically."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -91,8 +91,8 @@ class _Watch:
 
 
 def connections_to(port: int) -> int:
-    """How many sockets this process has that lead to a port, in whatever state; Linux alone tells."""
-    own = {_linked(entry) for entry in Path("/proc/self/fd").iterdir()}
+    """Returns the number of this process's sockets to a port, in any state. Linux only."""
+    own = {_link_target(entry) for entry in Path("/proc/self/fd").iterdir()}
     found = 0
     for path in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
         for line in path.read_text().splitlines()[1:]:
@@ -101,9 +101,9 @@ def connections_to(port: int) -> int:
     return found
 
 
-def _linked(entry: Path) -> str:
+def _link_target(entry: Path) -> str:
     try:
         return str(entry.readlink())
     except OSError:
-        # It was the one by which the folder is read.
+        # It was the descriptor of the folder itself.
         return ""

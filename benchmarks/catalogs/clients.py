@@ -1,4 +1,4 @@
-"""Who is measured: our async namespace and the peer, each describing and listing the tables of one site."""
+"""The measured clients, async namespace and peer: each describes and lists the tables of one site."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from benchmarks.catalogs.sites import Site
 
 
 class Client(Protocol):
-    """What is measured of a client."""
+    """The interface of a measured client."""
 
     calls: int
-    """Remote calls so far; 0 where the client cannot tell."""
+    """Number of remote calls so far; 0 if the client does not count them."""
 
     async def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """The locations of tables by their names."""
+        """Returns the locations of tables by their names."""
         ...
 
     async def list(self) -> list[str]:
-        """The names of all Lance tables."""
+        """Returns the names of all Lance tables."""
         ...
 
 
@@ -33,17 +33,17 @@ class Ours:
         self.calls = 0
 
     def note(self, _: object) -> None:
-        """Takes notice of a call as it ends."""
+        """Counts a call at its end."""
         self.calls += 1
 
     async def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """By one `describe_tables`; raises where a table fails."""
+        """Makes one call of `describe_tables`; raises if a table fails."""
         described = await self._namespace.describe_tables([(*self._parent, name) for name in names])
         tables = described.raise_for_errors().tables
         return {id.name: table.location for id, table in tables.items()}
 
     async def list(self) -> list[str]:
-        """By one `list_tables`."""
+        """Makes one call of `list_tables`."""
         from lance_namespace import ListTablesRequest
 
         response = await self._namespace.list_tables(ListTablesRequest(id=list(self._parent)))
@@ -59,18 +59,18 @@ class Peer:
         self.calls = 0
 
     def note(self) -> None:
-        """Takes notice of a call as it begins."""
+        """Counts a call at its beginning."""
         self.calls += 1
 
     async def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """By one `describe_table` each."""
+        """Makes one call of `describe_table` for each table."""
         from lance_namespace import DescribeTableRequest
 
         describe = self._namespace.describe_table
         return {name: describe(DescribeTableRequest(id=[*self._parent, name])).location for name in names}
 
     async def list(self) -> list[str]:
-        """By `list_tables`."""
+        """Calls `list_tables`."""
         from lance_namespace import ListTablesRequest
 
         return list(self._namespace.list_tables(ListTablesRequest(id=list(self._parent))).tables)
@@ -78,7 +78,7 @@ class Peer:
 
 @asynccontextmanager
 async def ours(site: Site) -> AsyncIterator[Client]:
-    """Our client, its calls counted."""
+    """Returns our client, with a count of its calls."""
     from lance_ns_async import AsyncNamespace
 
     async with AsyncNamespace.connect(site.impl, site.properties) as namespace:
@@ -89,7 +89,7 @@ async def ours(site: Site) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def peer(site: Site) -> AsyncIterator[Client]:
-    """The peer; of its calls only those to a Hive Metastore are counted, the fakes count the others themselves."""
+    """Returns the peer. Only its calls of a Hive Metastore are counted here, because the fakes count other calls."""
     client = Peer(PEERS[site.impl](**site.peer_properties), site)
     if site.impl == "hive3":
         count_thrift_calls(client.note)
@@ -97,35 +97,35 @@ async def peer(site: Site) -> AsyncIterator[Client]:
 
 
 def peer_hive3(**properties: str) -> Any:
-    """The peer for the Hive Metastore."""
+    """Returns the peer for the Hive Metastore."""
     from lance_namespace_impls.hive3 import Hive3Namespace
 
     return Hive3Namespace(**properties)
 
 
 def peer_glue(**properties: str) -> Any:
-    """The peer for Glue."""
+    """Returns the peer for Glue."""
     from lance_namespace_impls.glue import GlueNamespace
 
     return GlueNamespace(**properties)
 
 
 def peer_polaris(**properties: str) -> Any:
-    """The peer for Polaris."""
+    """Returns the peer for Polaris."""
     from lance_namespace_impls.polaris import PolarisNamespace
 
     return PolarisNamespace(**properties)
 
 
 def peer_unity(**properties: str) -> Any:
-    """The peer for Unity Catalog."""
+    """Returns the peer for Unity Catalog."""
     from lance_namespace_impls.unity import UnityNamespace
 
     return UnityNamespace(**properties)
 
 
 def count_thrift_calls(note: Callable[[], None]) -> None:
-    """Has every call by the peer's Thrift noted, for as long as the process lives."""
+    """Counts every call of the peer's Thrift client from now on."""
     from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 
     plain = TBinaryProtocol.writeMessageBegin

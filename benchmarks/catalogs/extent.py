@@ -1,13 +1,13 @@
-"""How many tables a catalog is filled with, what they are called, and where they claim to lie."""
+"""The number of tables in a catalog, their names and their locations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 LATENCY = 0.02
-"""Seconds that the fakes of Polaris and Unity Catalog hold every answer: a network."""
+"""Latency of the fakes of Polaris and Unity Catalog, in seconds."""
 
 IN_FLIGHT = 64
-"""Requests that our client may have in flight to those."""
+"""Maximum number of our client's concurrent requests to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +18,24 @@ class Extent:
     tables: int
     others: int
     root: str
-    """Where the tables lie."""
+    """The root of the tables' locations."""
 
     def names(self) -> Iterator[tuple[str, bool]]:
-        """Every table's name, in order, and whether it is a Lance table."""
+        """Yields the name of each table, in order, and whether it is a Lance table."""
         total = self.tables + self.others
         for number in range(total):
             is_lance = number * self.tables // total != (number + 1) * self.tables // total
             yield f"table_{number:06}", is_lance
 
     def lance(self) -> list[str]:
-        """The names of the Lance tables, in order."""
+        """Returns the names of the Lance tables, in order."""
         return [name for name, is_lance in self.names() if is_lance]
 
     def some(self, count: int) -> list[str]:
-        """So many Lance tables, spread evenly over all."""
+        """Returns a number of Lance tables, evenly distributed."""
         names = self.lance()
         return [names[number * len(names) // count] for number in range(min(count, len(names)))]
 
     def location(self, name: str) -> str:
-        """Where a table claims to lie."""
+        """Returns the location of a table."""
         return f"{self.root}/{name}.lance"

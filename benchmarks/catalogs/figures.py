@@ -1,4 +1,4 @@
-"""Medians and spreads of what was measured on a catalog, the ratios to the peer, and the goals."""
+"""Medians and ranges of the measurements on a catalog, the ratios to the peer, and the goals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from benchmarks.support.figures import Spread
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a report is made of."""
+    """The content of a report."""
 
     name: str
     """The name of its files."""
@@ -19,41 +19,41 @@ class Report:
     tables: int
     others: int
     aims: bool
-    """Whether the goals are meant for such an extent."""
+    """Whether the goals apply to the extent."""
     ideals: Mapping[str, float]
-    """Seconds that no client can beat, by task."""
+    """The ideal time in seconds, by task."""
     conditions: Mapping[str, Any]
     runs: Sequence[Run]
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> "Report":
-        """The report that became this JSON."""
+        """Returns the report in a JSON text."""
         runs = [Run(**{**run, "cell": Cell(**run["cell"])}) for run in raw.pop("runs")]
         return cls(**raw, runs=runs)
 
     @property
     def wrong(self) -> list[Run]:
-        """The runs whose figures mean nothing."""
+        """The runs with invalid figures."""
         return [run for run in self.runs if run.wrong]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What the right runs of one cell say together."""
+    """The figures of one cell, from its valid runs."""
 
     cell: Cell
     runs: int
     wall: Spread
     """Seconds."""
     cpu: Spread
-    """Microseconds of client CPU a table."""
+    """Client CPU per table, in microseconds."""
     calls: Spread
     growth: Spread
     """MiB."""
     peak: Spread
     """MiB."""
     over_ideal: Spread | None
-    """Wall time over ideal; None where there is no ideal."""
+    """Wall time relative to the ideal; None if there is no ideal."""
 
 
 Figures = Mapping[tuple[str, str], Figure]
@@ -61,7 +61,7 @@ Figures = Mapping[tuple[str, str], Figure]
 
 
 def figures(report: Report) -> Figures:
-    """The figures of every cell that has a right run."""
+    """Returns the figures of each cell with a valid run."""
     by_cell: defaultdict[Cell, list[Run]] = defaultdict(list)
     for run in report.runs:
         if not run.wrong:
@@ -72,7 +72,7 @@ def figures(report: Report) -> Figures:
 
 
 def figure(cell: Cell, runs: Sequence[Run], ideal: float | None) -> Figure:
-    """The figures of one cell."""
+    """Returns the figures of one cell."""
     return Figure(
         cell,
         len(runs),
@@ -87,17 +87,17 @@ def figure(cell: Cell, runs: Sequence[Run], ideal: float | None) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as much the peer takes of something."""
+    """The peer's figure relative to ours."""
 
     text: str
     seconds: float
     cpu: float
     calls: float | None
-    """None where they are not counted."""
+    """None if they are not counted."""
 
 
 def ratios(found: Figures) -> list[Ratio]:
-    """What can be compared of what was measured: the same task, or tables one by one with all at once."""
+    """Returns the ratios of comparable measurements: the same task, or single describes and a bulk describe."""
     pairs = (
         ("describing 500 tables", "describe 500", "describe 500"),
         ("a table, theirs of 500, ours of all", "describe 500", "describe all"),
@@ -111,7 +111,7 @@ def ratios(found: Figures) -> list[Ratio]:
 
 
 def ratio(text: str, theirs: Figure, mine: Figure) -> Ratio:
-    """The peer's figures over ours, each for a table."""
+    """Returns the peer's figures relative to ours, per table."""
     share = mine.cell.tables / theirs.cell.tables
     calls = theirs.calls.median * share / mine.calls.median if theirs.calls.median and mine.calls.median else None
     return Ratio(
@@ -124,7 +124,7 @@ def ratio(text: str, theirs: Figure, mine: Figure) -> Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound, and how to read the figure it binds; reading one that was not measured is a KeyError."""
+    """A bound, and a function that returns the figure; it raises KeyError if the figure was not measured."""
 
     text: str
     bound: float
@@ -132,18 +132,18 @@ class Goal:
     at_least: bool = False
 
     def met(self, figure: float) -> bool:
-        """Whether a figure keeps the bound."""
+        """Returns whether a figure is within the bound."""
         return figure >= self.bound if self.at_least else figure <= self.bound
 
 
 def goals(impl: str) -> list[Goal]:
-    """What is aimed for with a catalog."""
+    """Returns the goals for a catalog."""
     match impl:
         case "hive3":
             return [
                 Goal("list: at most 0.1 s", 0.1, lambda f: f["ours", "list"].wall.median),
                 Goal("describe all: at most 1.5 s", 1.5, lambda f: f["ours", "describe all"].wall.median),
-                Goal("CPU of that: at most 40 µs a table", 40, lambda f: f["ours", "describe all"].cpu.median),
+                Goal("CPU: at most 40 µs per table", 40, lambda f: f["ours", "describe all"].cpu.median),
             ]
         case "glue":
             return [Goal("describing 500: at least 15 times as fast as the peer", 15, faster, at_least=True)]
@@ -152,12 +152,12 @@ def goals(impl: str) -> list[Goal]:
 
 
 def over_ideal(found: Figures) -> float:
-    """Time over the ideal of describing everything."""
+    """Returns the time of a describe of all tables relative to the ideal."""
     spread = found["ours", "describe all"].over_ideal
-    assert spread, "what is a network away has an ideal"
+    assert spread, "only a catalog with latency has an ideal"
     return spread.median
 
 
 def faster(found: Figures) -> float:
-    """How many times as fast as the peer we describe 500 tables."""
+    """Returns the speed of a describe of 500 tables relative to the peer."""
     return ratio("", found["peer", "describe 500"], found["ours", "describe 500"]).seconds

@@ -1,4 +1,4 @@
-"""Fills a Hive Metastore by the bindings that the peer brings along: what is measured has no part in it."""
+"""Fills a Hive Metastore with the bindings of the peer, so that the measured code takes no part in it."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ CONNECTIONS = 4
 def seed(uri: str, extent: Extent, location: str) -> None:
     """Makes the catalog, the database and every table; tables that are not Lance are text tables of Hive."""
     catalog, database = extent.namespace
-    with connected(uri) as client:
+    with connect(uri) as client:
         client.create_catalog(hms.CreateCatalogRequest(hms.Catalog(name=catalog, locationUri=location)))
         client.create_database(hms.Database(name=database, locationUri=extent.root, catalogName=catalog))
     tables = [table(extent, name, is_lance) for name, is_lance in extent.names()]
@@ -29,7 +29,7 @@ def seed(uri: str, extent: Extent, location: str) -> None:
 
 def create(uri: str, tables: list[Any]) -> None:
     """Makes some tables, one after another."""
-    with connected(uri) as client:
+    with connect(uri) as client:
         for each in tables:
             client.create_table(each)
 
@@ -59,7 +59,7 @@ def table(extent: Extent, name: str, is_lance: bool) -> Any:
 
 
 @contextmanager
-def connected(uri: str) -> Iterator[Any]:
+def connect(uri: str) -> Iterator[Any]:
     """A connection of the metastore's own kind."""
     address = urlsplit(uri)
     with HiveMetastoreClient(host=address.hostname, port=address.port) as client:

@@ -1,4 +1,4 @@
-"""How much memory a process has had at most."""
+"""Peak memory of a process."""
 
 import resource
 import sys
@@ -11,28 +11,28 @@ _PEAK_OF_RESIDENT = "5"
 
 
 class Peak:
-    """The most resident memory of this process since it was made, in bytes.
+    """Peak resident memory of this process since the object was created, in bytes.
 
     On Linux the kernel forgets the earlier peak; elsewhere what was freed before and is used again is not seen.
     """
 
     def __init__(self) -> None:
         if _STATUS.exists():
-            # Where that is not allowed, growth is seen beyond the earlier peak alone.
+            # If the reset is not allowed, only growth beyond the earlier peak is measured.
             with suppress(PermissionError):
                 _RESET.write_text(_PEAK_OF_RESIDENT)
         self._before = peak()
 
     @property
     def growth(self) -> int:
-        """How much more than at the start there was at most."""
+        """Returns the maximum growth since the start."""
         return peak() - self._before
 
 
 def peak() -> int:
-    """The most resident memory of this process so far, or since the kernel was told to forget it."""
+    """Returns the peak resident memory of this process, or the peak since its last reset."""
     if _STATUS.exists():
-        # Unlike ru_maxrss it is this program's own: that is inherited from whoever started it.
+        # Unlike this value, ru_maxrss is inherited from the parent process.
         [line] = [line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:")]
         return int(line.split()[1]) * 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

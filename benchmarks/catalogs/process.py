@@ -1,4 +1,4 @@
-"""A fake service in a process of its own, so that the client that is measured pays for itself alone."""
+"""A fake service in a separate process, so that the measured CPU time is that of the client only."""
 
 import asyncio
 import importlib
@@ -14,23 +14,23 @@ from benchmarks.catalogs.extent import LATENCY, Extent
 
 
 class Served:
-    """A fake service at the other end of a pipe."""
+    """A fake service in another process, controlled by a pipe."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self.properties: dict[str, str] = self._answer()
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """What a method or a property of the fake gives."""
+        """Returns the value of a method or a property of the fake."""
         self._pipe.send((name, arguments))
         return self._answer()
 
     def clear(self) -> None:
-        """Counts from nothing again."""
+        """Resets the counter."""
         self.ask("clear")
 
     def count(self) -> int:
-        """The requests since then, those for tokens included."""
+        """The number of requests since the reset, including those for tokens."""
         found: int = self.ask("count")
         return found
 
@@ -38,12 +38,12 @@ class Served:
         try:
             return self._pipe.recv()
         except EOFError:
-            raise RuntimeError("the process of the fake service has ended; what it printed says why") from None
+            raise RuntimeError("the process of the fake service has ended; its output contains the reason") from None
 
 
 @contextmanager
 def served(impl: str, extent: Extent) -> Iterator[Served]:
-    """Runs the fake of a catalog, full of tables, for as long as the context lasts."""
+    """Runs the fake of a catalog with its tables while the context is open."""
     context = multiprocessing.get_context("spawn")
     ours, other = context.Pipe()
     process = context.Process(target=serve, args=(other, impl, extent))
@@ -57,7 +57,7 @@ def served(impl: str, extent: Extent) -> Iterator[Served]:
 
 
 def serve(pipe: Connection, impl: str, extent: Extent) -> None:
-    """Serves a fake, each request after the latency of a network, until the other end of the pipe is closed."""
+    """Serves a fake, with a latency for each request, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prefer_fast_loop()
     server: Any = {"polaris": polaris, "unity": unity}[impl](extent)
@@ -74,7 +74,7 @@ def serve(pipe: Connection, impl: str, extent: Extent) -> None:
 
 
 def polaris(extent: Extent) -> Any:
-    """An Apache Polaris server that holds the tables; generic tables of another format are the others."""
+    """Returns a fake of Apache Polaris with the tables; the others are generic tables of another format."""
     from tests.fakes.polaris import FakePolaris
 
     server = FakePolaris()
@@ -86,7 +86,7 @@ def polaris(extent: Extent) -> Any:
 
 
 def unity(extent: Extent) -> Any:
-    """A Unity Catalog server that holds the tables."""
+    """Returns a fake of Unity Catalog with the tables."""
     from tests.fakes.unity import FakeUnity
 
     catalog, schema = extent.namespace
@@ -98,6 +98,6 @@ def unity(extent: Extent) -> Any:
 
 
 def _prefer_fast_loop() -> None:
-    """The fake runs on uvloop where that is installed: the server must not be what is measured."""
+    """Uses uvloop for the fake if it is installed, so that the server's speed does not limit the client."""
     if importlib.util.find_spec("uvloop"):
         asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())

@@ -1,4 +1,4 @@
-"""Writes what was measured on a catalog as JSON and Markdown; run as a module, again from its JSON."""
+"""Writes the measurements on a catalog as JSON and Markdown; run as a module, it reads them from the JSON."""
 
 import json
 import sys
@@ -27,15 +27,15 @@ What every run gave is compared with what the catalog was filled with."""
 
 TITLES = {
     "hive3": "Hive Metastore 3.1.3",
-    "glue": "AWS Glue, by moto",
-    "polaris": "Apache Polaris, by a fake that is 20 ms away, 64 calls in flight",
-    "unity": "Unity Catalog, by a fake that is 20 ms away",
+    "glue": "AWS Glue, moto",
+    "polaris": "Apache Polaris, a fake with a latency of 20 ms, 64 calls in flight",
+    "unity": "Unity Catalog, a fake with a latency of 20 ms",
 }
 
 
 def write(report: Report, out: Path) -> str:
     """Writes the report's JSON and Markdown files, and gives the Markdown."""
-    return _written(report.name, asdict(report), markdown(report), out)
+    return _write_files(report.name, asdict(report), markdown(report), out)
 
 
 def write_trial(
@@ -43,7 +43,7 @@ def write_trial(
 ) -> str:
     """Writes what a trial found, as rows of what and how much, and gives the Markdown."""
     text = "\n\n".join((f"# {title}", table(("", "found"), rows), *conditions_part(conditions))) + "\n"
-    return _written(name, {"name": name, "found": dict(rows), "conditions": dict(conditions)}, text, out)
+    return _write_files(name, {"name": name, "found": dict(rows), "conditions": dict(conditions)}, text, out)
 
 
 def markdown(report: Report) -> str:
@@ -85,7 +85,7 @@ def goal_row(goal: Goal, found: Figures) -> tuple[str, str, str]:
 
 def figure_table(report: Report, found: Figures) -> str:
     """A row for each cell, those without a right run included."""
-    head = ("client and task", "calls", "seconds", "over ideal", "CPU, µs a table", "memory, MiB", "at most", "runs")
+    head = ("client and task", "calls", "seconds", "over ideal", "CPU, µs per table", "memory, MiB", "at most", "runs")
     names = dict.fromkeys((run.cell.client, run.cell.task) for run in report.runs)
     rows = []
     for client, task in sorted(names):
@@ -133,7 +133,7 @@ def loops(report: Report) -> str:
     return spread(Spread.of(timed), ".1f") if timed else "unknown"
 
 
-def _written(name: str, raw: Mapping[str, Any], text: str, out: Path) -> str:
+def _write_files(name: str, raw: Mapping[str, Any], text: str, out: Path) -> str:
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
     (out / f"{name}.md").write_text(text)

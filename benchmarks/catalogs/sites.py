@@ -1,4 +1,4 @@
-"""The catalogs that are measured, each full of tables: a real Hive Metastore, and fakes of the other services."""
+"""The measured catalogs, filled with tables: a real Hive Metastore, and fakes of the other services."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How long building a client takes, and how long the event loop stands still meanwhile.
+"""Time to build a client, and the longest block of the event loop meanwhile.
 
-`python -m benchmarks.catalogs.stall <json>` measures it once, in a fresh process, on a catalog that runs already.
+`python -m benchmarks.catalogs.stall <json>` measures it once, in a fresh process, with a running catalog.
 """
 
 import asyncio

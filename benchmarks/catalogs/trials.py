@@ -1,4 +1,4 @@
-"""What is tried on a catalog besides its speed: throttling, expiring credentials, stalls of the event loop, churn."""
+"""Experiments other than speed: throttling, expiring credentials, blocks of the event loop, churn."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def throttle(tables: int, others: int) -> tuple[str, Rows]:
         for strategy in ("auto", "list", "get"):
             server.heal()
             server.fail("ThrottlingException", operation="GetTables?", times=None, every=THROTTLED_EVERY)
-            rows += anyio.run(_throttled, site, strategy)
+            rows += anyio.run(_run_throttled, site, strategy)
     return f"ThrottlingException on every third call, {tables:,} tables", rows
 
 
-async def _throttled(site: Site, strategy: str) -> Rows:
+async def _run_throttled(site: Site, strategy: str) -> Rows:
     outcomes: Counter[str] = Counter()
 
     def note(call: Call) -> None:
@@ -58,12 +58,12 @@ async def _throttled(site: Site, strategy: str) -> Rows:
     properties = {**site.properties, "bulk_strategy": strategy}
     async with AsyncNamespace.connect(site.impl, properties) as namespace:
         with namespace.observe(note):
-            rows = await _described(namespace, site, f"by `{strategy}`")
+            rows = await _describe_all(namespace, site, f"by `{strategy}`")
     calls = f"{outcomes.total():,}, {outcomes['ThrottlingException']:,} of them throttled"
     return [*rows, (f"by `{strategy}`: calls", calls)]
 
 
-async def _described(namespace: AsyncNamespace, site: Site, how: str, progress: Progress | None = None) -> Rows:
+async def _describe_all(namespace: AsyncNamespace, site: Site, how: str, progress: Progress | None = None) -> Rows:
     """Describes every table once, and says how that went."""
     names = site.extent.lance()
     start = time.perf_counter()
@@ -84,19 +84,19 @@ def expiry_glue(tables: int, others: int) -> tuple[str, Rows]:
     """Describes by many callers in an assumed role whose credentials expire, with and without notice."""
     with glue(tables, others) as (site, server):
         role = {**site.properties, "assume_role_arn": ROLE}
-        sudden = anyio.run(_expired, site, server, role)
+        sudden = anyio.run(_run_expiry, site, server, role)
         server.switch(session_seconds=SESSION_SECONDS)
         short = anyio.run(_short_sessions, site, server, role)
     return f"{CALLERS} concurrent callers in an assumed role whose credentials expire", [*sudden, *short]
 
 
-async def _expired(site: Site, server: FakeGlue, properties: Mapping[str, str]) -> Rows:
+async def _run_expiry(site: Site, server: FakeGlue, properties: Mapping[str, str]) -> Rows:
     async def expire_once() -> None:
         await anyio.sleep(2.0)
         await anyio.to_thread.run_sync(server.expire)
         await anyio.sleep(2.0)
 
-    return await _callers(site, server, properties, expire_once, "expired at once, unforeseen")
+    return await _callers(site, server, properties, expire_once, "revoked at once")
 
 
 async def _short_sessions(site: Site, server: FakeGlue, properties: Mapping[str, str]) -> Rows:
@@ -126,11 +126,11 @@ async def _callers(
 def expiry_polaris(tables: int, others: int) -> tuple[str, Rows]:
     """Describes tables in one call; in the middle of it every token given out so far becomes a bad one."""
     with polaris(min(tables, DESCRIBES), others) as (site, server):
-        rows = anyio.run(_token_expired, site, server)
+        rows = anyio.run(_run_token_expiry, site, server)
     return f"Polaris' tokens expire in the middle of {len(site.extent.lance()):,} describes", rows
 
 
-async def _token_expired(site: Site, server: Served) -> Rows:
+async def _run_token_expiry(site: Site, server: Served) -> Rows:
     half = anyio.Event()
     settled, outcomes = 0, Counter[str]()
 
@@ -151,12 +151,12 @@ async def _token_expired(site: Site, server: Served) -> Rows:
     async with AsyncNamespace.connect(site.impl, site.properties) as namespace, anyio.create_task_group() as group:
         group.start_soon(expire_at_half)
         with namespace.observe(note):
-            rows = await _described(namespace, site, "all", progress)
+            rows = await _describe_all(namespace, site, "all", progress)
     calls = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
     return [
         *rows,
-        ("calls, by what became of them", calls),
-        ("requests for a token, the first one included", str(server.ask("token_requests") - before)),
+        ("calls, by outcome", calls),
+        ("requests for a token, including the first one", str(server.ask("token_requests") - before)),
     ]
 
 
@@ -165,24 +165,24 @@ def stall(tables: int, others: int) -> tuple[str, Rows]:
     with glue(tables, others) as (site, _):
         id = [*site.extent.namespace, site.extent.lance()[0]]
         given = {"impl": site.impl, "properties": dict(site.properties), "id": id}
-        stalls = [_stalled(given) for _ in range(STALLS)]
+        stalls = [_run_stall(given) for _ in range(STALLS)]
 
     def millis(of: Callable[[Stall], float]) -> str:
         return spread(Spread.of(of(each) * 1e3 for each in stalls), ".1f") + " ms"
 
     return f"Building a client of Glue, {STALLS} fresh processes: median (least - most)", [
-        ("connect(), with the import of aiobotocore; it is no coroutine", millis(lambda s: s.connect)),
+        ("connect(), with the import of aiobotocore; not a coroutine", millis(lambda s: s.connect)),
         ("first call, which builds the client", millis(lambda s: s.first)),
         ("a later call", millis(lambda s: s.later)),
         ("first call of a second namespace", millis(lambda s: s.again)),
         ("longest stall of the event loop in the first call", millis(lambda s: s.stalled)),
         ("the same, second namespace", millis(lambda s: s.stalled_again)),
-        ("longest garbage collection in either, which holds the loop, too", millis(lambda s: s.collected)),
+        ("longest garbage collection in both, which also blocks the loop", millis(lambda s: s.collected)),
         ("longest stall of an idle loop in the same time", millis(lambda s: s.stalled_idle)),
     ]
 
 
-def _stalled(given: Mapping[str, object]) -> Stall:
+def _run_stall(given: Mapping[str, object]) -> Stall:
     command = [sys.executable, "-m", "benchmarks.catalogs.stall", json.dumps(given)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
     return Stall(**json.loads(done.stdout))

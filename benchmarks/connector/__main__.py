@@ -1,4 +1,4 @@
-"""How long Spark takes to plan SQL over many tables: with the connector alone, through the driver, and without SQL."""
+"""Time that Spark needs to plan SQL over many tables: connector alone, through the driver, and without SQL."""
 
 import argparse
 import json
@@ -93,15 +93,15 @@ def conditions(rounds: int, seed: int) -> dict[str, str]:
 def main() -> None:
     """Runs the benchmark and writes its results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.connector", description=__doc__)
-    parser.add_argument("--tables", type=int, nargs="+", default=[200, 1000], help="how many in a union")
-    parser.add_argument("--latency", type=float, nargs="+", default=[20], help="milliseconds to the catalog")
+    parser.add_argument("--tables", type=int, nargs="+", default=[200, 1000], help="number of tables in a union")
+    parser.add_argument("--latency", type=float, nargs="+", default=[20], help="latency of the catalog in milliseconds")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="only these")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each cell is run")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs of each cell")
     parser.add_argument("--python", default=sys.executable, help="a Python with Spark 3.5, for the connector")
     parser.add_argument("--newer", metavar="PYTHON", help="a Python with a newer Spark, for the DataFrame there too")
-    parser.add_argument("--load", type=float, default=inf, help="the load average that no run begins above")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the cells")
-    parser.add_argument("--name", default="connector", help="of the files that results go to")
+    parser.add_argument("--load", type=float, default=inf, help="maximum load average at the start of a run")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the cells")
+    parser.add_argument("--name", default="connector", help="name of the result files")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results", help="where those are")
     print(bench(parser.parse_args()))
 

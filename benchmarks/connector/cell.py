@@ -1,7 +1,7 @@
-"""One way to have Spark read a union of many tables, once, in this process: prints its seconds as JSON.
+"""One way to read a union of many tables with Spark, once, in this process; prints the seconds as JSON.
 
-`python -m benchmarks.connector.cell WAY ENDPOINT TABLES LATENCY`. All begin with a union of other tables at no latency,
-so that what the JVM loads and compiles once is not in the figures.
+`python -m benchmarks.connector.cell WAY ENDPOINT TABLES LATENCY`. Each run begins with a union of other tables without
+latency, so that one-time work of the JVM, such as loading and compiling, is not measured.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The figure of the connector benchmark: how long until a union of tables is planned, by its size."""
+"""The plot of the connector benchmark: planning time of a union by the number of its tables."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,11 +48,11 @@ def plot_latency(axes: Axes, found: Mapping[Key, Sequence[Run]], latency: float)
         axes.plot(list(points), list(points.values()), color=colour, marker=marker, label=label)
     if latency:
         law = [CALLS_A_TABLE * tables * latency for tables in sizes]
-        axes.plot(sizes, law, color="#b0b0b0", linestyle=":", label=f"{CALLS_A_TABLE} calls a table, one by one")
+        axes.plot(sizes, law, color="#b0b0b0", linestyle=":", label=f"{CALLS_A_TABLE} calls per table, one by one")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(sizes, [f"{tables:,}" for tables in sizes])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set(xlabel="tables in the union", title=f"{latency * 1e3:g} ms to the catalog")
+    axes.set(xlabel="tables in the union", title=f"{latency * 1e3:g} ms latency of the catalog")
     axes.grid(alpha=0.3)

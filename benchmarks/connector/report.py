@@ -1,4 +1,4 @@
-"""Writes what Spark took to plan as JSON, Markdown and a figure; run as a module, again from its JSON."""
+"""Writes Spark's planning times as JSON, Markdown and a plot; run as a module, it reads them from the JSON."""
 
 import json
 import sys

@@ -1,8 +1,8 @@
-"""A catalog some milliseconds away, over tables that are there: for Spark's connector and for a prefetch.
+"""A stub catalog with latency, over existing tables: for Spark's connector and for a prefetch.
 
 `python -m benchmarks.connector.stub LAKE` prints its endpoint and serves until its standard input ends. It describes
-tables by the Lance REST Namespace and by Iceberg's REST catalog. `POST /stub?latency=0.02` has each answer held for so
-many seconds and counts from zero; `GET /stub` gives the count.
+tables by the Lance REST Namespace and by Iceberg's REST catalog. `POST /stub?latency=0.02` delays each response by that
+many seconds and resets the count of requests; `GET /stub` returns the count.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ class Stub:
         table = request.match_info["table"]
         loaded = load_table(request.match_info["namespace"], table)
         loaded["metadata"]["location"] = self._location(table)
-        return await self._held(loaded)
+        return await self._send_late(loaded)
 
     async def _lance(self, request: web.Request) -> web.Response:
         location = self._location(request.match_info["id"].partition("$")[2])
-        return await self._held({"location": location, "storage_options": {}})
+        return await self._send_late({"location": location, "storage_options": {}})
 
-    async def _held(self, answer: object) -> web.Response:
+    async def _send_late(self, answer: object) -> web.Response:
         self._describes += 1
         # To wait for no time at all would still be a turn of the loop.
         if self._latency:

@@ -1,4 +1,4 @@
-"""How fast many tables are described: our bulk call beside others."""
+"""Speed of describing many tables: our bulk call compared with other clients."""
 
 import argparse
 import os
@@ -67,7 +67,7 @@ def bench(extent: Extent, stacks: Sequence[str], seed: int) -> tuple[dict[str, s
         "load average": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after",
         "versions": f"Python {platform.python_version()}, {', '.join(versions())}",
         "extent": f"{extent.rounds} rounds, seed {seed}, {time.monotonic() - start:.0f} s",
-        "thrown away and made again": f"{len(bench.wrong)} wrong, {bench.slow} in slow moments",
+        "discarded and repeated": f"{len(bench.wrong)} wrong, {bench.slow} in slow moments",
         **({"wrong runs": "; ".join(bench.wrong)} if bench.wrong else {}),
     }
     return conditions, bench.runs
@@ -90,9 +90,9 @@ def main() -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="extent", action="store_const", const=QUICK, help="the goals' cells, a minute")
     size.add_argument("--full", dest="extent", action="store_const", const=FULL, help="10,000 describes and more")
-    parser.add_argument("--rounds", type=int, help="how often each cell is run")
+    parser.add_argument("--rounds", type=int, help="number of runs of each cell")
     parser.add_argument("--stacks", nargs="+", choices=STACKS, default=list(STACKS), help="only these")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the cells")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the cells")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results", help="where results go")
     parser.set_defaults(extent=DEFAULT)
     options = parser.parse_args()

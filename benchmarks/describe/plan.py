@@ -1,4 +1,4 @@
-"""Which cells a benchmark of describe has, and how many describes each of them takes."""
+"""The cells of a describe benchmark, and their numbers of describes."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The one figure of the describe benchmark: CPU, wall time and speed, with the goals drawn in."""
+"""The plot of the describe benchmark: CPU, wall time and speed, with the goals."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +55,7 @@ def plot_cpu(axes: Axes, found: Mapping[Key, Figures]) -> None:
     axes.set_xticks([1, *IN_FLIGHT], [str(c) for c in (1, *IN_FLIGHT)])
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set(xlabel="requests in flight", ylabel="µs", title=f"Client CPU a describe, {LATENCY * 1e3:g} ms")
+    axes.set(xlabel="requests in flight", ylabel="µs", title=f"Client CPU per describe, {LATENCY * 1e3:g} ms")
     axes.legend(fontsize=8)
 
 

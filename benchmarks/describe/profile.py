@@ -1,7 +1,7 @@
-"""Where the CPU of a bulk describe goes: samples one stack in this process, in µs a describe.
+"""CPU profile of a bulk describe: samples one stack in this process, in µs per describe.
 
-The sampler counts the running line's function each few milliseconds of CPU time, C functions with the
-Python function that called them, so that it costs next to nothing and distorts nothing.
+The sampler counts the function of the current line every few milliseconds of CPU time, and C functions together with
+the Python function that called them. So its cost is small and does not distort the result.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def sampling(samples: Samples) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-async def sampled(endpoint: str, options: argparse.Namespace) -> str:
+async def sample_stacks(endpoint: str, options: argparse.Namespace) -> str:
     """Describes many tables under the sampler, and tells where the time went."""
     first, *names = table_names(options.describes + 1)
     samples = Samples()
@@ -96,7 +96,7 @@ async def sampled(endpoint: str, options: argparse.Namespace) -> str:
     inner = Counter({place: count for place, count in samples.within.items() if count < 0.97 * samples.total})
     return "\n\n".join(
         (
-            f"{options.stack}: {cpu:.0f} µs of CPU a describe, {samples.total} samples",
+            f"{options.stack}: {cpu:.0f} µs of CPU per describe, {samples.total} samples",
             share_table("library or module", samples.libraries, samples.total, cpu, options.top),
             share_table("function itself", by_name(samples.own), samples.total, cpu, options.top),
             share_table("function and all it calls", by_name(inner), samples.total, cpu, options.top),
@@ -115,10 +115,10 @@ def by_name(places: Counter[Place]) -> Counter[str]:
 def share_table(head: str, counts: Counter[str], total: int, cpu: float, top: int) -> str:
     """The greatest shares, in microseconds a describe."""
     rows = [(name, f"{count / total * cpu:.1f}") for name, count in counts.most_common(top)]
-    return table((head, "µs a describe"), rows)
+    return table((head, "µs per describe"), rows)
 
 
-async def counted(endpoint: str, options: argparse.Namespace, names: Sequence[Name]) -> cProfile.Profile:
+async def profile_calls(endpoint: str, options: argparse.Namespace, names: Sequence[Name]) -> cProfile.Profile:
     """Describes some tables under the deterministic profiler: slow, but it counts calls."""
     async with STACKS[options.stack](endpoint, options.in_flight) as describe:
         await describe(names[:1])
@@ -139,10 +139,10 @@ def main() -> None:
     options = parser.parse_args()
     with running_stub() as endpoint:
         if options.calls:
-            profile = asyncio.run(counted(endpoint, options, table_names(options.describes // 10)))
+            profile = asyncio.run(profile_calls(endpoint, options, table_names(options.describes // 10)))
             pstats.Stats(profile).sort_stats("tottime").print_stats(options.top)
         else:
-            print(asyncio.run(sampled(endpoint, options)))
+            print(asyncio.run(sample_stacks(endpoint, options)))
 
 
 if __name__ == "__main__":

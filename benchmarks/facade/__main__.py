@@ -1,8 +1,8 @@
-"""What the sync namespace adds to a call: `describe_table` one at a time, side by side, and of what Lance hands over.
+"""Overhead of the sync namespace: single calls of `describe_table`, and calls from Lance.
 
-`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in rounds that
-alternate, and prints the median CPU and wall time a call, and what is added, as a median of the rounds' differences.
-It is less where the caller and the background thread share a core, as under `taskset -c 0`.
+`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in alternating rounds.
+It prints the median CPU and wall time of a call, and the overhead as the median of the differences between rounds. The
+overhead is less if the caller and the background thread share a core, as with `taskset -c 0`.
 """
 
 import argparse
@@ -44,30 +44,30 @@ def request() -> Any:
     return DescribeTableRequest(id=TABLE, version=None)
 
 
-class Handed(dict[str, Any]):
+class Request(dict[str, Any]):
     """A request in the form in which Lance's Rust side hands it over."""
 
 
 def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe]:
     """By name; each is compared to the one before it whose name begins with "async"."""
 
-    async def awaited(calls: int) -> None:
+    async def call_async(calls: int) -> None:
         for _ in range(calls):
             await asynchronous.describe_table(request())
 
-    async def called(calls: int) -> None:
+    async def call_sync(calls: int) -> None:
         # In this thread, although a loop runs in it: nothing else is under way.
         for _ in range(calls):
             sync.describe_table(request())
 
     async def called_with_dicts(calls: int) -> None:
         for _ in range(calls):
-            sync.describe_table(Handed(id=TABLE))
+            sync.describe_table(Request(id=TABLE))
 
     async def awaited_side_by_side(calls: int) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(SIDE_BY_SIDE):
-                group.create_task(awaited(calls // SIDE_BY_SIDE))
+                group.create_task(call_async(calls // SIDE_BY_SIDE))
 
     async def called_side_by_side(calls: int) -> None:
         def work(_: int) -> None:
@@ -78,8 +78,8 @@ def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe
             list(pool.map(work, range(SIDE_BY_SIDE)))
 
     return {
-        "async": awaited,
-        "sync": called,
+        "async": call_async,
+        "sync": call_sync,
         "sync, dicts": called_with_dicts,
         f"async, {SIDE_BY_SIDE} tasks": awaited_side_by_side,
         f"sync, {SIDE_BY_SIDE} threads": called_side_by_side,
@@ -137,8 +137,8 @@ def middle(rounds: list[Cost], what: str) -> float:
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.facade", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40, help="how often each way is measured")
-    parser.add_argument("--calls", type=int, default=200, help="describes in each of them")
+    parser.add_argument("--rounds", type=int, default=40, help="number of measurements of each way")
+    parser.add_argument("--calls", type=int, default=200, help="describes in each measurement")
     options = parser.parse_args()
     with running_stub() as endpoint:
         costs = asyncio.run(measure(endpoint, options.rounds, options.calls))

@@ -1,9 +1,9 @@
-"""Describes through a gateway beside queries that are meant to stop it: `python -m benchmarks.gateway_attacks`.
+"""Describes through a gateway during hostile queries: `python -m benchmarks.gateway_attacks`.
 
-Starts `lance-ns serve` on a directory catalog, describes a table 200 times, alone and beside two clients that send evil
-queries all the time, and tells the describes' times, the process's memory, what the queries were answered, and how
-long the process took to end on SIGTERM. The address space of the process is bounded, for a gateway that bears no such
-queries takes all memory there is.
+Starts `lance-ns serve` on a directory catalog and describes a table 200 times, first alone and then while two clients
+send hostile queries. Prints the times of the describes, the memory of the process, the responses to the queries, and
+the time from SIGTERM to the end of the process. The address space of the process is limited, because a gateway that
+cannot handle such queries uses all memory of the machine.
 """
 
 from __future__ import annotations
@@ -167,7 +167,9 @@ async def main() -> None:
     parser.add_argument("attacks", nargs="*", default=list(ATTACKS), help=f"some of {', '.join(ATTACKS)}")
     chosen = parser.parse_args().attacks
     print(f"grace {GRACE:g} s, {DESCRIBES} describes, {IN_FLIGHT} at once; p50 / p99")
-    print("| attack | answered | describes alone | beside it | outcomes | MiB before | at most | end |")
+    print(
+        "| attack | responses | describes alone | describes during the attack | outcomes | MiB before | at most | end |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as root:
         async with AsyncNamespace.connect("dir", {"root": root}) as ns:

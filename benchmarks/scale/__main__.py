@@ -1,8 +1,8 @@
-"""What 100,000 tables take: `python -m benchmarks.scale` describes them at once, and as a stream, and prints a table.
+"""Time and memory for 100,000 tables: `python -m benchmarks.scale` describes them at once and as a stream.
 
-Each way runs in a fresh process, against a stub of Iceberg's REST catalog (a call a table) and a fake Unity Catalog
-(pages). Memory is what is resident of the whole client process: `imports` before the first bulk call, with one table
-described, `most` at its height.
+Each way runs in a fresh process, against a stub of Iceberg's REST catalog (one call per table) and a fake Unity Catalog
+(pages). Memory is the resident memory of the whole client process: `imports` before the first bulk call, with one table
+described, and `most` at its peak.
 """
 
 import argparse
@@ -76,7 +76,7 @@ async def measure(cell: Cell) -> Run:
         wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
         most = peak() / 1e6
     if there != ([0, cell.tables] if cell.there else [cell.tables, 0]):
-        raise RuntimeError(f"{cell.what}: {there[True]:,} of {cell.tables:,} tables were there")
+        raise RuntimeError(f"{cell.what}: {there[True]:,} of {cell.tables:,} tables existed")
     return Run(wall, cpu, before, most)
 
 
@@ -108,7 +108,7 @@ def cells(tables: int, *, pages: bool) -> Iterator[Iterator[Cell]]:
         # The stub answers 404 below a prefix of two parts.
         missing = {"endpoint": endpoint, "warehouse": "not/there"}
         for way in GOALS:
-            yield Cell("Iceberg, none of them there", "iceberg", missing, way, tables, there=False)
+            yield Cell("Iceberg, all tables missing", "iceberg", missing, way, tables, there=False)
         if pages:
             yield from unity_cells(tables)
 
@@ -139,7 +139,7 @@ def report(runs: list[tuple[Cell, Run]], load: float) -> str:
     loads = f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after"
     lines = [
         f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {loads}; {IN_FLIGHT} in flight\n",
-        "| catalog | results | tables | time, s | CPU, µs a table | imports, MB | most, MB | goal, MB |",
+        "| catalog | results | tables | time, s | CPU, µs per table | imports, MB | most, MB | goal, MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for cell, run in runs:
@@ -155,7 +155,7 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--tables", type=int, default=TABLES)
-    parser.add_argument("--no-pages", action="store_true", help="leave out the catalog that takes long to fill")
+    parser.add_argument("--no-pages", action="store_true", help="omit the catalog that takes long to fill")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:

@@ -1,8 +1,8 @@
-"""Whether anything grows: describes for hours, with faults, tokens that end, and calls that are given up on the way.
+"""Search for leaks: describes for hours, with faults, expiring tokens and cancelled calls.
 
-`python -m benchmarks.soak --describes 1000000` or `--minutes 30` describes tables of a stub catalog in rounds. In each
-the catalog has other troubles, and all kinds of calls go on side by side. After each, when nothing is under way, it
-looks at memory, open files, tasks, threads and objects. It prints a table, and writes it with a plot.
+`python -m benchmarks.soak --describes 1000000` or `--minutes 30` describes tables of a stub catalog in rounds. Each
+round has different faults, and makes all kinds of calls concurrently. After each round, when no call is in progress, it
+measures memory, open files, tasks, threads and objects. It prints a table, and writes it with a plot.
 """
 
 import argparse
@@ -103,8 +103,8 @@ def main() -> None:
     """Soaks and reports."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     end = parser.add_mutually_exclusive_group(required=True)
-    end.add_argument("--describes", type=int, help="how many tables are to be described")
-    end.add_argument("--minutes", type=float, help="how long it takes")
+    end.add_argument("--describes", type=int, help="number of tables to describe")
+    end.add_argument("--minutes", type=float, help="duration in minutes")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results", help="where results go")
     options = parser.parse_args()
     load = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""All kinds of calls that describe tables, some of them given up on the way, and a tally of what they were answered."""
+"""All kinds of calls that describe tables, some of them cancelled, and a count of their responses."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What a soak test looks at, and whether it grows."""
+"""The measurements of a soak test, and whether they grow."""
 
 import asyncio
 import gc
@@ -92,11 +92,11 @@ def report(samples: Sequence[Sample], calls: Calls, conditions: str) -> str:
         "# Soak test",
         "",
         f"{last.describes:,} describes in {len(samples)} rounds, {last.seconds / 60:.1f} minutes; {conditions}.",
-        f"Answered rightly {calls.right:,}, wrongly {calls.wrong}; calls given up on the way {calls.given_up:,}; "
+        f"Correct responses {calls.right:,}, wrong responses {calls.wrong}; cancelled calls {calls.given_up:,}; "
         f"failed {calls.failed.total():,}"
         + (f" ({', '.join(f'{n:,} {kind}' for kind, n in calls.failed.most_common())})." if calls.failed else "."),
         "",
-        "Remote calls by what became of them: "
+        "Remote calls by outcome: "
         + ", ".join(f"{n:,} {outcome}" for outcome, n in calls.outcomes.most_common())
         + ".",
         "",
@@ -115,7 +115,7 @@ def report(samples: Sequence[Sample], calls: Calls, conditions: str) -> str:
 def verdict(samples: Sequence[Sample]) -> list[str]:
     """Whether anything grows, in words."""
     if len(samples) < 8:
-        return ["Too few rounds to tell whether anything grows."]
+        return ["Too few rounds to detect growth."]
     late = samples[int(len(samples) * WARM_UP) :]
     half = len(late) // 2
     said = []
@@ -142,7 +142,7 @@ def plot(samples: Sequence[Sample], path: Path) -> None:
     xs = [s.describes / UNIT for s in samples]
     shown = (
         ("memory", "resident memory, MB"),
-        ("objects", "objects the collector knows"),
+        ("objects", "objects of the garbage collector"),
         ("files", "open files"),
         ("threads", "threads"),
     )

@@ -1,6 +1,6 @@
-"""The stub catalog behind tokens that end: `python -m benchmarks.soak.stub` serves as `benchmarks.support.stub` does.
+"""The stub catalog with expiring tokens: `python -m benchmarks.soak.stub` serves like `benchmarks.support.stub`.
 
-A token is taken back before its time: whoever asks is then refused until somebody has got a new one.
+Tokens are revoked before they expire. Requests are then rejected until a client has requested a new token.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""The longest stall of the event loop, per scenario: how long every other task waits at worst.
+"""The longest block of the event loop in each scenario, for which all other tasks have to wait.
 
-`python -m benchmarks.stalls` measures all of them, each in a process of its own; `--quick` with a tenth of the tables,
-`--only dir` those whose names have that, and `--explain` shows where the loop's thread was during stalls.
-Two figures each: what the clock shows, in which other processes, the GIL of worker threads and garbage collections have
-a part, and the CPU time of the loop's own thread apart from those. `--freeze` takes what was loaded by then out of
-Python's garbage collections, as `gc.freeze()` does in a program of its own.
+`python -m benchmarks.stalls` measures all scenarios, each in a separate process. `--quick` uses a tenth of the tables,
+`--only dir` runs the scenarios with that text in their names, and `--explain` shows where the loop's thread was.
+There are two figures for each: wall time, which includes other processes, the GIL of worker threads and garbage
+collections, and the CPU time of the loop's own thread. `--freeze` excludes all objects that are loaded before from
+garbage collections, as `gc.freeze()` does in a program.
 """
 
 from __future__ import annotations
@@ -225,10 +225,12 @@ def _fill(folder: Path, names: list[str]) -> None:
 def main() -> None:
     """Measures the scenarios that the command line names, and prints their table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stalls", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="with a tenth of everything")
-    parser.add_argument("--only", default="", help="only scenarios whose names have this, such as unity or list")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured; the best counts")
-    parser.add_argument("--explain", action="store_true", help="tell where the loop's thread was during stalls")
+    parser.add_argument("--quick", action="store_true", help="with a tenth of the tables")
+    parser.add_argument(
+        "--only", default="", help="only scenarios with this text in their names, such as unity or list"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="number of measurements of each; the best one counts")
+    parser.add_argument("--explain", action="store_true", help="print where the loop's thread was during blocks")
     parser.add_argument("--freeze", action="store_true", help="after gc.freeze()")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SITE"), help=argparse.SUPPRESS)
     options = parser.parse_args()

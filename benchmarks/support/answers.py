@@ -1,4 +1,4 @@
-"""The HTTP answers of a small Iceberg REST catalog full of Lance tables, rendered to bytes."""
+"""The HTTP responses of a small Iceberg REST catalog full of Lance tables, rendered to bytes."""
 
 import json
 from typing import Any
@@ -10,12 +10,12 @@ REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 503: "Service 
 
 
 def location(namespace: str, table: str) -> str:
-    """Where a table of the stub catalog claims to lie."""
+    """Returns the location of a table in the stub catalog."""
     return f"{LAKE}/{namespace}/{table}.lance"
 
 
 def render(status: int, body: Any, *headers: str) -> bytes:
-    """A whole HTTP/1.1 response with a JSON body; a string body is JSON already."""
+    """Returns a complete HTTP/1.1 response with a JSON body; a string body is already JSON."""
     text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
     content = text.encode()
     lines = (
@@ -29,7 +29,7 @@ def render(status: int, body: Any, *headers: str) -> bytes:
 
 
 def answer(target: str) -> bytes:
-    """The answer to a GET of a request target: the configuration, a table, or 404."""
+    """Returns the response to a GET: the configuration, a table, or 404."""
     path, _, query = target.partition("?")
     match [unquote(part) for part in path.split("/")]:
         case ["", "v1", "config"]:
@@ -42,7 +42,7 @@ def answer(target: str) -> bytes:
 
 
 def refusal(status: int, retry_after: str | None = None) -> bytes:
-    """An error in Iceberg's form."""
+    """Returns an error in Iceberg's format."""
     error = {"message": REASONS[status], "type": "", "code": status}
     return render(status, {"error": error}, *([f"Retry-After: {retry_after}"] if retry_after else []))
 

@@ -1,4 +1,4 @@
-"""One measured cell: a fresh process describes tables, `python -m benchmarks.support.cell <endpoint> <json>`."""
+"""One measurement: a fresh process describes tables, `python -m benchmarks.support.cell <endpoint> <json>`."""
 
 import asyncio
 import gc
@@ -89,7 +89,7 @@ async def measure(endpoint: str, cell: Cell) -> dict[str, float]:
         seen = counts(endpoint)
         loop_after = fixed_loop()
     if found != [location(*name) for name in names]:
-        raise WrongRunError("the locations are not the tables' own")
+        raise WrongRunError("the locations belong to other tables")
     return {
         "wall": wall,
         "cpu": cpu,

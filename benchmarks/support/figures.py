@@ -1,4 +1,4 @@
-"""Medians and spreads of the runs of each cell, and the goals they are held against."""
+"""Medians and ranges of the runs of each cell, and the goals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ class Figures:
     describes: int
     runs: int
     cpu: Spread
-    """Microseconds of client CPU a describe."""
+    """Microseconds of client CPU per describe."""
     rate: Spread
     """Describes per second."""
     over_ideal: Spread | None
@@ -76,7 +76,7 @@ class Goal:
 def goals() -> list[Goal]:
     """What is aimed for."""
     return [
-        Goal("CPU a describe in bulk, 20 ms, 64 in flight: at most 200 µs", 200, lambda f: cpu(f, 0.02, 64)),
+        Goal("CPU per describe in bulk, 20 ms, 64 in flight: at most 200 µs", 200, lambda f: cpu(f, 0.02, 64)),
         Goal("the same, stretch: at most 130 µs", 130, lambda f: cpu(f, 0.02, 64)),
         Goal(
             "growth of that from 64 to 256 in flight: at most 1.3x",

@@ -1,4 +1,4 @@
-"""Writes what a benchmark found as JSON, Markdown and a plot; run as a module, again from its JSON."""
+"""Writes the results of a benchmark as JSON, Markdown and a plot; run as a module, it reads them from the JSON."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ connection come before it, opening the other connections is in it. `peer` is lan
 after another; `peer threads` is the same in 64 threads with one namespace object each. `aiohttp` and `httpx`
 are those libraries alone: they send, read, decode and check, no more."""
 
-CPU = "CPU of the client, µs a describe (least - most)"
+CPU = "CPU of the client, µs per describe (least - most)"
 WALL = "Wall time / ideal (least - most); the ideal is full waves of one latency each"
 RATE = "Describes per second"
 EXTENT = "Describes a run"

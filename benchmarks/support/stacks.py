@@ -1,4 +1,4 @@
-"""The clients under comparison, each as a context that gives one coroutine: describe all these tables."""
+"""The compared clients: each is a context manager that yields one coroutine function, which describes all tables."""
 
 import json
 import threading

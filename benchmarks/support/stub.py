@@ -1,8 +1,8 @@
-"""A fast stub catalog in its own process: latency, caps and faults on demand, and it counts.
+"""A fast stub catalog in a separate process, with latency, limits and faults on demand, and counters.
 
 `python -m benchmarks.support.stub` prints its endpoint and serves until its standard input ends.
-`POST /_stub?latency=0.02&cap=50` sets the switches, those not named to their defaults, and zeroes
-the counts; `GET /_stub` gives the counts. Everything else is answered from `benchmarks.support.answers`.
+`POST /_stub?latency=0.02&cap=50` sets these switches, resets all others to their defaults, and resets the counters;
+`GET /_stub` returns the counters. `benchmarks.support.answers` has the responses to all other requests.
 """
 
 import asyncio
@@ -22,13 +22,16 @@ CONTROL = b"/_stub"
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """How the stub behaves; the shares are of all requests, drawn from a seeded generator."""
+    """The behaviour of the stub. Shares are of all requests, chosen by a seeded random generator."""
 
     latency: float = 0.0
-    """Seconds every answer is held, refusals beyond the cap excepted."""
+    """Latency of each response in seconds, except refusals beyond the cap."""
     cap: int = 0
     """Requests in flight beyond which the stub refuses at once; 0 for no cap."""
     cap_status: int = 503
+    rate: float = 0.0
+    """Requests per second that a token bucket admits; it holds one second's worth at first. 0 for no limit.
+    The stub refuses others at once with 429, as Polaris does."""
     retry_after: str = ""
     """The Retry-After header of refusals and faults; none when empty."""
     queue: int = 0
@@ -36,7 +39,7 @@ class Switches:
     share_503: float = 0.0
     share_429: float = 0.0
     share_cut: float = 0.0
-    """The share whose connection is closed in place of an answer."""
+    """The share of requests whose connection is closed without a response."""
     seed: int = 0
 
     @classmethod
@@ -48,10 +51,10 @@ class Switches:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the switches were last set."""
+    """Counts since the switches were last set."""
 
     requests: int = 0
-    """Requests for anything but the control route and the configuration."""
+    """Number of requests, except for the control route and the configuration."""
     configs: int = 0
     connections: int = 0
     """Connections that brought at least one request."""
@@ -59,7 +62,7 @@ class Counts:
     refused: int = 0
     faults: int = 0
     late: float = 0.0
-    """Seconds by which answers were held beyond the latency, in sum."""
+    """Total delay of responses beyond the latency, in seconds."""
     cpu: float = field(default_factory=lambda: -time.process_time())
     """CPU seconds of the stub itself; starts as minus the clock, closed by `closed`."""
 
@@ -69,7 +72,7 @@ class Counts:
 
 
 class Catalog:
-    """What all connections share: the switches, the counts and the answers under way."""
+    """State that all connections share: the switches, the counts and the pending responses."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -81,15 +84,16 @@ class Catalog:
         self.set(Switches())
 
     def set(self, switches: Switches) -> None:
-        """Behaves as told from now on, and counts from zero."""
+        """Sets the switches, and resets the counts."""
         self.switches = switches
         self.counts = Counts()
         self.seen: set[Connection] = set()
         self._random = random.Random(switches.seed)
+        self._tokens, self._filled_at = switches.rate, time.monotonic()
         self._faulty = switches.share_503 + switches.share_429 + switches.share_cut > 0
 
     def request(self, connection: "Connection", target: bytes) -> None:
-        """Takes one GET; its answer goes to the connection when it is due."""
+        """Handles a GET request; the response is sent when it is due."""
         if target.startswith(b"/v1/config"):
             self.counts.configs += 1
             connection.reply(answer(target.decode()))
@@ -101,6 +105,10 @@ class Catalog:
             self.counts.refused += 1
             connection.reply(refusal(switches.cap_status, switches.retry_after))
             return
+        if switches.rate and not self._take_token():
+            self.counts.refused += 1
+            connection.reply(refusal(429, switches.retry_after))
+            return
         content = self._fault() if self._faulty else None
         if content is None:
             content = self._rendered.get(target)
@@ -111,8 +119,17 @@ class Catalog:
         else:
             self._serve(connection, content)
 
+    def _take_token(self) -> bool:
+        now, rate = time.monotonic(), self.switches.rate
+        self._tokens = min(rate, self._tokens + (now - self._filled_at) * rate)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
     def _fault(self) -> bytes | None:
-        """An injected fault, empty for a cut connection, or None for a proper answer."""
+        """Returns an injected fault; empty for a closed connection, None for a normal response."""
         switches = self.switches
         draw = self._random.random()
         for share, content in (
@@ -169,7 +186,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def reply(self, content: bytes) -> None:
-        """Sends an answer; an empty one closes the connection instead."""
+        """Sends a response; an empty one closes the connection instead."""
         if self._transport is None:
             return
         if content:

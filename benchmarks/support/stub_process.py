@@ -1,4 +1,4 @@
-"""Starts the stub catalog as a process, and talks to its control route."""
+"""Starts the stub catalog as a process, and controls it."""
 
 import json
 import subprocess

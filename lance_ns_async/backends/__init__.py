@@ -1,1 +1,1 @@
-"""Backends: one folder for each catalog, and what they share."""
+"""Backends: one folder for each catalog, and shared modules."""

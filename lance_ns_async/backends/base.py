@@ -42,7 +42,9 @@ class Capabilities:
     cascades: bool = False
     """Whether `drop_namespace` can also drop the namespace's content."""
     folds_case: bool = False
-    """Whether names are stored and compared in lower case."""
+    """Whether names are compared without regard to case."""
+    keeps_case: bool = False
+    """Whether a catalog that folds case lists names as they were declared; if not, it stores them in lower case."""
     vends: bool = False
     """Whether the catalog may vend credentials for a table's storage; if not, `vend` has no effect."""
     vends_unasked: bool = False
@@ -59,6 +61,14 @@ class Capabilities:
     """Whether `drop_table` removes a registration and its data, in an order that the catalog defines."""
     commits_versions: bool = False
     """Whether the catalog can commit the versions of tables that request it (`managed_by=impl`)."""
+    stores_columns: bool = False
+    """Whether the catalog stores the columns of tables; its listings do not have them."""
+    own_properties: tuple[str, ...] = ()
+    """Names of table properties that the catalog itself sets or interprets, as shell patterns."""
+    own_namespace_properties: tuple[str, ...] = ()
+    """Names of namespace properties that the catalog itself sets or interprets, as shell patterns."""
+    parent_properties: tuple[tuple[str, str], ...] = ()
+    """Properties with which a namespace is created that will contain other namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +84,9 @@ class ServerTraits:
     missing: frozenset[str] = frozenset()
     """Operations of the protocol that the server does not have."""
 
-    def limit(self, declared: Capabilities) -> Capabilities:
+    def limit(self, capabilities: Capabilities) -> Capabilities:
         """Returns the capabilities without those that this server does not have."""
-        return replace(declared, describe_batch=0) if self.batches is False else declared
+        return replace(capabilities, describe_batch=0) if self.batches is False else capabilities
 
 
 class Server:
@@ -119,7 +129,7 @@ class Versions:
     """A table and the versions in its catalog, newest first; no versions if the storage commits them."""
 
     table: Table
-    found: Sequence[Version]
+    items: Sequence[Version]
 
 
 Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
@@ -134,7 +144,7 @@ class Backend(ABC):
 
     settings: ClassVar[type[Settings]]
     errors: ClassVar[ErrorTable]
-    declared: Capabilities
+    catalog_capabilities: Capabilities
     """What the catalog can do: set on the class, or when the instance is created if it depends on the settings."""
     unique_locations: bool = False
     """Whether each declaration without a location gets a unique location."""
@@ -148,8 +158,8 @@ class Backend(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this server can do, as far as it is known: the declared capabilities, limited by the server's traits."""
-        return self.server.traits.limit(self.declared)
+        """What this server can do, as far as is known: the catalog's capabilities, limited by the server's traits."""
+        return self.server.traits.limit(self.catalog_capabilities)
 
     @classmethod
     @abstractmethod
@@ -256,6 +266,10 @@ class Backend(ABC):
         """
         raise AssertionError(f"{type(self).__name__} replaces no registration in place")
 
+    def needs_protection(self, table: Table) -> bool:
+        """Returns whether other tools of the catalog may delete a table's files, and `protect_table` prevents that."""
+        return False
+
     async def protect_table(self, table: Table) -> bool:
         """Prevents other tools of the catalog from deleting a table's files; returns whether a change was needed.
 
@@ -344,7 +358,9 @@ class Backend(ABC):
         """Returns a table's current version, or with `all` every stored version; requires `commits_versions`."""
         raise AssertionError(f"{type(self).__name__} commits no versions")
 
-    async def commit_versions(self, wanted: Mapping[TableId, Version], prepare: Prepare) -> Mapping[TableId, Versions]:
+    async def commit_versions(
+        self, new_versions: Mapping[TableId, Version], prepare: Prepare
+    ) -> Mapping[TableId, Versions]:
         """Makes each version the current version of its table, all or none; returns the committed versions.
 
         Requires `commits_versions`. A version that exists with the same `staging` counts as committed, so that a call

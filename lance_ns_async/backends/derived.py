@@ -48,7 +48,7 @@ async def keep_or_create_namespace(
     for _ in range(_TIMES):
         try:
             return await create_namespace(backend, id, properties)
-        except NamespaceAlreadyExistsError as e:
+        except (NamespaceAlreadyExistsError, ConcurrentModificationError) as e:
             error = e
         with suppress(NamespaceNotFoundError):
             return await describe_namespace(backend, id)

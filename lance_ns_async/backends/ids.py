@@ -26,13 +26,13 @@ def check_depth(id: TableId, can: Capabilities) -> None:
     depth = len(id) - 1
     if depth < can.min_depth or (can.max_depth is not None and depth > can.max_depth):
         if can.max_depth is None:
-            expected = f"{can.min_depth} or more"
+            depths = f"{can.min_depth} or more"
         elif can.min_depth == can.max_depth:
-            expected = f"exactly {can.min_depth}"
+            depths = f"exactly {can.min_depth}"
         else:
-            expected = f"{can.min_depth} to {can.max_depth}"
+            depths = f"{can.min_depth} to {can.max_depth}"
         raise InvalidInputError(
-            f"table id {list(id)!r}: this catalog requires {expected} namespace levels above a table, not {depth}"
+            f"table id {list(id)!r}: this catalog requires {depths} namespace levels above a table, not {depth}"
         )
 
 

@@ -62,11 +62,19 @@ def note_of(id: TableId) -> TableId:
 
 def visible_names(names: Sequence[str]) -> Sequence[str]:
     """Returns the names of a complete listing, with the table's name for each note whose table is missing."""
-    return list(dict.fromkeys(name.removeprefix(PREFIX) for name in sorted(names, key=_is_note)))
+    return list(dict.fromkeys(name.removeprefix(PREFIX) for name in sorted(names, key=is_note)))
 
 
-def _is_note(name: str) -> bool:
+def is_note(name: str) -> bool:
+    """Returns whether a name is reserved for notes."""
     return name.startswith(PREFIX)
+
+
+def _check_name(id: TableId) -> None:
+    if is_note(id.name):
+        raise InvalidInputError(
+            f"table {id}: names that begin with {PREFIX} are reserved for replacements of tables; choose another"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,10 @@ class JournalBackend(Backend):
     async def _remove_registration(self, id: TableId) -> None:
         """Deregisters exactly this id, without regard to notes."""
 
+    async def _deregister(self, id: TableId) -> None:
+        """Deregisters exactly this id for a user, where that differs from the removals of a replacement."""
+        await self._remove_registration(id)
+
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         try:
             return await self._describe_registration(id, vend=vend)
@@ -109,10 +121,7 @@ class JournalBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         self.check_declaration(id, location, properties)
-        if _is_note(id.name):
-            raise InvalidInputError(
-                f"table {id}: names that begin with {PREFIX} are reserved for replacements of tables; choose another"
-            )
+        _check_name(id)
         table = await self._declare_registration(id, location, properties, schema)
         async with rollback(partial(self._take_back, table)):
             note = await self._find_note(id, vend=False)
@@ -129,7 +138,7 @@ class JournalBackend(Backend):
         # The note is read before the removal, because an error afterwards would hide that the table is gone.
         note = await self._find_note(id, vend=False)
         try:
-            await self._remove_registration(id)
+            await self._deregister(id)
         except TableNotFoundError as e:
             if note_of(id).name in str(e):
                 # A broken proxy sent the response to the read again, which says nothing about the removal.
@@ -185,6 +194,16 @@ class JournalBackend(Backend):
                 raise _replaced_error(old.id) from e
             await self._forget(old.id, by)
         return new
+
+    async def _complete(self, *ids: TableId) -> None:
+        """Completes interrupted replacements of tables that are to be renamed, or whose names are to be taken.
+
+        Cost: one call per id.
+        """
+        for id in ids:
+            _check_name(id)
+            if (note := await self._find_note(id, vend=False)) is not None:
+                await self._end(note)
 
     async def _take_note(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None

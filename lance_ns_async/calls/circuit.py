@@ -47,18 +47,18 @@ class Circuit:
             self._probe_at = now + PROBE_INTERVAL
             return None
         return (
-            f"not sent, as nothing was answered for {now - self._failing_since:.0f} s: {self._why}; "
+            f"not sent, because there was no response for {now - self._failing_since:.0f} s: {self._why}; "
             f"the catalog is tried again in {self._probe_at - now:.0f} s"
         )
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         """Records a response, which closes the circuit."""
         if self._failures:
             self._failures = 0
             self._failing.clear()
             self._probe_at = None
 
-    def failed(self, now: float, operation: str, subject: Id, why: str) -> None:
+    def record_failure(self, now: float, operation: str, subject: Id, why: str) -> None:
         """Records a call that was refused or got no response."""
         if not self._failures:
             self._failing_since = now
@@ -87,7 +87,7 @@ class Budget:
         """The number of calls that may be sent again now."""
         return int(self._left)
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         """Records a response."""
         self._left = min(self._reserve, self._left + _PER_ANSWER)
 

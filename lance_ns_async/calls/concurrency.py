@@ -47,28 +47,28 @@ class SingleFlight(Generic[T]):
         self._last: T | LanceNamespaceError
         self._last_until = inf
 
-    async def outcome(self, known: Callable[[], T | None]) -> T:
+    async def outcome(self, find: Callable[[], T | None]) -> T:
         """Returns a known result, the result of a concurrent run, or the result of a new run.
 
         Args:
-            known: Returns the result if it is already known when this caller's turn comes, else None.
+            find: Returns the result if it exists already when this caller's turn comes, else None.
 
         Raises:
             LanceNamespaceError: The error of the run, of this caller or of the one it waited for.
             ServiceUnavailableError: The time of the operation was over before this caller's turn came.
         """
-        seen = self._rounds
+        rounds = self._rounds
         await self._turn()
         try:
-            if (found := known()) is not None:
-                return found
-            if self._rounds == seen:
-                return await self._done()
+            if (result := find()) is not None:
+                return result
+            if self._rounds == rounds:
+                return await self._run()
             if not isinstance(self._last, LanceNamespaceError):
                 return self._last
             if isinstance(self._last, ServiceUnavailableError) and _until() > self._last_until + _MORE_TIME:
                 # The shared run failed for a caller with less time, so this caller repeats it.
-                return await self._done()
+                return await self._run()
             raise type(self._last)(str(self._last)) from self._last
         finally:
             self._lock.release()
@@ -78,10 +78,10 @@ class SingleFlight(Generic[T]):
             async with asyncio.timeout(remaining()):
                 await self._lock.acquire()
         except TimeoutError:
-            message = "its time was over while it waited for what others had asked"
+            message = "the operation's time ended while it waited for the same call of another operation"
             raise ServiceUnavailableError(f"Service unavailable: the catalog ({message})") from None
 
-    async def _done(self) -> T:
+    async def _run(self) -> T:
         try:
             result = await self._work()
         except LanceNamespaceError as e:
@@ -113,13 +113,13 @@ def _until() -> float:
 
 async def in_slices(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Returns the function's result for each item; other tasks get a turn after every `_SLICE` items."""
-    made: list[T] = []
+    results: list[T] = []
     waiting = iter(items)
     while True:
         some = [function(item) for item in islice(waiting, _SLICE)]
-        made += some
+        results += some
         if len(some) < _SLICE:
-            return made
+            return results
         await asyncio.sleep(0)
 
 

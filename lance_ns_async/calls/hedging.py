@@ -14,7 +14,7 @@ from lance_ns_async.errors import Failure
 T = TypeVar("T")
 
 
-async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callable[[], bool]) -> T:
+async def hedge(call: Callable[[], Awaitable[T]], *, after: float, may: Callable[[], bool]) -> T:
     """Returns the first result of `call`, which is sent a second time if it is slow.
 
     The slower call is cancelled. If one call fails, the other is awaited; if both fail, the first failure is raised.
@@ -26,8 +26,8 @@ async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callabl
     """
     answers: list[T] = []
     errors: list[Failure | LanceNamespaceError] = []
-    begun = 1
-    settled = asyncio.Event()
+    sendings = 1
+    is_settled = asyncio.Event()
 
     async def run() -> None:
         try:
@@ -37,20 +37,20 @@ async def hedged(call: Callable[[], Awaitable[T]], *, after: float, may: Callabl
             errors.insert(0, e)
         except Failure as e:
             errors.append(e)
-            if len(errors) < begun:
+            if len(errors) < sendings:
                 return
-        settled.set()
+        is_settled.set()
 
     # Not an anyio task group: a scope that ends in the same turn as its task is cancelled may hide the cancellation.
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run())]
         with suppress(TimeoutError):
             async with asyncio.timeout(after):
-                await settled.wait()
-        if not settled.is_set() and may():
-            begun = 2
+                await is_settled.wait()
+        if not is_settled.is_set() and may():
+            sendings = 2
             tasks.append(group.create_task(run()))
-        await settled.wait()
+        await is_settled.wait()
         for task in tasks:
             task.cancel()
     if answers:

@@ -2,17 +2,22 @@
 
 A sequential test separates overload from accidental refusals. Each refusal adds to a score, and each response lowers
 it. Only a full score lowers the limit, to the number of calls that the catalog handled at that moment. The limit then
-grows again, slowly at first and then faster, as in TCP CUBIC.
+grows again, slowly at first and then faster, as in TCP CUBIC. If the catalog throttles even a few concurrent calls, it
+limits calls per second; then a `Pacer` takes over.
 """
 
 from __future__ import annotations
 
 from math import inf
 
+from lance_ns_async.calls.pacer import Pacer
+
 START = 32
 """The initial limit of calls in flight."""
 
 _FLOOR = 2
+_FEW = 5
+"""The largest limit at which an alarm because of throttled calls is the sign of a rate limit."""
 _ALARM = 5.0
 """The score at which refusals count as overload."""
 _WARY = 2.0
@@ -41,11 +46,13 @@ class Limiter:
         self._hold = _HOLD
         self._answered_at = self._cut_at = -inf
         self._rests_until = -inf
+        self.pacer = Pacer()
 
-    def answered(self, now: float, sent: float, in_flight: int) -> None:
+    def record_response(self, now: float, sent_at: float, in_flight: int) -> None:
         """Records a response, errors included; `in_flight` is the number of calls still under way."""
-        took, self._answered_at = now - sent, now
-        self._latency += (took - self._latency) / 8 if self._latency else took
+        latency, self._answered_at = now - sent_at, now
+        self._latency += (latency - self._latency) / 8 if self._latency else latency
+        self.pacer.record_response(now, sent_at)
         if self._score:
             self._score = max(0.0, self._score - max(0.01, 2 * self._usual))
         self._learn(0.0)
@@ -53,43 +60,59 @@ class Limiter:
         if self._score < _WARY and in_flight + 1 >= 0.8 * int(self.limit):
             self._grow()
 
-    def refused(self, now: float, sent: float, in_flight: int) -> float:
-        """Records a refused call; returns the seconds for which its slot must stay empty."""
+    def record_refusal(self, now: float, sent_at: float, in_flight: int, *, is_throttle: bool = False) -> float:
+        """Records a refused call; returns the seconds for which its slot must stay empty.
+
+        Args:
+            now: The current time.
+            sent_at: The time at which the call was sent.
+            in_flight: The number of calls still under way.
+            is_throttle: Whether the catalog says that there are too many calls, as with HTTP 429.
+        """
+        if is_throttle and self.pacer.is_active(now):
+            self.pacer.record_throttle(now, sent_at)
+            return 0.0
         self._learn(1.0)
-        if sent >= self._cut_at:
-            self._suspect(1.0, now, in_flight)
+        if sent_at >= self._cut_at:
+            is_few = self.limit <= _FEW
+            if self._suspect(1.0, now, in_flight) and is_throttle and is_few and self.pacer.begin(now):
+                # The refusals had another cause than concurrency, so the limit begins anew.
+                self.limit, self._plateau, self._score = float(min(START, self._most)), None, 0.0
+                return 0.0
         else:
             # It was sent before the last cut, so it is no new sign of overload; but it was one call too many.
             self._lower(self.limit - 1, (self._plateau or self.limit) - 1)
         return self._rest(now)
 
-    def failed(self, now: float, sent: float, in_flight: int) -> float:
+    def record_failure(self, now: float, sent_at: float, in_flight: int) -> float:
         """Records a call without a response; returns the seconds for which its slot must stay empty."""
         self._learn(1.0)
-        if sent >= self._cut_at:
+        if sent_at >= self._cut_at:
             self._suspect(0.5, now, in_flight)
         return self._rest(now)
 
-    def pace(self, sent: float) -> float:
-        """Returns the usual latency if a call sent at `sent` failed by accident; inf if overload may be the cause.
+    def pace(self, sent_at: float) -> float:
+        """Returns the usual latency if a call sent at `sent_at` failed by accident; inf if overload may be the cause.
 
-        A failure is an accident if other calls got responses since `sent`. Call this before the failure is recorded.
+        A failure is an accident if other calls got responses since `sent_at`. Call this before the failure is recorded.
         """
-        return self._latency if self._score < _WARY and self._answered_at >= sent else inf
+        return self._latency if self._score < _WARY and self._answered_at >= sent_at else inf
 
-    def _suspect(self, weight: float, now: float, in_flight: int) -> None:
+    def _suspect(self, weight: float, now: float, in_flight: int) -> bool:
+        """Returns whether there was an alarm, which lowers the limit."""
         self._score += weight
         if self._score < _ALARM:
-            return
+            return False
         if now - self._cut_at <= 3 * self._latency:
             # The previous cut was too small, so the number of calls in flight then is no measure of capacity.
             self._lower(self.limit / 2, 0.75 * self.limit)
         else:
-            repeated = self._plateau is not None and self.limit <= 1.1 * self._plateau
-            self._hold = min(_LONGEST_HOLD, 2 * self._hold) if repeated else _HOLD
-            held = min(self.limit - 1, max(self.limit / 2, 0.98 * in_flight))
-            self._lower(held, held)
+            at_plateau = self._plateau is not None and self.limit <= 1.1 * self._plateau
+            self._hold = min(_LONGEST_HOLD, 2 * self._hold) if at_plateau else _HOLD
+            capacity = min(self.limit - 1, max(self.limit / 2, 0.98 * in_flight))
+            self._lower(capacity, capacity)
         self._score, self._cut_at = _AFTER_ALARM, now
+        return True
 
     def _lower(self, limit: float, plateau: float) -> None:
         self.limit = max(self._floor, limit)
@@ -98,18 +121,18 @@ class Limiter:
 
     def _grow(self) -> None:
         if self._plateau is None:
-            grown = self.limit + 1
+            limit = self.limit + 1
         elif self.limit < self._plateau:
-            grown = self.limit + max(self._plateau - self.limit, 1.0) / (2 * self.limit)
+            limit = self.limit + max(self._plateau - self.limit, 1.0) / (2 * self.limit)
         else:
             self._rounds += 1 / self.limit
-            grown = self._plateau + max(1.0, self._plateau / 16) * (self._rounds / self._hold) ** 3
-        self.limit = min(float(self._most), grown)
+            limit = self._plateau + max(1.0, self._plateau / 16) * (self._rounds / self._hold) ** 3
+        self.limit = min(float(self._most), limit)
 
-    def _learn(self, refused: float) -> None:
+    def _learn(self, refusal: float) -> None:
         # A refusal far below the known capacity is an accident.
         if self._plateau is not None and (self.limit < 0.7 * self._plateau or 2 * self._rounds < self._hold):
-            self._usual = min(0.15, self._usual + (refused - self._usual) / 32)
+            self._usual = min(0.15, self._usual + (refusal - self._usual) / 32)
 
     def _rest(self, now: float) -> float:
         # Slots become free one after another; if all did at once, all their calls would be refused again.

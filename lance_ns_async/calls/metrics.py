@@ -49,7 +49,7 @@ LOAD: Mapping[Instrument, Callable[[CallLoad], int]] = {
         f"{PREFIX}circuit.open",
         "gauge",
         "{circuit}",
-        "1 while calls fail unsent, because the catalog does not respond.",
+        "1 while calls fail without being sent, because the catalog does not respond.",
     ): lambda load: int(load.circuit_open),
 }
 """The gauges of the load of one catalog's slots, with their values."""

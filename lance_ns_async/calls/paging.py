@@ -92,8 +92,8 @@ def decode_token(page_token: str | None) -> Any:
 def endless(token: str, at: Id | None = None) -> InternalError:
     """Returns the error for a listing in which a page token came twice; `at` is the listed object, None if unknown."""
     listing = "listing" if at is None else f"listing of {spelled(at)}"
-    told = f"page token {shortened(token, _LONGEST_TOKEN)!r} came twice"
-    return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {told}")
+    reason = f"page token {shortened(token, _LONGEST_TOKEN)!r} came twice"
+    return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {reason}")
 
 
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
@@ -102,16 +102,16 @@ async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tupl
     Raises:
         InternalError: A page token came twice, so the listing has no end.
     """
-    seen = {token}
+    tokens = {token}
     while True:
         page = await fetch(token)
         yield token, page
         token = page.token
         if token is None:
             return
-        if token in seen:
+        if token in tokens:
             raise endless(token)
-        seen.add(token)
+        tokens.add(token)
 
 
 async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:
@@ -132,7 +132,7 @@ async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_to
     check_limit(limit)
     cursor = Cursor.decode(page_token)
     # Pages may overlap if objects are created or removed during the listing.
-    found: dict[str, None] = {}
+    names_out: dict[str, None] = {}
 
     def size(token: str | None) -> int | None:
         return cursor.size if token == cursor.token and cursor.after is not None else limit
@@ -141,19 +141,19 @@ async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_to
         async for token, page in pages:
             names = cursor.rest(page.items) if token == cursor.token else page.items
             while names:
-                wanted = len(names) if limit is None else limit - len(found)
-                tried, names = names[:wanted], names[wanted:]
-                found.update(dict.fromkeys(await keep([name for name in tried if name not in found])))
-                if len(found) == limit:
-                    following = Cursor(token, tried[-1], size(token)) if names else Cursor(page.token)
-                    return Page(list(found), following.encode() if following != Cursor() else None)
-    return Page(list(found))
+                missing = len(names) if limit is None else limit - len(names_out)
+                batch, names = names[:missing], names[missing:]
+                names_out.update(dict.fromkeys(await keep([name for name in batch if name not in names_out])))
+                if len(names_out) == limit:
+                    following = Cursor(token, batch[-1], size(token)) if names else Cursor(page.token)
+                    return Page(list(names_out), following.encode() if following != Cursor() else None)
+    return Page(list(names_out))
 
 
 def check_limit(limit: int | None) -> None:
     """Raises InvalidInputError for a limit below 1."""
     if limit is not None and limit < 1:
-        raise InvalidInputError(f"limit {limit}: a page holds at least 1 name; leave it out to get all")
+        raise InvalidInputError(f"limit {limit}: must be at least 1; omit it to get all names")
 
 
 async def keep_all(names: Sequence[str]) -> Sequence[str]:
@@ -164,5 +164,5 @@ async def keep_all(names: Sequence[str]) -> Sequence[str]:
 def foreign_token(page_token: str | None) -> InvalidInputError:
     """Returns the error for a page token that does not belong to the listing."""
     return InvalidInputError(
-        f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass on what the page before it gave"
+        f"page_token {(page_token or '')[:40]!r}: not one of this listing; pass the page_token of the previous page"
     )

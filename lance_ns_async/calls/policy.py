@@ -23,10 +23,10 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.calls.hedging import hedged
+from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
 from lance_ns_async.calls.repetition import Repetition, TryAgainError
-from lance_ns_async.calls.traffic import Outcome, Traffic, shared
+from lance_ns_async.calls.traffic import Outcome, Traffic, find_or_create
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
 from lance_ns_async.model import Id
 
@@ -97,13 +97,15 @@ class Policy:
             least = 1 if limit.name == "max_in_flight" else 0
             if value is None and limit.name == "hedge_after":
                 continue
-            if not value >= least or (value == 0 and limit.name.endswith(("timeout", "hedge_after"))):
-                raise InvalidInputError(f"policy: {limit.name} is {value!r}, which is too little")
+            is_positive = limit.name.endswith(("timeout", "hedge_after"))
+            if not value >= least or (value == 0 and is_positive):
+                bound = "above 0" if is_positive else f"at least {least}"
+                raise InvalidInputError(f"policy: {limit.name} is {value!r}; it must be {bound}")
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
-        made = partial(Traffic if key is None else partial(shared, key), self.max_in_flight)
-        return made(adaptive=self.adaptive, patience=self.circuit_after)
+        create = partial(Traffic if key is None else partial(find_or_create, key), self.max_in_flight)
+        return create(adaptive=self.adaptive, patience=self.circuit_after)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
@@ -167,7 +169,7 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
             task = asyncio.ensure_future(work(*args, **kwargs))
         finally:
             _deadline.reset(token)
-        cancelled: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
         # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
         with anyio.CancelScope(shield=True):
@@ -175,35 +177,35 @@ def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
                 try:
                     await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
                 except asyncio.CancelledError as e:
-                    cancelled = e
+                    cancellation = e
                 if not task.done() and monotonic() >= until:
                     if ends:
                         break
                     task.cancel()
                     until, ends = until + _UNDO_GRACE, True
-        failed: BaseException | None
+        error: BaseException | None
         if not task.done():
-            failed = ServiceUnavailableError("Service unavailable: undoing what failed does not end")
+            error = ServiceUnavailableError("Service unavailable: the rollback does not end")
         elif task.cancelled():
-            failed = ServiceUnavailableError("Service unavailable: undoing what failed took too long")
+            error = ServiceUnavailableError("Service unavailable: the rollback took too long")
         else:
-            failed = task.exception()
-        if cancelled is not None:
-            if failed is not None:
-                note = _not_undone(failed)
-                cancelled.add_note(note)
+            error = task.exception()
+        if cancellation is not None:
+            if error is not None:
+                note = _not_undone(error)
+                cancellation.add_note(note)
                 # The code that awaits a cancelled task may not get this exception object.
                 log.warning("cancelled, %s", note)
-            raise cancelled
-        if failed is not None:
-            raise failed
+            raise cancellation
+        if error is not None:
+            raise error
         return task.result()
 
     return lasting
 
 
 def _not_undone(error: BaseException) -> str:
-    return f"and to undo what was begun failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
+    return f"and the rollback failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
 
 
 def _asked_pause(error: BaseException) -> float:
@@ -238,9 +240,14 @@ class Caller:
         """Passes every call made while the context is open to `observer`."""
         return self._observers.with_one(observer)
 
-    def beside(self, errors: ErrorTable) -> Caller:
-        """Returns a caller with its own slots and the same observers, so that neither waits for the other."""
-        return Caller(self.policy, errors, self._observers)
+    def beside(self, errors: ErrorTable, policy: Policy | None = None) -> Caller:
+        """Returns a caller with its own slots and the same observers, so that neither waits for the other.
+
+        Args:
+            errors: Its error table.
+            policy: Its policy; None means the policy of this caller.
+        """
+        return Caller(policy or self.policy, errors, self._observers)
 
     async def call(
         self,
@@ -249,6 +256,7 @@ class Caller:
         subject: Id,
         operation: str,
         safe: bool = True,
+        repeatable: bool = False,
         recover: Recover | None = None,
     ) -> T:
         """Returns the result of `send`, which is sent again within the policy after transient failures.
@@ -258,6 +266,7 @@ class Caller:
             subject: The object of the call, for messages.
             operation: The name of the operation, for messages, the error table and the circuit breaker.
             safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+            repeatable: Whether the server recognizes an unsafe call that is sent again, and does not act twice.
             recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
 
         Raises:
@@ -268,14 +277,15 @@ class Caller:
         try:
             if safe and self.policy.hedge_after is not None:
                 sendings = iter((once, partial(once, hedge=True)))
-                return await hedged(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
+                return await hedge(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
             return await once()
         except Failure as failure:
-            may_recover = recover is not None and self._may_recover(failure, subject, operation, safe)
-            if not (may_recover or self._may_pass(failure, subject, operation, safe)):
+            harmless = safe or repeatable
+            may_recover = recover is not None and self._may_recover(failure, subject, operation, harmless)
+            if not (may_recover or self._may_pass(failure, subject, operation, harmless)):
                 raise self._error(failure, subject, operation, safe) from failure
             first = failure
-        return await self._persist(send, first, subject, operation, safe, recover, until)
+        return await self._persist(send, first, subject, operation, safe, repeatable, recover, until)
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of `work`, which runs again after each `TryAgainError`.
@@ -336,37 +346,39 @@ class Caller:
         hedge: bool = False,
     ) -> T:
         started = await self.traffic.enter(operation, subject, until=until)
-        told, became = "failed", Outcome.ABANDONED
+        text, outcome = "failed", Outcome.ABANDONED
         try:
             limit = min(self.policy.attempt_timeout, until - started)
             async with asyncio.timeout(limit):
                 result = await send()
-            told, became = "ok", Outcome.ANSWERED
+            text, outcome = "ok", Outcome.ANSWERED
             return result
         except TimeoutError:
-            told, became = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
+            text, outcome = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
-            told, became = str(failure.codes[0]), self._became(failure, subject, operation)
+            text, outcome = str(failure.codes[0]), self._outcome(failure, subject, operation)
             # Throttled calls and lost races need the full pause.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
                 failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
             raise
         except LanceNamespaceError as error:
-            told, became = type(error).__name__, Outcome.ANSWERED
+            text, outcome = type(error).__name__, Outcome.ANSWERED
             raise
         except asyncio.CancelledError:
-            told = "cancelled"
+            text = "cancelled"
             raise
         finally:
-            self._tell(operation, subject, attempt, monotonic() - started, told, hedge)
-            await self.traffic.leave(started, operation, subject, became, why=told, until=until)
+            self._tell(operation, subject, attempt, monotonic() - started, text, hedge)
+            await self.traffic.leave(started, operation, subject, outcome, why=text, until=until)
 
-    def _became(self, failure: Failure, subject: Id, operation: str) -> Outcome:
+    def _outcome(self, failure: Failure, subject: Id, operation: str) -> Outcome:
         error = error_class(failure, subject, operation, self._errors)
         if failure.codes[0] == STALE:
             return Outcome.ABANDONED
-        if issubclass(error, ThrottlingError) or 503 in failure.codes:
+        if issubclass(error, ThrottlingError):
+            return Outcome.THROTTLED
+        if 503 in failure.codes:
             return Outcome.REFUSED
         return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
 
@@ -377,49 +389,66 @@ class Caller:
         subject: Id,
         operation: str,
         safe: bool,
+        repeatable: bool,
         recover: Recover | None,
         until: float,
     ) -> T:
         """Continues a call after the failure of its first attempt."""
-        sent, recovered = 1, recover is None
-        failed: Failure | None = first
+        harmless = safe or repeatable
+        sent, may_recover = 1, recover is not None
+        previous: Failure | None = first
+        responses = self.traffic.responses
 
         async def attempt() -> T:
-            nonlocal sent, failed
-            if failed is not None:
-                failure, failed = failed, None
+            nonlocal sent, previous
+            if previous is not None:
+                failure, previous = previous, None
                 raise failure
             sent += 1
             return await self._attempt(send, subject, operation, sent, until)
 
         async def again() -> T:
-            nonlocal recovered
+            nonlocal may_recover
             try:
                 return await attempt()
             except Failure as failure:
-                if recovered or recover is None or not self._may_recover(failure, subject, operation, safe):
+                if not may_recover or recover is None or not self._may_recover(failure, subject, operation, harmless):
                     raise
                 if not await recover(failure):
                     raise
-            recovered = True
+            may_recover = False
             return await attempt()
+
+        def is_throttle(failure: BaseException) -> bool:
+            return isinstance(failure, Failure) and issubclass(
+                error_class(failure, subject, operation, self._errors), ThrottlingError
+            )
+
+        def spares(failure: BaseException) -> bool:
+            # While other calls get responses, a throttled call was sent too early, and the catalog works.
+            nonlocal responses
+            before, responses = responses, self.traffic.responses
+            return responses > before and is_throttle(failure)
 
         repetition = Repetition(
             self.policy.max_retries + 1,
             until,
-            repeats=lambda failure: isinstance(failure, Failure) and self._may_pass(failure, subject, operation, safe),
+            repeats=lambda failure: (
+                isinstance(failure, Failure) and self._may_pass(failure, subject, operation, harmless)
+            ),
             pause=self._pause,
-            permits=lambda _: self.traffic.may_repeat(),
+            permits=lambda failure: self.traffic.may_repeat(is_throttle=is_throttle(failure)),
+            spares=spares,
         )
         try:
             return await repetition.run(again)
         except Failure as last:
             last.attempts = sent
             if repetition.is_late:
-                asked = f", for the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
-                last.message += f"; not sent again within the operation's time{asked}"
+                wait = f", because the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                last.message += f"; not sent again within the operation's time{wait}"
             if repetition.is_refused:
-                last.message += "; not sent again, as most calls to this catalog fail"
+                last.message += "; not sent again, because most calls to this catalog fail"
             raise self._error(last, subject, operation, safe) from last
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Repetition of work that failed: the only place that makes another attempt, with its pauses and its limits."""
+"""Repetition of work that failed: the only module that makes another attempt, with its pauses and its limits."""
 
 from __future__ import annotations
 
@@ -47,10 +47,14 @@ class Repetition:
     """Returns the seconds to wait after an exception of the nth attempt."""
     permits: Callable[[BaseException], bool] | None = None
     """Returns whether one more attempt is permitted now, and counts it; None permits every attempt."""
+    spares: Callable[[BaseException], bool] | None = None
+    """Returns whether an exception leaves the number of remaining attempts unchanged; called once for each attempt."""
     is_late: bool = field(default=False, init=False)
     """Whether there was no time for another attempt."""
     is_refused: bool = field(default=False, init=False)
     """Whether another attempt was not permitted."""
+    _free: int = field(default=0, init=False)
+    """Attempts that do not count."""
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of the first attempt that succeeds."""
@@ -69,10 +73,14 @@ class Repetition:
         }
 
     def _stops(self, state: RetryCallState) -> bool:
-        if stop_after_attempt(self.attempts)(state):
+        error = _error(state)
+        is_free = self.spares is not None and self.spares(error)
+        self._free += is_free
+        if stop_after_attempt(self.attempts + self._free)(state):
             return True
         self.is_late = monotonic() + state.upcoming_sleep >= self.until
-        self.is_refused = not self.is_late and self.permits is not None and not self.permits(_error(state))
+        needs_permit = self.permits is not None and not (self.is_late or is_free)
+        self.is_refused = needs_permit and self.permits is not None and not self.permits(error)
         return self.is_late or self.is_refused
 
 

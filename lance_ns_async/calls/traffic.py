@@ -20,6 +20,11 @@ from lance_ns_async.calls.limiter import Limiter
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id
 
+_LONGEST_NAP = 0.1
+"""Seconds after which a call that waits for the pace checks whether the pace has changed."""
+
+_MORE_TIME = "allow more time (operation_timeout or the argument timeout), or request less at a time"
+
 
 class Outcome(Enum):
     """The outcome of a call, as a sign of the catalog's load."""
@@ -28,6 +33,8 @@ class Outcome(Enum):
     """The catalog responded, possibly with an error."""
     REFUSED = auto()
     """The catalog is available and refused the call."""
+    THROTTLED = auto()
+    """The catalog refused the call because it gets too many."""
     FAILED = auto()
     """There was no response."""
     ABANDONED = auto()
@@ -41,7 +48,7 @@ class CallLoad:
     in_flight: int
     """Calls that were sent and have not ended."""
     resting: int
-    """Slots that stay empty for a moment after a failure; they count towards the limit."""
+    """Slots that stay empty for a moment after a failure or for the pace of calls; they count towards the limit."""
     waiting: int
     """Calls that wait for a slot."""
     limit: int
@@ -59,11 +66,11 @@ class CallLoad:
 @dataclass(slots=True, eq=False)
 class _Waiter:
     turn: asyncio.Future[None]
-    granted: bool = False
+    has_slot: bool = False
 
 
 class Traffic:
-    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
+    """Slots for calls, has_slot in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
         self._id = next(_ids)
@@ -71,6 +78,7 @@ class Traffic:
         self._limiter = Limiter(most) if adaptive else None
         self._circuit = Circuit(patience)
         self._budget = Budget(most)
+        self._responses = 0
         self._begin()
         _all.add(self)
 
@@ -83,6 +91,11 @@ class Traffic:
     def has_room(self) -> bool:
         """Whether a call would get a slot immediately."""
         return not self._waiting and self._taken < self.limit
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether calls are sent at the rate that the catalog accepts, because it throttles."""
+        return self._limiter is not None and self._limiter.pacer.is_active(monotonic())
 
     def snapshot(self) -> CallLoad:
         """Returns the current load. Any thread may call it."""
@@ -98,15 +111,25 @@ class Traffic:
                 slots_id=self._id,
             )
 
-    def may_repeat(self) -> bool:
-        """Returns whether a failed call may be sent again, and counts that retry."""
+    @property
+    def responses(self) -> int:
+        """The number of calls that got a response so far."""
+        return self._responses
+
+    def may_repeat(self, *, is_throttle: bool = False) -> bool:
+        """Returns whether a failed call may be sent again, and counts that retry.
+
+        Args:
+            is_throttle: Whether the catalog throttled the call. Such a retry is not counted while calls are paced.
+        """
         with self._lock:
-            return self._budget.take()
+            return (is_throttle and self.is_paced) or self._budget.take()
 
     def may_hedge(self) -> bool:
         """Returns whether a call under way may be sent a second time, and counts that."""
         with self._lock:
-            return self.has_room and not self._circuit.is_open and self._budget.take()
+            is_busy = self._circuit.is_open or self.is_paced
+            return self.has_room and not is_busy and self._budget.take()
 
     def pace(self, sent: float) -> float:
         """Returns `Limiter.pace`; inf without a limiter."""
@@ -114,18 +137,29 @@ class Traffic:
             return inf if self._limiter is None else self._limiter.pace(sent)
 
     async def enter(self, operation: str, subject: Id, *, until: float) -> float:
-        """Waits for a slot; returns the current time, which `leave` needs.
+        """Waits for a slot, and for the pace of a catalog that throttles; returns the time, which `leave` needs.
 
         Raises:
-            Failure: The time `until` passed before there was a slot, or the circuit is open.
+            Failure: The time `until` passed before the call could be sent, or the circuit is open.
         """
         now = monotonic()
+        with self._lock:
+            # The usual case costs no further coroutine.
+            if now < until and self.has_room and not self.is_paced:
+                self._taken += 1
+                return self._start_call(now, operation, subject)
+        await self._take_slot(until)
+        return await self._wait_for_pace(operation, subject, until)
+
+    async def _take_slot(self, until: float) -> None:
+        now = monotonic()
         if now >= until:
-            raise Failure("deadline", message="its time was over before it was sent", delivered=False)
+            message = f"the operation has no time left, so this call was not sent; {_MORE_TIME}"
+            raise Failure("deadline", message=message, delivered=False)
         with self._lock:
             if self.has_room:
                 self._taken += 1
-                return self._checked(now, operation, subject)
+                return
             # A waiter of a closed loop never gets its turn, and may keep alive a call that holds a slot there.
             while self._waiting and self._waiting[0].turn.get_loop().is_closed():
                 self._waiting.popleft()
@@ -136,13 +170,45 @@ class Traffic:
                 await waiter.turn
         except TimeoutError:
             self._abandon(waiter)
-            message = f"its time was over while {self.limit} other calls were in flight"
+            message = (
+                f"the operation's time ended while this call waited for a slot, with {self.limit} other calls in "
+                f"flight; {_MORE_TIME}"
+            )
             raise Failure("deadline", message=message, delivered=False) from None
         except (asyncio.CancelledError, GeneratorExit):
             self._abandon(waiter)
             raise
+
+    async def _wait_for_pace(self, operation: str, subject: Id, until: float) -> float:
+        """Waits with a slot until the call may be sent; returns the time."""
         with self._lock:
-            return self._checked(monotonic(), operation, subject)
+            now = monotonic()
+            if self._queue_start == self._queue_end and not self._delay(now, 0):
+                return self._start_call(now, operation, subject)
+            place = self._queue_end
+            self._queue_end += 1
+            self._resting += 1
+        sent = None
+        try:
+            while sent is None:
+                with self._lock:
+                    now = monotonic()
+                    # A place is only an estimate: calls that were cancelled leave the queue at any place.
+                    delay = self._delay(now, max(0, place - self._queue_start))
+                    if not delay:
+                        sent = now
+                        continue
+                if now >= until:
+                    raise Failure("deadline", message=self._pace_message(), delivered=False)
+                await asyncio.sleep(min(delay, until - now, _LONGEST_NAP))
+        finally:
+            with self._lock:
+                self._queue_start += 1
+                self._resting -= 1
+                if sent is None:
+                    self._give_back()
+        with self._lock:
+            return self._start_call(sent, operation, subject)
 
     async def leave(
         self, sent: float, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
@@ -150,7 +216,7 @@ class Traffic:
         """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
             now = monotonic()
-            rest = min(self._noted(now, sent, operation, subject, outcome, why), until - now)
+            rest = min(self._record(now, sent, operation, subject, outcome, why), until - now)
             if rest <= 0:
                 self._give_back()
                 return
@@ -169,29 +235,48 @@ class Traffic:
         self._taken = 0
         """Slots that are not free, including those that rest."""
         self._resting = 0
+        self._queue_start = self._queue_end = 0
+        """The numbers of the first and the next place in the queue of calls that wait for the pace."""
 
-    def _checked(self, now: float, operation: str, subject: Id) -> float:
+    def _delay(self, now: float, position: int) -> float:
+        # An open circuit limits the calls itself, and most of them fail at once.
+        if self._limiter is None or self._circuit.is_open:
+            return 0.0
+        return self._limiter.pacer.delay(now, position)
+
+    def _pace_message(self) -> str:
+        rate = self._limiter.pacer.rate if self._limiter is not None else inf
+        return (
+            "the operation's time ended while this call waited for its turn: the catalog throttles, and accepts about "
+            f"{rate:.3g} calls per second; {_MORE_TIME}"
+        )
+
+    def _start_call(self, now: float, operation: str, subject: Id) -> float:
         if (obstacle := self._circuit.obstacle(now, operation, subject)) is not None:
             self._give_back()
             raise Failure("circuit", message=obstacle, delivered=False)
+        if self._limiter is not None and self._limiter.pacer.is_active(now):
+            self._limiter.pacer.send(now)
         return now
 
-    def _noted(self, now: float, sent: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+    def _record(self, now: float, sent: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
         """Records the outcome; returns the seconds for which the slot must stay empty."""
         if outcome is Outcome.ABANDONED:
             return 0.0
         in_flight = self._taken - self._resting - 1
         if outcome is Outcome.ANSWERED:
-            self._circuit.answered()
-            self._budget.answered()
+            self._responses += 1
+            self._circuit.record_response()
+            self._budget.record_response()
             if self._limiter is not None:
-                self._limiter.answered(now, sent, in_flight)
+                self._limiter.record_response(now, sent, in_flight)
             return 0.0
-        self._circuit.failed(now, operation, subject, why)
+        self._circuit.record_failure(now, operation, subject, why)
         if self._limiter is None:
             return 0.0
-        note = self._limiter.refused if outcome is Outcome.REFUSED else self._limiter.failed
-        return note(now, sent, in_flight)
+        if outcome is Outcome.FAILED:
+            return self._limiter.record_failure(now, sent, in_flight)
+        return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is Outcome.THROTTLED)
 
     def _give_back(self) -> None:
         self._taken -= 1
@@ -207,12 +292,12 @@ class Traffic:
                 except RuntimeError:
                     # That loop was closed, and its waiter with it.
                     continue
-            waiter.granted = True
+            waiter.has_slot = True
             self._taken += 1
 
     def _abandon(self, waiter: _Waiter) -> None:
         with self._lock:
-            if waiter.granted:
+            if waiter.has_slot:
                 self._give_back()
             else:
                 # The waiter may be removed already if its loop was closed.
@@ -220,14 +305,14 @@ class Traffic:
                     self._waiting.remove(waiter)
 
 
-def shared(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
+def find_or_create(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
     """Returns the traffic of one catalog: the same object for the same key and limits, as long as it is in use."""
     whole = (key, most, adaptive, patience)
     with _finding:
-        found = _shared.get(whole)
-        if found is None:
-            found = _shared[whole] = Traffic(most, adaptive=adaptive, patience=patience)
-        return found
+        traffic = _shared.get(whole)
+        if traffic is None:
+            traffic = _shared[whole] = Traffic(most, adaptive=adaptive, patience=patience)
+        return traffic
 
 
 def _serve(turn: asyncio.Future[None]) -> None:
@@ -235,7 +320,7 @@ def _serve(turn: asyncio.Future[None]) -> None:
         turn.set_result(None)
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Resets the state in a forked process: calls under way and locks belong to the parent."""
     global _finding
     _finding = Lock()
@@ -248,4 +333,4 @@ _finding = Lock()
 _shared: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
 _all: WeakSet[Traffic] = WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -124,13 +124,13 @@ def _wake(turn: asyncio.Future[None]) -> None:
 def shared(key: Hashable) -> Turns:
     """Returns the turns of a key: the same object in the whole process, as long as it is in use."""
     with _finding:
-        found = _shared.get(key)
-        if found is None:
-            found = _shared[key] = Turns()
-        return found
+        turns = _shared.get(key)
+        if turns is None:
+            turns = _shared[key] = Turns()
+        return turns
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Resets the state in a forked process: calls under way and locks belong to the parent."""
     global _finding
     _finding = Lock()
@@ -142,4 +142,4 @@ _finding = Lock()
 _shared: WeakValueDictionary[Hashable, Turns] = WeakValueDictionary()
 _all: WeakSet[Turns] = WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

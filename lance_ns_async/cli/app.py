@@ -19,7 +19,7 @@ from lance_ns_async.cli.output import Format, ObjectFormat
 
 app = typer.Typer(
     cls=ScriptGroup,
-    help="List, describe, resolve and serve the Lance tables of a catalog.",
+    help="List, describe, resolve, discover and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
     "unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -89,8 +89,8 @@ def list_(
                 else ", and no namespaces"
             )
             say(f"no tables in {namespace or 'the root'}{below}")
-    if listing.failed:
-        raise typer.Exit(Code.FAILED)
+    if listing.failures:
+        raise typer.Exit(Code.FAILURE)
 
 
 @app.command()
@@ -158,7 +158,147 @@ def resolve(
     write(locations, format_for(format, out), out, secrets=show_secrets)
     print(locations.report, file=sys.stderr)
     if locations.report.problems:
-        raise typer.Exit(Code.FAILED)
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
+def audit(
+    what: Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)],
+    fix: Annotated[
+        list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
+    from lance_ns_async.cli import lakes
+    from lance_ns_async.fleet import sync
+
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        report = sync.audit(catalog, what, fix=fix or (), progress=True)
+    lakes.write(report, lakes.AUDIT_COLUMNS, format)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
+def find(
+    what: Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)],
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="With this column: name, name:type or :type, e.g. 'vec:vector[768]'."),
+    ] = None,
+    min_rows: Annotated[int | None, typer.Option("--min-rows", help="Minimum number of rows.")] = None,
+    max_rows: Annotated[int | None, typer.Option("--max-rows", help="Maximum number of rows.")] = None,
+    min_size: Annotated[str | None, typer.Option("--min-size", help="Minimum size, e.g. 10GB.")] = None,
+    max_size: Annotated[str | None, typer.Option("--max-size", help="Maximum size, e.g. 10GB.")] = None,
+    min_versions: Annotated[int | None, typer.Option("--min-versions", help="Minimum number of versions.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", help="Last write before, e.g. 30d.")] = None,
+    newer_than: Annotated[str | None, typer.Option("--newer-than", help="Last write within, e.g. 12h.")] = None,
+    index: Annotated[list[str] | None, typer.Option("--index", help="With an index of this column.")] = None,
+    no_index: Annotated[list[str] | None, typer.Option("--no-index", help="Without an index of this column.")] = None,
+    stale_index: Annotated[
+        list[str] | None,
+        typer.Option("--stale-index", help="With rows that an index of this column lacks; '*' is any column."),
+    ] = None,
+    property: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="With this property in the catalog.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option("--sort", help="id, rows, size, versions, version or last_write; with - for descending.")
+    ] = "id",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of tables.")] = None,
+    format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
+    from lance_ns_async.cli import lakes
+    from lance_ns_async.fleet import sync
+
+    where = lakes.conditions(
+        columns=column,
+        index=index,
+        no_index=no_index,
+        stale_index=stale_index,
+        properties=property,
+        min_rows=min_rows,
+        max_rows=max_rows,
+        min_size=min_size,
+        max_size=max_size,
+        min_versions=min_versions,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
+    lakes.write(report, lakes.FIND_COLUMNS, format)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
+def discover(
+    uri: Annotated[str, typer.Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
+    into: Annotated[str, typer.Option("--into", help="Namespace for the tables; created if missing.")] = "",
+    include: Annotated[
+        list[str] | None,
+        typer.Option("--include", metavar="GLOB", help="Only tables whose path matches; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="GLOB", help="Skip folders whose path matches; may be repeated."),
+    ] = None,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-option",
+            metavar="KEY=VALUE",
+            help="Option of the storage; by default those of the catalog. May be repeated.",
+        ),
+    ] = None,
+    whole_catalog: Annotated[
+        bool, typer.Option("--whole-catalog", help="Also compare with tables outside --into.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Register nothing; show what would be done.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="Continue with this file if the run is stopped.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")
+    ] = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Find the Lance tables below a folder or bucket, and register those that the catalog does not have."""
+    from lance_ns_async.cli import discovering
+    from lance_ns_async.cli.resolving import format_for
+
+    report = discovering.discover(
+        require_catalog(impl, properties, profile, config),
+        uri,
+        into=into,
+        include=include or (),
+        exclude=exclude or (),
+        options=discovering.parse_options(storage_option or ()),
+        whole_catalog=whole_catalog,
+        dry_run=dry_run,
+        journal=journal,
+    )
+    discovering.write(report, format_for(format, out), out)
+    discovering.print_summary(report)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
 
 
 @app.command()

@@ -17,16 +17,16 @@ class Code(IntEnum):
     """Exit codes of the command."""
 
     OK = 0
-    FAILED = 1
+    FAILURE = 1
     """Some of the requested items were not found or failed, or the catalog rejected a change."""
     USAGE = 2
     """The command, its input or this installation does not support the request."""
     NOT_FOUND = 3
-    DENIED = 4
+    NO_ACCESS = 4
     UNAVAILABLE = 5
     """The catalog did not respond, or was too busy; the same command may succeed later."""
     INTERNAL = 70
-    INTERRUPTED = 130
+    INTERRUPT = 130
     BROKEN_PIPE = 141
     """The reader of the output has ended; shells use the same number."""
 
@@ -40,10 +40,10 @@ CODES: Mapping[str, Code] = {
     "Misuse": Code.USAGE,
     "ImportError": Code.USAGE,
     "JavaNotFoundError": Code.USAGE,
-    "OSError": Code.FAILED,
+    "OSError": Code.FAILURE,
     "BrokenPipeError": Code.BROKEN_PIPE,
-    "KeyboardInterrupt": Code.INTERRUPTED,
-    "LanceNamespaceError": Code.FAILED,
+    "KeyboardInterrupt": Code.INTERRUPT,
+    "LanceNamespaceError": Code.FAILURE,
     "InvalidInputError": Code.USAGE,
     "UnsupportedOperationError": Code.USAGE,
     "NamespaceNotFoundError": Code.NOT_FOUND,
@@ -51,8 +51,8 @@ CODES: Mapping[str, Code] = {
     "TableBranchNotFoundError": Code.NOT_FOUND,
     "TableTagNotFoundError": Code.NOT_FOUND,
     "TableVersionNotFoundError": Code.NOT_FOUND,
-    "PermissionDeniedError": Code.DENIED,
-    "UnauthenticatedError": Code.DENIED,
+    "PermissionDeniedError": Code.NO_ACCESS,
+    "UnauthenticatedError": Code.NO_ACCESS,
     "ServiceUnavailableError": Code.UNAVAILABLE,
     "ThrottlingError": Code.UNAVAILABLE,
     "InternalError": Code.INTERNAL,
@@ -75,7 +75,7 @@ def say(message: str) -> None:
     line = " ".join(message.split())
     if not line.isprintable():
         # Imported here, because most runs write no such message and should not wait for the import.
-        from lance_ns_async.spark.resolve.report import printable
+        from lance_ns_async.rendering import printable
 
         line = printable(line)
     print("lance-ns:", line, file=sys.stderr)
@@ -103,7 +103,7 @@ class ScriptGroup(TyperGroup):
             say(_usage(error))
             code = Code.USAGE
         except typer.Abort:
-            code = Code.INTERRUPTED
+            code = Code.INTERRUPT
         if standalone:
             sys.exit(code or Code.OK)
         return code
@@ -144,7 +144,7 @@ def _close(code: Code, error: BaseException) -> None:
     if code is Code.BROKEN_PIPE:
         # The interpreter flushes standard output again at its end, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    elif code is not Code.INTERRUPTED:
+    elif code is not Code.INTERRUPT:
         say(describe_error(error))
 
 

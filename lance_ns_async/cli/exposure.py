@@ -14,7 +14,7 @@ from lance_ns_async.cli.errors import say
 _SECRET = re.compile(
     r"^header[._-]|(^|[._-])(credential|password|proxy|(auth[._-]?)?token|secret)$"
     r"|secret|session[._-]?token|sas[._-]?token|account[._-]?key|private[._-]?key|external[._-]?id"
-    r"|service[._-]?account[._-]?key",
+    r"|service[._-]?account[._-]?key|oauth:token-type:",
     re.IGNORECASE,
 )
 """Names of properties whose values are secrets; file paths, such as `client_key`, are not included."""

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _GROUP = 5_000
 """Number of tables that are located together: enough for concurrency, but few enough for early output."""
 
-HIDDEN = "***"
+MASK = "***"
 """The value that replaces storage options, which may be secrets."""
 
 
 class Listing:
-    """The rows of one `ls`; after they are read, `failed` is the number of tables that could not be located."""
+    """The rows of one `ls`; after they are read, `failures` is the number of tables that could not be located."""
 
     columns: Sequence[str]
 
@@ -32,7 +32,7 @@ class Listing:
         self._namespaces = namespaces
         self._long = long and not namespaces
         self.columns = ("id", "location") if self._long else ("id",)
-        self.failed = 0
+        self.failures = 0
 
     def rows(self) -> Generator[Row, None, None]:
         """Yields a row for each namespace or table, as soon as it is known."""
@@ -69,7 +69,7 @@ class Listing:
                     yield {"id": str(id), "location": result.tables[id].location}
             for error in result.errors.values():
                 say(str(error))
-            self.failed += len(result.errors)
+            self.failures += len(result.errors)
 
 
 def describe(namespace: Namespace, table: str, *, version: int | None, details: bool, show_secrets: bool) -> Row:
@@ -82,5 +82,5 @@ def describe(namespace: Namespace, table: str, *, version: int | None, details: 
     options = description.get("storage_options")
     if options and not show_secrets:
         # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
-        description["storage_options"] = dict.fromkeys(options, HIDDEN)
+        description["storage_options"] = dict.fromkeys(options, MASK)
     return {"id": str(id), **{key: value for key, value in description.items() if value not in ({}, [])}}

@@ -129,7 +129,7 @@ def write_object(row: Row, format: ObjectFormat) -> None:
 
 def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     # Imported here, because `--help` should not wait for it.
-    from lance_ns_async.spark.resolve.report import printable
+    from lance_ns_async.rendering import printable
 
     count = 0
     # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.

@@ -74,7 +74,7 @@ def serve(
         grace=grace,
     )
     if asyncio.run(_serve(catalog, server, grace, show_token=token is None)):
-        raise typer.Exit(Code.FAILED)
+        raise typer.Exit(Code.FAILURE)
 
 
 async def _serve(

@@ -53,4 +53,4 @@ class Deadline:
                     stream.flush()
             logging.shutdown()
         finally:
-            os._exit(Code.FAILED)
+            os._exit(Code.FAILURE)

@@ -124,19 +124,19 @@ def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
     If the iterator raises InvalidInputError, the ids before the error are yielded as a last group first.
     """
     waiting, size = iter(ids), _FIRST_GROUP
-    failed: InvalidInputError | None = None
-    while failed is None:
+    error: InvalidInputError | None = None
+    while error is None:
         group: list[TableId] = []
         try:
             group.extend(islice(waiting, size))
         except InvalidInputError as e:
-            failed = e
+            error = e
         if not group:
             break
         yield group
         size = min(2 * size, _LARGEST_GROUP)
-    if failed is not None:
-        raise failed
+    if error is not None:
+        raise error
 
 
 def plan(
@@ -150,8 +150,8 @@ def plan(
     by_parent: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
     for id in ids:
         by_parent[id[:-1]][id[-1]] = None
-    for above, found in by_parent.items():
-        parent, names = NamespaceId(above), list(found)
+    for above, requested_names in by_parent.items():
+        parent, names = NamespaceId(above), list(requested_names)
         if capabilities.describe_batch and len(names) >= capabilities.batch_from:
             for start in range(0, len(names), capabilities.describe_batch):
                 yield Batch(parent, names[start : start + capabilities.describe_batch])
@@ -173,6 +173,7 @@ async def describe_tables(
     locator: Locator | None = None,
     progress: Progress | None = None,
     places: Places | None = None,
+    with_columns: bool = False,
 ) -> Described:
     """Describes each id once.
 
@@ -185,24 +186,26 @@ async def describe_tables(
         locator: Locates each table with credentials, if the catalog vends any; None for descriptions without.
         progress: Receives the number of completed ids.
         places: The positions in listings after the previous group of ids; updated for the next group.
+        with_columns: Whether the tables have the columns that the catalog stores, which its listings do not have.
 
     Cost:
         The calls of `plan`, and one more for each id that no shared response contained. With credentials, the calls of
         `locator` for each id, because no catalog vends credentials for several tables in one call.
     """
-    asked = dict.fromkeys(ids)
+    unique_ids = dict.fromkeys(ids)
     places = {} if places is None else places
     if places:
-        for parent in places.keys() - {id.parent for id in asked}:
+        for parent in places.keys() - {id.parent for id in unique_ids}:
             del places[parent]
     describe = backend.describe_table if locator is None else locator.locate
     run = _Run(backend, describe, progress, places)
     # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
     naming = replace(backend.capabilities, listing_has_locations=False, describe_batch=0)
-    sharing = naming if locator is not None and backend.capabilities.vends else backend.capabilities
-    await each(run.step, plan(asked, sharing, places), max_in_flight=max_in_flight)
+    separate = locator is not None and backend.capabilities.vends
+    sharing = naming if separate or (with_columns and backend.capabilities.stores_columns) else backend.capabilities
+    await each(run.step, plan(unique_ids, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
-    return Described(run.tables, {id: run.errors[id] for id in asked if id in run.errors} if run.errors else {})
+    return Described(run.tables, {id: run.errors[id] for id in unique_ids if id in run.errors} if run.errors else {})
 
 
 class _Run:
@@ -226,24 +229,24 @@ class _Run:
         if (error := self._futile()) is not None:
             ids = [step.id] if isinstance(step, One) else await in_slices(step.parent.table, step.names)
             self.errors.update(dict.fromkeys(ids, error))
-            settled = len(ids)
+            count = len(ids)
         else:
             match step:
                 case One(id):
                     await self._one(id)
-                    settled = 1
+                    count = 1
                 case Batch(parent, names):
-                    settled = await self._shared(parent, names, self._batch(parent, names))
+                    count = await self._describe_shared(parent, names, self._batch(parent, names))
                 case Scan(parent, names):
-                    settled = await self._shared(parent, names, self._scan(parent, names), probes=True)
-        if self._progress is not None and settled:
-            self._progress(settled)
+                    count = await self._describe_shared(parent, names, self._scan(parent, names), probes=True)
+        if self._progress is not None and count:
+            self._progress(count)
 
     def _futile(self) -> LanceNamespaceError | None:
         """Returns the error that makes further calls useless; None if they may succeed."""
         left = remaining()
         if left is not None and left <= 0:
-            why = "the time was over before it was asked for"
+            why = "the operation's time ended before this table was described; set a longer timeout"
             return ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
         return self._end
 
@@ -251,7 +254,7 @@ class _Run:
         """Records whether an error makes further calls useless."""
         if isinstance(error, UnauthenticatedError):
             # A 401 applies to every table.
-            why = f"not asked for, as who asks was refused: {error}"
+            why = f"this table was not described, because another call was not authenticated: {error}"
             self._end = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
 
     async def _one(self, id: TableId) -> None:
@@ -261,7 +264,7 @@ class _Run:
             self.errors[id] = without_traceback(e)
             self._note(e)
 
-    async def _shared(
+    async def _describe_shared(
         self, parent: NamespaceId, names: Sequence[str], work: Awaitable[None], *, probes: bool = False
     ) -> int:
         """Runs work that describes many names at once; returns how many of them it completed.
@@ -292,31 +295,31 @@ class _Run:
         return len(names) - len(unseen)
 
     async def _batch(self, parent: NamespaceId, names: Sequence[str]) -> None:
-        found = await self._backend.describe_tables(parent, names)
-        self.tables.update((parent.table(name), found[name]) for name in names if name in found)
+        tables = await self._backend.describe_tables(parent, names)
+        self.tables.update((parent.table(name), tables[name]) for name in names if name in tables)
 
     async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
         """Reads the listing until all names are found, or until concurrent describes would have cost less."""
         can = self._backend.capabilities
         missing = {name.lower() if can.folds_case else name: name for name in names}
         # If the scan fails, the next group starts at the beginning.
-        begun = self._places.pop(parent, _UNREAD)
-        last = begun.token
+        start = self._places.pop(parent, _UNREAD)
+        last = start.token
         worth = read = 0
-        async with aclosing(walk(partial(self._backend.scan_tables, parent), begun.token)) as listing:
+        async with aclosing(walk(partial(self._backend.scan_tables, parent), start.token)) as listing:
             async for token, page in listing:
                 worth += can.page_worth
                 read += len(page.items)
                 for table in page.items:
                     if (name := missing.pop(table.id.name, None)) is not None:
-                        found = replace(table, id=parent.table(name)) if can.folds_case else table
-                        self.tables[found.id] = found
+                        match = replace(table, id=parent.table(name)) if can.folds_case else table
+                        self.tables[match.id] = match
                         last = token
                 if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break
         count = len(names) - len(missing)
         # If no table was found from a later page on, the tables may be on earlier pages.
-        if count or begun.token is None:
+        if count or start.token is None:
             self._places[parent] = Place(last, read * len(names) / count if count else inf)
 
 
@@ -324,7 +327,7 @@ def without_traceback(error: LanceNamespaceError) -> LanceNamespaceError:
     """Removes the tracebacks of an error, which keep 10 to 20 KB of its call's objects alive; returns the error."""
     rest: list[BaseException | None] = [error]
     while rest:
-        if (known := rest.pop()) is not None and known.__traceback__ is not None:
-            known.__traceback__ = None
-            rest += (known.__cause__, known.__context__, failure_of(known))
+        if (link := rest.pop()) is not None and link.__traceback__ is not None:
+            link.__traceback__ = None
+            rest += (link.__cause__, link.__context__, failure_of(link))
     return error

@@ -17,7 +17,7 @@ from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
-Wanted: TypeAlias = Callable[[TableId], bool]
+TableFilter: TypeAlias = Callable[[TableId], bool]
 """Returns whether a table belongs in the listing."""
 
 
@@ -45,26 +45,26 @@ class Listed:
 
 
 class Lister:
-    """Lists tables through one backend; stores each table that it had to describe in `described`.
+    """Lists tables through one backend; stores each table that it had to describe in `descriptions`.
 
     A `tolerant` lister stores errors of describes in `doubtful`; otherwise they are raised.
     """
 
     def __init__(
-        self, backend: Backend, *, max_in_flight: int, wanted: Wanted | None = None, tolerant: bool = False
+        self, backend: Backend, *, max_in_flight: int, wanted: TableFilter | None = None, tolerant: bool = False
     ) -> None:
         self._backend = backend
         self._max_in_flight = max_in_flight
-        self._wanted = wanted
+        self._filter = wanted
         self._tolerant = tolerant
-        self.described: dict[TableId, Table] = {}
+        self.descriptions: dict[TableId, Table] = {}
         self.doubtful: dict[TableId, LanceNamespaceError] = {}
 
     async def page(self, parent: NamespaceId, limit: int | None, page_token: str | None) -> Page[str]:
         """Returns at most `limit` names of Lance tables in `parent`; None for all."""
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return self.ordered(await self._backend.list_tables(parent, token, size))
+            return self.sort(await self._backend.list_tables(parent, token, size))
 
         return await take(fetch, partial(self.keep, parent), limit=limit, page_token=page_token)
 
@@ -78,12 +78,12 @@ class Lister:
         if not self._backend.capabilities.listing_has_locations:
             names = await self.page(parent, None, None)
             return await in_slices(parent.table, names.items)
-        found: dict[TableId, Table] = {}
+        tables: dict[TableId, Table] = {}
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as pages:
             async for _, page in pages:
-                found.update((table.id, table) for table in page.items if self._wants(table.id))
-        self.described.update(found)
-        return list(found)
+                tables.update((table.id, table) for table in page.items if self._wants(table.id))
+        self.descriptions.update(tables)
+        return list(tables)
 
     async def many(self, namespaces: Iterable[NamespaceId]) -> Listed:
         """Lists the tables of each namespace, concurrently."""
@@ -97,27 +97,27 @@ class Lister:
                 errors[namespace] = e
 
         await each(work, dict.fromkeys(namespaces), max_in_flight=self._max_in_flight)
-        return Listed(tables, errors, self.described, self.doubtful)
+        return Listed(tables, errors, self.descriptions, self.doubtful)
 
     async def keep(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
         """Returns the names of Lance tables; raises other errors of a describe unless the lister is tolerant."""
         ids = await in_slices(parent.table, names)
-        if self._wanted is not None:
-            ids = [id for id in ids if self._wanted(id)]
+        if self._filter is not None:
+            ids = [id for id in ids if self._filter(id)]
         if self._backend.capabilities.lists_only_lance:
             return [id.name for id in ids]
         await self._describe(ids)
-        return [id.name for id in ids if id in self.described]
+        return [id.name for id in ids if id in self.descriptions]
 
     async def tables(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[Table]:
         """Returns the Lance tables among the names, described; each costs at most one call."""
         ids = await in_slices(parent.table, await self.keep(parent, names))
-        await self._describe([id for id in ids if id not in self.described])
-        return [self.described[id] for id in ids if id in self.described]
+        await self._describe([id for id in ids if id not in self.descriptions])
+        return [self.descriptions[id] for id in ids if id in self.descriptions]
 
     async def _describe(self, ids: Sequence[TableId]) -> None:
         outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight)
-        self.described.update(outcome.tables)
+        self.descriptions.update(outcome.tables)
         for id, error in outcome.errors.items():
             # A table that was dropped meanwhile is no longer in the listing either.
             if isinstance(error, NotALanceTableError | TableNotFoundError):
@@ -127,8 +127,8 @@ class Lister:
             self.doubtful[id] = error
 
     def _wants(self, id: TableId) -> bool:
-        return self._wanted is None or self._wanted(id)
+        return self._filter is None or self._filter(id)
 
-    def ordered(self, page: Page[str]) -> Page[str]:
+    def sort(self, page: Page[str]) -> Page[str]:
         """Returns the page, sorted if the catalog has no pages, so that the order is the same in every call."""
         return page if self._backend.capabilities.paginates else Page(sorted(page.items), page.token)

@@ -39,7 +39,7 @@ _LEAD = "refresh_offset_millis"
 _USUAL_LEAD_MILLIS = 60_000
 
 
-async def located(backend: Backend, id: TableId) -> Table:
+async def locate(backend: Backend, id: TableId) -> Table:
     """Returns the table with the credentials that its catalog vends, as it is now.
 
     For work that changes the registration and must not see an earlier state; other work uses a `Locator`. A catalog may
@@ -72,7 +72,7 @@ class Locator:
         Cost:
             One call, shared by concurrent requests, and another one after a refusal; none if an error is remembered.
         """
-        return await _with_or_without(self._backend, id, partial(self._vended, id, renewing=False))
+        return await _with_or_without(self._backend, id, partial(self._locate_with_credentials, id, renewing=False))
 
     async def renew(self, id: TableId) -> Table:
         """Returns the table with credentials with which Lance continues to use it; recent ones may be reused.
@@ -86,7 +86,7 @@ class Locator:
         Cost:
             One call, shared by concurrent requests; none if the outcome is remembered.
         """
-        return await self._vended(id, renewing=True)
+        return await self._locate_with_credentials(id, renewing=True)
 
     def forget(self, *ids: TableId) -> None:
         """Discards what is remembered about tables that were changed, successfully or not; no ids means all tables.
@@ -96,7 +96,7 @@ class Locator:
         for id in ids or tuple(self._requests):
             self._requests.pop(id, None)
 
-    async def _vended(self, id: TableId, *, renewing: bool) -> Table:
+    async def _locate_with_credentials(self, id: TableId, *, renewing: bool) -> Table:
         if not self._backend.capabilities.vends:
             return await self._backend.describe_table(id, vend=True)
         request = self._requests.pop(id, None)
@@ -109,12 +109,14 @@ class Locator:
         return await request.outcome(renewing=renewing)
 
 
-async def _with_or_without(backend: Backend, id: TableId, vended: Callable[[], Awaitable[Table]]) -> Table:
-    """Returns the table from `vended`, or described without credentials if the catalog vends none or refuses them."""
+async def _with_or_without(
+    backend: Backend, id: TableId, locate_with_credentials: Callable[[], Awaitable[Table]]
+) -> Table:
+    """Returns the table from `locate_with_credentials`, or described without credentials if the catalog has none."""
     if not backend.capabilities.vends:
         return await backend.describe_table(id)
     try:
-        return await vended()
+        return await locate_with_credentials()
     except NotALanceTableError:
         raise
     except InvalidInputError:
@@ -133,7 +135,7 @@ class _Request:
         self._error: tuple[type[LanceNamespaceError], str] | None = None
 
     async def outcome(self, *, renewing: bool) -> Table:
-        return await self._flight.outcome(partial(self._known, renewing))
+        return await self._flight.outcome(partial(self._recent_outcome, renewing))
 
     async def _call(self) -> Table:
         self._table = self._error = None
@@ -150,7 +152,7 @@ class _Request:
         self._table, self._until = table, get_running_loop().time() + self._memory
         return table
 
-    def _known(self, renewing: bool) -> Table | None:
+    def _recent_outcome(self, renewing: bool) -> Table | None:
         if get_running_loop().time() >= self._until:
             return None
         if self._error is not None:

@@ -26,13 +26,13 @@ class _Visit:
     at: NamespaceId
     kind: Kind
     token: str | None = None
-    seen: set[str] = field(default_factory=set)
+    tokens: set[str] = field(default_factory=set)
 
     def following(self, token: str) -> _Visit:
-        if token in self.seen:
+        if token in self.tokens:
             raise endless(token, self.at)
-        self.seen.add(token)
-        return _Visit(self.at, self.kind, token, self.seen)
+        self.tokens.add(token)
+        return _Visit(self.at, self.kind, token, self.tokens)
 
 
 KeepIn = Callable[[NamespaceId, Sequence[str]], Awaitable[Sequence[str]]]
@@ -57,9 +57,9 @@ class Tree:
             # There is nothing to list, but the namespace must exist.
             await self._backend.describe_namespace(self._start)
         async with aclosing(self._rounds(first, with_tables=True, recursive=recursive)) as rounds:
-            async for found in rounds:
+            async for listings in rounds:
                 ids: list[TableId] = []
-                for parent, kind, names in found:
+                for parent, kind, names in listings:
                     if kind == "tables":
                         ids += await in_slices(parent.table, names)
                 yield ids
@@ -70,8 +70,8 @@ class Tree:
         if not first and self._start:
             await self._backend.describe_namespace(self._start)
         async with aclosing(self._rounds(first, with_tables=False, recursive=recursive)) as rounds:
-            async for found in rounds:
-                yield [parent.child(name) for parent, _, names in found for name in names]
+            async for listings in rounds:
+                yield [parent.child(name) for parent, _, names in listings for name in names]
 
     async def page(self, limit: int | None, page_token: str | None, keep: KeepIn | None = None) -> Page[TableId]:
         """Returns at most `limit` tables of the subtree, depth first and sorted.
@@ -87,18 +87,17 @@ class Tree:
         keep = keep or self._lister.keep
         check_limit(limit)
         after = self._after(page_token)
-        found: list[TableId] = []
-        walked = self._depth_first(self._start, after)
-        async with aclosing(walked) as listings:
-            async for parent, listed in listings:
-                names = listed
+        ids: list[TableId] = []
+        async with aclosing(self._depth_first(self._start, after)) as listings:
+            async for parent, all_names in listings:
+                names = all_names
                 while names:
-                    wanted = len(names) if limit is None else limit - len(found)
-                    tried, names = names[:wanted], names[wanted:]
-                    found += await in_slices(parent.table, await keep(parent, tried))
-                    if len(found) == limit:
-                        return Page(found, encode_token({"after": parent.table(tried[-1])}))
-        return Page(found)
+                    count = len(names) if limit is None else limit - len(ids)
+                    candidates, names = names[:count], names[count:]
+                    ids += await in_slices(parent.table, await keep(parent, candidates))
+                    if len(ids) == limit:
+                        return Page(ids, encode_token({"after": parent.table(candidates[-1])}))
+        return Page(ids)
 
     def _after(self, page_token: str | None) -> tuple[str, ...]:
         """Returns the names from the start to the last returned table; an empty tuple at the beginning."""
@@ -118,9 +117,9 @@ class Tree:
         while waiting:
             visits = [waiting.popleft() for _ in range(min(len(waiting), self._max_in_flight))]
             pages = await self._fetch(visits)
-            found = []
+            listings = []
             for visit, page in zip(visits, pages, strict=True):
-                found.append((visit.at, visit.kind, page.items))
+                listings.append((visit.at, visit.kind, page.items))
                 if page.token is not None:
                     waiting.append(visit.following(page.token))
                 if visit.kind == "namespaces" and recursive:
@@ -128,7 +127,7 @@ class Tree:
                         waiting.extend(self._visits(visit.at.child(name), "namespaces"))
                         if with_tables:
                             waiting.extend(self._visits(visit.at.child(name), "tables"))
-            yield found
+            yield listings
 
     async def _fetch(self, visits: Sequence[_Visit]) -> Sequence[Page[str]]:
         pages: list[Page[str]] = [Page([])] * len(visits)
@@ -170,8 +169,8 @@ class Tree:
             if child >= inside:
                 below = self._depth_first(at.child(child), after[1:] if child == inside else ())
                 async with aclosing(below) as listings:
-                    async for found in listings:
-                        yield found
+                    async for listing in listings:
+                        yield listing
 
     async def _all(self, at: NamespaceId, kind: Kind) -> Sequence[str]:
         listing = self._backend.list_tables if kind == "tables" else self._backend.list_namespaces

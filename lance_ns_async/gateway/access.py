@@ -12,7 +12,7 @@ from typing import Self
 
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
-from lance_ns_async.gateway.answers import Refused
+from lance_ns_async.gateway.responses import RequestError
 
 TOKEN_HEADER = "x-lance-token"
 
@@ -38,42 +38,47 @@ class Access:
             hosts: Additional host names to accept if `host` is a loopback address.
 
         Raises:
-            InvalidInputError: The token is empty, or a header cannot hold it.
+            InvalidInputError: The token is empty, or a header cannot contain it.
         """
         if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
             # The message must not show the token.
-            raise InvalidInputError("token: it is empty, or has characters that no header can carry")
-        known = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
-        return cls(secrets.token_urlsafe(32) if token is None else token, known)
+            raise InvalidInputError(
+                "token: empty, or contains characters that HTTP headers do not allow; use printable ASCII"
+            )
+        names = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
+        return cls(secrets.token_urlsafe(32) if token is None else token, names)
 
     def check_sender(self, headers: Mapping[str, str]) -> None:
         """Refuses requests of web pages: cross-origin requests and DNS rebinding.
 
         Raises:
-            Refused: There is an Origin header, or the Host header has an unknown name.
+            RequestError: There is an Origin header, or the Host header has an unknown name.
         """
         if "Origin" in headers:
-            raise Refused(403, ErrorCode.PERMISSION_DENIED, "Permission denied: web pages may not ask this server")
+            raise RequestError(
+                403, ErrorCode.PERMISSION_DENIED, "Permission denied: requests from web pages are not allowed"
+            )
         name = _host_name(headers.get("Host", "localhost"))
         if self.hosts is not None and name not in self.hosts and not is_loopback(name):
             message = (
-                f"Permission denied: host {name!r} is none of this server's names; give it as one, or ask by address"
+                f"Permission denied: host {name!r} is not a name of this server; use its address, "
+                "or add the name to the server's hosts"
             )
-            raise Refused(403, ErrorCode.PERMISSION_DENIED, message)
+            raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
 
     def check_token(self, headers: Mapping[str, str]) -> None:
         """Checks the token of a request.
 
         Raises:
-            Refused: The token is missing or wrong.
+            RequestError: The token is missing or wrong.
         """
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
-        shown = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
-        if not any(self._is_right(token.strip()) for token in shown if token is not None):
+        tokens = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
+        if not any(self._is_right(token.strip()) for token in tokens if token is not None):
             where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
-            other = ", and the one that was shown is another" if any(shown) else ""
-            message = f"Unauthenticated: the gateway wants its token, as {where}{other}"
-            raise Refused(401, ErrorCode.UNAUTHENTICATED, message, {"WWW-Authenticate": "Bearer"})
+            reason = "wrong" if any(tokens) else "missing"
+            message = f"Unauthenticated: the gateway's token is {reason}; send it as {where}"
+            raise RequestError(401, ErrorCode.UNAUTHENTICATED, message, {"WWW-Authenticate": "Bearer"})
 
     def _is_right(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(errors="surrogateescape"), self.token.encode())

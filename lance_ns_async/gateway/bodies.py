@@ -10,8 +10,8 @@ from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.limits import Share
+from lance_ns_async.gateway.responses import RequestError
 
 _PIECE = 1 << 18
 """Maximum number of bytes per decompression step."""
@@ -31,7 +31,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
         share: Counts the memory of the request.
 
     Raises:
-        Refused: The body exceeds `limit` or the memory limit of all requests, stalls for `idle` seconds, or has an
+        RequestError: The body exceeds `limit` or the memory limit of all requests, stalls for `idle` seconds, or has an
             unsupported encoding.
         InvalidInputError: The body does not match its headers.
     """
@@ -55,15 +55,15 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
                 await asyncio.sleep(0)
         decoder.end()
     except TimeoutError:
-        message = f"Invalid input: the body did not come; nothing was sent for {idle:g} s"
-        raise Refused(408, ErrorCode.INVALID_INPUT, message, {"Connection": "close"}) from None
+        message = f"Invalid input: the body is incomplete; no data arrived for {idle:g} s"
+        raise RequestError(408, ErrorCode.INVALID_INPUT, message, {"Connection": "close"}) from None
     except web.RequestPayloadError as e:
-        raise InvalidInputError("body: it is not sent as its headers say") from e
+        raise InvalidInputError("body: does not match its headers") from e
     share.take(size)
     return b"".join(parts)
 
 
-class _Plain:
+class _IdentityDecoder:
     """Decoder of an uncompressed body."""
 
     def pieces(self, raw: bytes) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ class _Plain:
         """Does nothing: the server has checked the length."""
 
 
-class _Deflated:
+class _ZlibDecoder:
     """Decoder of a body in gzip or zlib format."""
 
     def __init__(self) -> None:
@@ -94,23 +94,23 @@ class _Deflated:
                 yield self._zlib.decompress(raw, _PIECE)
                 raw = self._zlib.unconsumed_tail or self._zlib.unused_data
         except zlib.error as e:
-            raise InvalidInputError(f"body: it is not compressed as its Content-Encoding says ({e})") from e
+            raise InvalidInputError(f"body: not in the format of its Content-Encoding ({e})") from e
 
     def end(self) -> None:
         """Raises InvalidInputError if the compressed data is incomplete."""
         if not self._zlib.eof:
-            raise InvalidInputError("body: it is compressed, and breaks off")
+            raise InvalidInputError("body: the compressed data is incomplete")
 
 
-def _decoder(encoding: str) -> _Plain | _Deflated:
+def _decoder(encoding: str) -> _IdentityDecoder | _ZlibDecoder:
     match encoding.strip().lower():
         case "" | "identity":
-            return _Plain()
+            return _IdentityDecoder()
         case "gzip" | "x-gzip" | "deflate":
-            return _Deflated()
+            return _ZlibDecoder()
     # Nested encodings are not supported either.
-    message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r}: this server reads gzip and deflate"
-    raise Refused(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
+    message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r} is not supported; use gzip or deflate"
+    raise RequestError(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
 
 async def _invite(request: web.BaseRequest) -> None:
@@ -121,6 +121,6 @@ async def _invite(request: web.BaseRequest) -> None:
         request.writer.output_size = 0
 
 
-def _too_long(limit: int, what: str) -> Refused:
-    message = f"Invalid input: the body is longer than the {limit} bytes this server takes as {what}"
-    return Refused(413, ErrorCode.INVALID_INPUT, message, {"Connection": "close"})
+def _too_long(limit: int, what: str) -> RequestError:
+    message = f"Invalid input: the body exceeds the limit of {limit} bytes for {what}; send less at once"
+    return RequestError(413, ErrorCode.INVALID_INPUT, message, {"Connection": "close"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
-from lance_ns_async.gateway.answers import Refused
+from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.tables import filters
 from lance_ns_async.tables.bounds import Bounds
 
@@ -19,10 +19,10 @@ MAX_BYTES = 1 << 30
 MAX_ANSWER_BYTES = 256 << 20
 """Maximum number of row bytes in one response."""
 
-_HELD = 4
+_MEMORY_FACTOR = 4
 """Default memory limit, as a multiple of the largest request or response."""
 
-_HELD_AT_LEAST = 512 << 20
+_MIN_MEMORY = 512 << 20
 """Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies."""
 
 _SPEC = Bounds(
@@ -53,23 +53,23 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0:
-            raise InvalidInputError(f"max_bytes {self.max_bytes}: it is a number of bytes; 0 to take no rows")
+            raise InvalidInputError(f"max_bytes {self.max_bytes}: must be at least 0; use 0 to refuse all rows")
         if self.max_answer_bytes < 1:
-            raise InvalidInputError(f"max_answer_bytes {self.max_answer_bytes}: it is a number of bytes above 0")
+            raise InvalidInputError(f"max_answer_bytes {self.max_answer_bytes}: must be at least 1")
         # Requests and responses are copied once.
-        needed = 2 * max(self.max_bytes, self.max_answer_bytes)
-        if self.max_held_bytes is not None and self.max_held_bytes < needed:
+        minimum = 2 * max(self.max_bytes, self.max_answer_bytes)
+        if self.max_held_bytes is not None and self.max_held_bytes < minimum:
             raise InvalidInputError(
-                f"max_held_bytes {self.max_held_bytes}: one request or answer may take {needed} bytes alone; give at "
-                "least so many, or lower max_bytes and max_answer_bytes"
+                f"max_held_bytes {self.max_held_bytes}: must be at least {minimum}, the maximum for one request or "
+                "response; increase it, or lower max_bytes and max_answer_bytes"
             )
 
     @property
-    def held(self) -> int:
+    def memory(self) -> int:
         """The memory limit, in bytes, of all concurrent requests and responses."""
         if self.max_held_bytes is not None:
             return self.max_held_bytes
-        return max(_HELD * max(self.max_bytes, self.max_answer_bytes), _HELD_AT_LEAST)
+        return max(_MEMORY_FACTOR * max(self.max_bytes, self.max_answer_bytes), _MIN_MEMORY)
 
     def bounds(self, share: Share) -> Bounds:
         """Returns the limits of one request to Lance; memory that Lance allocates is counted in `share`."""
@@ -87,7 +87,7 @@ class Memory:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._taken = 0
+        self._size = 0
         # Responses are built in worker threads.
         self._lock = threading.Lock()
 
@@ -95,22 +95,24 @@ class Memory:
     def share(self) -> Iterator[Share]:
         """Yields the share of one request, which is returned at the end of the block unless another task keeps it."""
         share = Share(self)
-        with share.kept():
+        with share.keep():
             yield share
 
     def _take(self, size: int) -> None:
         with self._lock:
-            if self._taken + size > self._limit:
+            if self._size + size > self._limit:
                 message = (
-                    f"Service unavailable: requests and answers under way take all of the {self._limit} bytes that "
-                    "this server holds; try again later"
+                    f"Service unavailable: the requests and responses in progress use all of the {self._limit} bytes "
+                    "that this server allows; try again later"
                 )
-                raise Refused(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "1", "Connection": "close"})
-            self._taken += size
+                raise RequestError(
+                    503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "1", "Connection": "close"}
+                )
+            self._size += size
 
     def _give(self, size: int) -> None:
         with self._lock:
-            self._taken -= size
+            self._size -= size
 
 
 class Share:
@@ -118,29 +120,29 @@ class Share:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._taken = 0
-        self._keepers = 0
+        self._size = 0
+        self._users = 0
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
         """Counts `size` bytes.
 
         Raises:
-            Refused: The memory limit of all requests is exceeded.
+            RequestError: The memory limit of all requests is exceeded.
         """
         with self._lock:
             self._memory._take(size)
-            self._taken += size
+            self._size += size
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def keep(self) -> Iterator[None]:
         """Keeps the counted bytes at least until the end of the block."""
-        self._keepers += 1
+        self._users += 1
         try:
             yield
         finally:
-            self._keepers -= 1
-            if not self._keepers:
+            self._users -= 1
+            if not self._users:
                 with self._lock:
-                    self._memory._give(self._taken)
-                    self._taken = 0
+                    self._memory._give(self._size)
+                    self._size = 0

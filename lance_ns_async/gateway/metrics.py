@@ -24,9 +24,9 @@ from lance_ns_async.calls.metrics import (
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.traffic import CallLoad
 
-REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Requests answered, by status.")
-REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "How long requests took.")
-REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests under way.")
+REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Number of requests, by status.")
+REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "Duration of requests.")
+REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests in progress.")
 
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -70,7 +70,7 @@ class Metrics:
     @contextmanager
     def count_request(self) -> Iterator[RequestLabels]:
         """Counts a request; the caller sets its labels on the yielded object."""
-        request, started = RequestLabels(), monotonic()
+        request, start = RequestLabels(), monotonic()
         self._in_flight[id(request)] = request
         try:
             yield request
@@ -78,7 +78,7 @@ class Metrics:
             del self._in_flight[id(request)]
             operation = {OPERATION: request.operation}
             self._add(Measurement(REQUESTS, 1, {**operation, f"{PREFIX}code": request.code}))
-            self._add(Measurement(REQUEST_DURATION, monotonic() - started, operation))
+            self._add(Measurement(REQUEST_DURATION, monotonic() - start, operation))
 
     @property
     def cut_off(self) -> int:

@@ -18,12 +18,12 @@ from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.errors import one_line
-from lance_ns_async.gateway import answers, asking, wire
+from lance_ns_async.gateway import requests, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
-from lance_ns_async.gateway.answers import Refused
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
+from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.rest_protocol import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
@@ -115,7 +115,7 @@ async def serving(
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
     server = wire.Server(
-        _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.held), idle),
+        _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.memory), idle),
         handler_cancellation=True,
         access_log=None,
         logger=_wire_log,
@@ -189,11 +189,13 @@ class _Handler:
             return _health()
         self.access.check_token(request.headers)
         if (request.method, path) == ("GET", "/metrics"):
-            return answers.text_response(self.metrics.text())
+            return responses.text_response(self.metrics.text())
         route, names = _match_route(request.method, path)
         labels.operation = route.operation
         if not hasattr(self.namespace, route.operation):
-            raise UnsupportedOperationError(f"Not supported: {route.operation} (nothing behind this gateway does it)")
+            raise UnsupportedOperationError(
+                f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
+            )
         work = self._perform(route, await self._read_arguments(request, route, names, query, share), share)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -214,18 +216,18 @@ class _Handler:
         """Returns the arguments of the namespace's method."""
         if route.body == "rows":
             # Check the request before its rows are read.
-            parsed = asking.request(route, names, query, b"", self.delimiter)
-            return parsed, await body(request, self.limits.max_bytes, self.idle, "rows", share)
+            model = requests.parse(route, names, query, b"", self.delimiter)
+            return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)
         content = await body(request, _MAX_JSON, self.idle, "JSON", share) if route.method == "POST" else b""
         share.take(_PARSED_JSON * len(content))
         if len(content) > _LARGE_JSON:
-            return (await asyncio.to_thread(asking.request, route, names, query, content, self.delimiter),)
-        return (asking.request(route, names, query, content, self.delimiter),)
+            return (await asyncio.to_thread(requests.parse, route, names, query, content, self.delimiter),)
+        return (requests.parse(route, names, query, content, self.delimiter),)
 
     async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.
-        with share.kept(), bounds.apply(self.limits.bounds(share)):
-            return answers.response(route, await getattr(self.namespace, route.operation)(*arguments))
+        with share.keep(), bounds.apply(self.limits.bounds(share)):
+            return responses.result(route, await getattr(self.namespace, route.operation)(*arguments))
 
 
 async def _respond(work: Awaitable[web.Response]) -> web.Response:
@@ -233,8 +235,8 @@ async def _respond(work: Awaitable[web.Response]) -> web.Response:
     try:
         try:
             return await work
-        except (LanceNamespaceError, Refused) as error:
-            return answers.error(error)
+        except (LanceNamespaceError, RequestError) as error:
+            return responses.error(error)
     except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as e:  # the outermost handler: unexpected errors, including panics of Rust, are logged
@@ -242,41 +244,44 @@ async def _respond(work: Awaitable[web.Response]) -> web.Response:
         # The log gets neither control characters nor text that UTF-8 cannot encode.
         trace = "\n".join(map(one_line, "".join(format_exception(e)).splitlines()))
         log.error("gateway: %s\n%s", instance, trace)
-        return answers.internal(instance)
+        return responses.internal(instance)
 
 
 def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-    if (matched := match(path)) is None:
-        raise Refused(404, ErrorCode.UNSUPPORTED, "Not supported: there is nothing at this path; operations are at /v1")
-    if method != matched[0].method:
-        message = f"Not supported: {matched[0].operation} is asked by {matched[0].method}, not by {method}"
-        raise Refused(405, ErrorCode.UNSUPPORTED, message, {"Allow": matched[0].method})
-    return matched
+    if (result := match(path)) is None:
+        raise RequestError(
+            404, ErrorCode.UNSUPPORTED, "Not supported: no operation has this path; paths begin with /v1"
+        )
+    route, names = result
+    if method != route.method:
+        message = f"Not supported: {route.operation} requires the method {route.method}, not {method}"
+        raise RequestError(405, ErrorCode.UNSUPPORTED, message, {"Allow": route.method})
+    return route, names
 
 
 def _health() -> web.Response:
     """Returns 200 `ok` if data operations can start now, else 503 `busy`."""
     load = threads.load()
     if not load.is_full:
-        return answers.json_response({"status": "ok"})
+        return responses.json_response({"status": "ok"})
     status = {"status": "busy", "threads": threads.THREADS, "running": load.running, "given_up": load.given_up}
-    return answers.json_response(status, status=503, headers={"Retry-After": "10"})
+    return responses.json_response(status, status=503, headers={"Retry-After": "10"})
 
 
 def _check_limits(delimiter: str, grace: float, idle: float) -> None:
     if not delimiter:
-        raise InvalidInputError("delimiter: it is empty; ids are joined by it in paths, usually by '$'")
+        raise InvalidInputError("delimiter: must not be empty; the default is '$'")
     if not grace >= 0:
-        raise InvalidInputError(f"grace {grace}: it is a number of seconds; 0 not to wait")
+        raise InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
     if not idle > 0:
-        raise InvalidInputError(f"idle {idle}: it is a number of seconds above 0")
+        raise InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
 
 
 async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as e:
-        raise InvalidInputError(f"gateway: it cannot listen on {host}, port {port}: {e.strerror}") from e
+        raise InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
     bound_port: int = runner.addresses[0][1]
     return bound_port
 
@@ -285,13 +290,13 @@ def _url(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
         address = ip_address(host)
     except ValueError:
-        shown = host
+        address_text = host
     else:
         # Clients cannot connect to the unspecified address.
         named = "127.0.0.1" if address.version == 4 else "::1"
         text = named if address.is_unspecified else host
-        shown = f"[{text}]" if address.version == 6 else text
-    return f"{'http' if tls is None else 'https'}://{shown}:{port}"
+        address_text = f"[{text}]" if address.version == 6 else text
+    return f"{'http' if tls is None else 'https'}://{address_text}:{port}"
 
 
 def _without_trace(record: logging.LogRecord) -> bool:

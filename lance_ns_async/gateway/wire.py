@@ -7,8 +7,8 @@ import asyncio
 from aiohttp import web
 from lance_namespace.errors import ErrorCode
 
-from lance_ns_async.gateway import answers
-from lance_ns_async.gateway.answers import Refused
+from lance_ns_async.gateway import responses
+from lance_ns_async.gateway.responses import RequestError
 
 _PIECE = 1 << 20
 """Number of bytes of a large response to write at once."""
@@ -46,11 +46,11 @@ class _Connection(web.RequestHandler):
         # The base method logs the error, and raises if a response was started.
         super().handle_error(request, status, exc, message)
         if status < 500:
-            text = "Invalid input: this is no HTTP request that this server reads; its form or its length is wrong"
+            text = "Invalid input: the HTTP request is malformed or too long"
             code = ErrorCode.INVALID_INPUT
         else:
-            text, code = "Internal error: the gateway failed; its log has more", ErrorCode.INTERNAL
-        answer = answers.error(Refused(status, code, text))
+            text, code = "Internal error: the gateway failed; its log has the details", ErrorCode.INTERNAL
+        answer = responses.error(RequestError(status, code, text))
         answer.force_close()
         return answer
 
@@ -66,17 +66,17 @@ async def send(request: web.BaseRequest, answer: web.Response, idle: float) -> w
     data = answer.body
     if not isinstance(data, bytes) or len(data) <= _PIECE:
         return answer
-    sent = web.StreamResponse(status=answer.status, headers=answer.headers)
-    sent.content_length = len(data)
-    await sent.prepare(request)
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.content_length = len(data)
+    await response.prepare(request)
     view = memoryview(data)
     try:
         for start in range(0, len(data), _PIECE):
             async with asyncio.timeout(idle):
-                await sent.write(view[start : start + _PIECE])
+                await response.write(view[start : start + _PIECE])
         async with asyncio.timeout(idle):
-            await sent.write_eof()
+            await response.write_eof()
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-    return sent
+    return response

@@ -24,12 +24,12 @@ _TIME_TO_END = 10.0
 _INTERRUPT_INTERVAL = 0.5
 """Seconds between the moments at which a waiting thread lets Python handle signals."""
 
-_GONE = "the namespace was closed, or its process forked, since this was begun"
-_ENDED = "the namespace was closed while it was asked"
+_LOOP_END = "the namespace was closed, or the process was forked, since the operation started"
+_CLOSED_DURING_CALL = "the namespace was closed during the call"
 
 # Reentrant, because garbage collection in a thread that holds the lock may close a namespace on the loop.
 _lock = threading.RLock()
-_shared: BackgroundLoop | None = None
+_shared_loop: BackgroundLoop | None = None
 
 
 def guard() -> AbstractContextManager[object]:
@@ -81,25 +81,25 @@ class BackgroundLoop:
         Raises:
             InvalidInputError: The interpreter is ending.
         """
-        global _shared
+        global _shared_loop
         if sys.is_finalizing():
             # A thread that is started now would never run.
             raise InvalidInputError(REFUSAL)
         with _lock:
-            if _shared is None:
-                _shared = cls()
-            _shared._leases += 1
-            return _shared
+            if _shared_loop is None:
+                _shared_loop = cls()
+            _shared_loop._leases += 1
+            return _shared_loop
 
     def release(self) -> None:
         """Returns a lease; the loop stops with its last lease."""
-        global _shared
+        global _shared_loop
         with _lock:
             self._leases -= 1
             if self._leases:
                 return
-            if _shared is self:
-                _shared = None
+            if _shared_loop is self:
+                _shared_loop = None
             self._stopping = True
             self._loop.call_soon_threadsafe(self._end.set_result, None)
 
@@ -125,13 +125,13 @@ class BackgroundLoop:
         outcome = _Outcome[T]()
         try:
             if not self._begin(work, outcome):
-                raise InvalidInputError(_GONE)
+                raise InvalidInputError(_LOOP_END)
             return _wait(outcome)
         except CancelledError:
-            raise InvalidInputError(_ENDED) from None
+            raise InvalidInputError(_CLOSED_DURING_CALL) from None
         except BaseException as e:  # an interrupt is not an error of the work; everything is raised again
             if not isinstance(e, Exception) and not self._see_off(outcome):
-                e.add_note("what was begun is still being put right; if the process ends now, some may be left")
+                e.add_note("the operation is still being rolled back; if the process ends now, some changes may remain")
             raise
         finally:
             outcome.cancel()
@@ -148,14 +148,14 @@ class BackgroundLoop:
             return await work
         outcome = _Outcome[T]()
         if not self._begin(work, outcome):
-            raise InvalidInputError(_GONE)
+            raise InvalidInputError(_LOOP_END)
         try:
             return await asyncio.wrap_future(outcome)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise InvalidInputError(_ENDED) from None
+            raise InvalidInputError(_CLOSED_DURING_CALL) from None
         finally:
             outcome.cancel()
 
@@ -175,23 +175,23 @@ class BackgroundLoop:
 
     def _see_off(self, outcome: _Outcome[Any]) -> bool:
         """Cancels work and waits for its rollback; returns whether that ended in time."""
-        ended = _Outcome[None]()
-        if not outcome.cancel() or not self._begin(_ended(outcome), ended):
+        end = _Outcome[None]()
+        if not outcome.cancel() or not self._begin(_wait_for(outcome), end):
             return True
         try:
-            ended.result(_TIME_TO_END)
+            end.result(_TIME_TO_END)
         except CancelledError:
             # The loop has ended, and the work with it.
             return True
         except TimeoutError:
             return False
         finally:
-            ended.cancel()
+            end.cancel()
         return True
 
     def finish_soon(self, generator: AsyncGenerator[Any, None]) -> None:
         """Closes a generator of the loop without waiting for it; the end of the loop closes it, too."""
-        self._begin(_closed(generator), _Outcome())
+        self._begin(_close(generator), _Outcome())
 
     def close_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` without waiting for it, and then returns the lease; does nothing in a forked child."""
@@ -303,22 +303,22 @@ def _tell(outcome: Future[T], task: asyncio.Task[T]) -> None:
         outcome.set_exception(error)
 
 
-async def _ended(outcome: _Outcome[Any]) -> None:
+async def _wait_for(outcome: _Outcome[Any]) -> None:
     if outcome.task is not None:
         await asyncio.wait([outcome.task])
 
 
-async def _closed(generator: AsyncGenerator[Any, None]) -> None:
+async def _close(generator: AsyncGenerator[Any, None]) -> None:
     await generator.aclose()
 
 
 def _forget() -> None:
     """Resets a forked child, which has no other threads: the lock may be held by a thread of the parent."""
-    global _lock, _shared
-    if _shared is not None:
-        _shared._abandon()
+    global _lock, _shared_loop
+    if _shared_loop is not None:
+        _shared_loop._abandon()
     _lock = threading.RLock()
-    _shared = None
+    _shared_loop = None
 
 
 if hasattr(os, "register_at_fork"):

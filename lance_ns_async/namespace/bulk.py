@@ -12,7 +12,7 @@ from lance_ns_async.backends import derived
 from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.engine import describe
 from lance_ns_async.engine.describe import Described
-from lance_ns_async.engine.list import Listed, Lister, Wanted
+from lance_ns_async.engine.list import Listed, Lister, TableFilter
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.session import Session
@@ -57,11 +57,11 @@ class BulkOperations(Session):
             not, and some catalogs need more calls for each table. After a 401, the remaining ids fail without a call.
         """
         with self._within(timeout):
-            checked = await in_slices(self._table, ids)
+            table_ids = await in_slices(self._table, ids)
             workers = self._workers(max_in_flight)
             return await describe.describe_tables(
                 self._backend,
-                checked,
+                table_ids,
                 max_in_flight=workers,
                 locator=self._locator if vend_credentials else None,
                 progress=progress,
@@ -90,11 +90,11 @@ class BulkOperations(Session):
         """
         places: describe.Places = {}
         for group in self._id_groups(ids):
-            described = await self._describe_group(group, places, max_in_flight=max_in_flight)
+            result = await self._describe_group(group, places, max_in_flight=max_in_flight)
             for id in group:
-                yield id, described.outcome(id)
+                yield id, result.outcome(id)
             # Otherwise it would stay in memory while the next group is described.
-            del described
+            del result
 
     def _id_groups(self, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
         """Yields the ids in the groups that `stream_tables` describes; costs no call."""
@@ -124,7 +124,7 @@ class BulkOperations(Session):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: Wanted | None = None,
+        wanted: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
@@ -148,10 +148,10 @@ class BulkOperations(Session):
         Cost:
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
-        checked = [self._namespace(id) for id in namespaces]
+        namespace_ids = [self._namespace(id) for id in namespaces]
         with self._within(timeout):
             workers = self._workers(max_in_flight)
-            return await Lister(self._backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(checked)
+            return await Lister(self._backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(namespace_ids)
 
     async def iter_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = False
@@ -203,14 +203,14 @@ class BulkOperations(Session):
             A listing, a describe of each table, and a commit for each table that is changed.
         """
         workers = self._workers(max_in_flight)
-        changed: list[TableId] = []
+        changed_ids: list[TableId] = []
         errors: list[LanceNamespaceError] = []
-        seen = 0
+        count = 0
 
         async def protect(id: TableId) -> None:
             try:
                 if await self._backend.protect_table(await self._backend.describe_table(id)):
-                    changed.append(id)
+                    changed_ids.append(id)
             except TableNotFoundError:
                 # The table was dropped after it was listed.
                 return
@@ -221,10 +221,10 @@ class BulkOperations(Session):
 
         async with aclosing(self._table_groups(namespace, recursive=recursive)) as groups:
             async for group in groups:
-                seen += len(group)
+                count += len(group)
                 await each(protect, group, max_in_flight=workers)
-        raise_first(errors, seen)
-        return sorted(changed)
+        raise_first(errors, count)
+        return sorted(changed_ids)
 
     async def iter_namespaces(
         self, namespace: Iterable[str] = (), *, recursive: bool = False

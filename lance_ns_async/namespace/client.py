@@ -50,7 +50,7 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import spelled
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
@@ -100,11 +100,11 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call for each page of the catalog.
         """
-        request = requests.coerced(ListNamespacesRequest, request)
+        request = requests.parse(ListNamespacesRequest, request)
         parent = self._namespace(request.id)
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return self._lister().ordered(await self._backend.list_namespaces(parent, token, size))
+            return self._lister().sort(await self._backend.list_namespaces(parent, token, size))
 
         with self._operation():
             if self._is_deepest(parent):
@@ -126,10 +126,10 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; none for the root.
         """
-        request = requests.coerced(DescribeNamespaceRequest, request)
+        request = requests.parse(DescribeNamespaceRequest, request)
         with self._operation():
-            found = await derived.describe_namespace(self._backend, self._namespace(request.id))
-        return DescribeNamespaceResponse(properties=dict(found))
+            properties = await derived.describe_namespace(self._backend, self._namespace(request.id))
+        return DescribeNamespaceResponse(properties=dict(properties))
 
     async def create_namespace(self, request: CreateNamespaceRequest | Fields) -> CreateNamespaceResponse:
         """Creates a namespace.
@@ -149,21 +149,21 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
                 ExistOk.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
-        request = requests.coerced(CreateNamespaceRequest, request)
+        request = requests.parse(CreateNamespaceRequest, request)
         id = self._namespace(request.id)
         mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
-        given = request.properties or {}
+        properties = request.properties or {}
         for key in self._backend.capabilities.location_properties:
-            if key in given:
-                check_location(f"namespace {spelled(id)}", given[key], folder=True)
+            if key in properties:
+                check_location(f"namespace {spelled(id)}", properties[key], folder=True)
         with self._changing() if mode == "overwrite" else self._operation():
             if mode == "overwrite":
-                made = await replacing.namespace(self._backend, id, given)
+                result = await replacing.namespace(self._backend, id, properties)
             elif mode == "existok":
-                made = await derived.keep_or_create_namespace(self._backend, id, given)
+                result = await derived.keep_or_create_namespace(self._backend, id, properties)
             else:
-                made = await derived.create_namespace(self._backend, id, given)
-        return CreateNamespaceResponse(properties=dict(made))
+                result = await derived.create_namespace(self._backend, id, properties)
+        return CreateNamespaceResponse(properties=dict(result))
 
     async def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
@@ -180,7 +180,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
             InvalidInputError: The namespace is the root, the catalog cannot cascade, or a mode or behavior is unknown.
         """
-        request = requests.coerced(DropNamespaceRequest, request)
+        request = requests.parse(DropNamespaceRequest, request)
         id = self._namespace(request.id)
         mode = requests.word(request.mode, "mode", ("fail", "skip"))
         behavior = requests.word(request.behavior, "behavior", ("restrict", "cascade"))
@@ -210,7 +210,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; none for the root.
         """
-        request = requests.coerced(NamespaceExistsRequest, request)
+        request = requests.parse(NamespaceExistsRequest, request)
         with self._operation():
             await derived.describe_namespace(self._backend, self._namespace(request.id))
         return NamespaceExistsResponse()
@@ -233,21 +233,21 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             One call for each page, and one for each name if the catalog's listings contain other formats. With
             `include_declared=False` also one open of each dataset.
         """
-        request = requests.coerced(ListTablesRequest, request)
+        request = requests.parse(ListTablesRequest, request)
         if request.include_declared is False and self._backend.passes_on("list_tables"):
             return cast(ListTablesResponse, await pass_on(self, "list_tables", request))
         parent, limit, token = self._namespace(request.id), request.limit, request.page_token
         lister = self._lister()
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return lister.ordered(await self._backend.list_tables(parent, token, size))
+            return lister.sort(await self._backend.list_tables(parent, token, size))
 
         with self._operation():
             if len(parent) < self._backend.capabilities.min_depth:
                 await derived.describe_namespace(self._backend, parent)
                 return ListTablesResponse(tables=[])
             if request.include_declared is False:
-                page = await take(fetch, partial(self._written, lister, parent), limit=limit, page_token=token)
+                page = await take(fetch, partial(self._select_written, lister, parent), limit=limit, page_token=token)
             else:
                 page = await lister.page(parent, limit, token)
         return ListTablesResponse(tables=list(page.items), page_token=page.token)
@@ -270,8 +270,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
         """
-        request = requests.coerced(ListTablesRequest, request)
-        keep = partial(self._written, self._lister()) if request.include_declared is False else None
+        request = requests.parse(ListTablesRequest, request)
+        keep = partial(self._select_written, self._lister()) if request.include_declared is False else None
         with self._operation():
             page = await self._tree(request.id).page(request.limit, request.page_token, keep)
         return ListTablesResponse(tables=[DELIMITER.join(id) for id in page.items], page_token=page.token)
@@ -301,24 +301,24 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
         """
-        request = requests.coerced(DescribeTableRequest, request)
+        request = requests.parse(DescribeTableRequest, request)
         snapshot = Snapshot(request.version, request.tag, request.branch)
-        detailed = bool(request.load_detailed_metadata or snapshot != LATEST)
-        opens = detailed or bool(request.check_declared)
+        with_details = bool(request.load_detailed_metadata or snapshot != LATEST)
+        opens = with_details or bool(request.check_declared)
         if opens and self._backend.passes_on("describe_table"):
             return cast(DescribeTableResponse, await pass_on(self, "describe_table", request))
-        details, declared = None, None
+        details, is_only_declared = None, None
         with self._operation():
-            table = await self._described(self._table(request.id), request.vend_credentials, opens=opens)
+            table = await self._describe(self._table(request.id), request.vend_credentials, opens=opens)
             if request.check_declared:
-                declared = table.version is None and await datasets.is_only_declared(table)
-            if detailed and not declared:
-                details = await self._opened(table, datasets.read_details, snapshot)
-        return requests.described(
+                is_only_declared = table.version is None and await datasets.is_only_declared(table)
+            if with_details and not is_only_declared:
+                details = await self._open_and_run(table, datasets.read_details, snapshot)
+        return requests.description(
             table,
             with_uri=request.with_table_uri,
             details=details,
-            declared=declared,
+            is_only_declared=is_only_declared,
             wants_schema=request.load_detailed_metadata,
         )
 
@@ -335,13 +335,13 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; with a version also one open of the dataset.
         """
-        request = requests.coerced(TableExistsRequest, request)
+        request = requests.parse(TableExistsRequest, request)
         if request.version is not None and self._backend.passes_on("table_exists"):
             return cast(TableExistsResponse, await pass_on(self, "table_exists", request))
         with self._operation():
-            table = await self._described(self._table(request.id), None, opens=request.version is not None)
+            table = await self._describe(self._table(request.id), None, opens=request.version is not None)
             if request.version is not None:
-                await self._opened(table, lambda dataset: None, Snapshot(request.version))
+                await self._open_and_run(table, lambda dataset: None, Snapshot(request.version))
         return TableExistsResponse()
 
     async def declare_table(
@@ -372,7 +372,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
         """
-        request = requests.coerced(DeclareTableRequest, request)
+        request = requests.parse(DeclareTableRequest, request)
         id = self._table(request.id)
         self._check_location(id, request.location)
         with self._changing(id):
@@ -393,7 +393,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
             if can.vends and vends:
                 async with rollback(partial(creating.take_back, self._backend, table)):
-                    table = await located(self._backend, id)
+                    table = await locate(self._backend, id)
             if request.location is not None:
                 await dropping.disown(self._backend, table)
         return requests.registration(table)
@@ -422,16 +422,16 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             One declaration and a listing of the location. To replace a registration, a describe, and one or two calls,
             or seven if the catalog has no call for it.
         """
-        request = requests.coerced(RegisterTableRequest, request)
+        request = requests.parse(RegisterTableRequest, request)
         id = self._table(request.id)
         mode = requests.word(request.mode, "mode", ("create", "overwrite"))
-        given = request.properties or {}
+        properties = request.properties or {}
         self._check_location(id, request.location)
         with self._changing(id):
             if mode == "overwrite":
-                table = await replacing.register(self._backend, id, request.location, given)
+                table = await replacing.register(self._backend, id, request.location, properties)
             else:
-                table = await self._backend.register_table(id, request.location, given)
+                table = await self._backend.register_table(id, request.location, properties)
             await dropping.disown(self._backend, table)
         answer = requests.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
@@ -449,7 +449,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             Two calls and a listing of the location, and the calls for credentials if the catalog vends them.
         """
-        request = requests.coerced(DeregisterTableRequest, request)
+        request = requests.parse(DeregisterTableRequest, request)
         id = self._table(request.id)
         with self._changing(id):
             table = await derived.deregister(self._backend, id, partial(dropping.disown, self._backend))
@@ -475,7 +475,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             Two calls, the calls for credentials, and listing and deleting the data.
         """
-        request = requests.coerced(DropTableRequest, request)
+        request = requests.parse(DropTableRequest, request)
         id = self._table(request.id)
         with self._changing(id):
             table = await dropping.drop(self._backend, id)
@@ -496,7 +496,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             TableAlreadyExistsError: The new id is registered.
             UnsupportedOperationError: The catalog cannot rename tables.
         """
-        request = requests.coerced(RenameTableRequest, request)
+        request = requests.parse(RenameTableRequest, request)
         id = self._table(request.id)
         to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
         with self._changing(id, to):
@@ -510,25 +510,25 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             relative = self._backend.capabilities.relative_locations
             check_location(f"table {spelled(id)}", location, relative=relative)
 
-    async def _described(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
+    async def _describe(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
         if vend:
             return await self._locator.renew(id)
         if vend is None and (opens or self._backend.capabilities.vends_unasked):
             return await self._locator.locate(id)
         return await self._backend.describe_table(id)
 
-    async def _written(self, lister: Lister, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
+    async def _select_written(self, lister: Lister, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
         """Returns the names that belong to tables with data."""
         tables = await lister.tables(parent, names)
         if self._backend.capabilities.vends:
             ids, workers = [table.id for table in tables], self._workers(None)
-            described = await describe_tables(self._backend, ids, max_in_flight=workers, locator=self._locator)
-            for error in described.errors.values():
+            result = await describe_tables(self._backend, ids, max_in_flight=workers, locator=self._locator)
+            for error in result.errors.values():
                 # A table that was dropped meanwhile is no longer in the listing either.
                 if not isinstance(error, TableNotFoundError):
                     raise error
-            tables = [described.tables[id] for id in ids if id in described.tables]
-        return [table.id.name for table in await datasets.written(tables)]
+            tables = [result.tables[id] for id in ids if id in result.tables]
+        return [table.id.name for table in await datasets.select_written(tables)]
 
     def _is_deepest(self, id: NamespaceId) -> bool:
         deepest = self._backend.capabilities.max_depth

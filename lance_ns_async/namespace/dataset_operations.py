@@ -10,6 +10,7 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Page, Table
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.settings import TokenFunction, with_token
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import concurrent_changes
@@ -32,13 +33,24 @@ class DatasetOperations(Session):
         self._opener = Opener()
 
     @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Self:
         """Returns a namespace over a catalog.
 
         Args:
             impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
             properties: The properties of this backend.
             policy: Replaces all limits in the properties; None keeps them.
+            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
+                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
+                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function. Lance
+                may call it in other threads for its own connections.
 
         Raises:
             InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
@@ -46,9 +58,10 @@ class DatasetOperations(Session):
         Cost:
             No call: problems with the server are raised by the first operation.
         """
-        made = super().connect(impl, properties, policy=policy)
-        made._opener = Opener(make_connector(impl, dict(properties), policy))
-        return made
+        properties = with_token(properties, token)
+        namespace = super().connect(impl, properties, policy=policy)
+        namespace._opener = Opener(make_connector(impl, dict(properties), policy))
+        return namespace
 
     async def aclose(self) -> None:
         """Releases connections, threads and caches; may be called twice. Open datasets stay open.
@@ -90,9 +103,9 @@ class DatasetOperations(Session):
     ) -> T:
         with self._operation():
             table = await self._locator.locate(self._table(id))
-            return await self._opened(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
+            return await self._open_and_run(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
 
-    async def _opened(
+    async def _open_and_run(
         self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
     ) -> T:
         """Returns the result of `work` on the dataset of a table that is already located."""
@@ -110,11 +123,11 @@ def staging(namespace: DatasetOperations) -> Staging:
     return Staging(namespace._backend, namespace._opener, namespace._changing)
 
 
-async def page_of(found: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
+async def page_of(items: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
     """Returns at most `limit` of the items, sorted by name, and the token of the next page."""
 
     async def fetch(token: str | None, size: int | None) -> Page[str]:
-        return Page(sorted(found))
+        return Page(sorted(items))
 
     page = await take(fetch, keep_all, limit=limit, page_token=page_token)
-    return {name: found[name] for name in page.items}, page.token
+    return {name: items[name] for name in page.items}, page.token

@@ -12,15 +12,15 @@ C = TypeVar("C", bound=type)
 S = TypeVar("S")
 
 
-def documented(source: type) -> Callable[[C], C]:
+def copy_docstrings(source: type) -> Callable[[C], C]:
     """Appends the docstrings of `source` to the methods of a class whose docstrings refer to `AsyncNamespace`."""
 
     def complete(cls: C) -> C:
         for name, member in vars(cls).items():
             method = getattr(member, "__func__", member)
-            told = method.__doc__ if inspect.isfunction(method) else None
-            if told and told.startswith(f"See `AsyncNamespace.{name}`"):
-                method.__doc__ = f"{told}\n\n{inspect.getdoc(getattr(source, name))}"
+            docstring = method.__doc__ if inspect.isfunction(method) else None
+            if docstring and docstring.startswith(f"See `AsyncNamespace.{name}`"):
+                method.__doc__ = f"{docstring}\n\n{inspect.getdoc(getattr(source, name))}"
         return cls
 
     return complete
@@ -31,17 +31,17 @@ def called_with(
 ) -> Callable[[Callable[Concatenate[S, P], None]], Callable[Concatenate[S, P], None]]:
     """Adds a hint on the correct call to the TypeError that a constructor raises for wrong arguments."""
 
-    def explained(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    def wrap(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
         signature = inspect.signature(init)
 
         @wraps(init)
-        def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        def init_with_hint(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
             try:
                 signature.bind(self, *args, **kwargs)
             except TypeError as e:
                 raise TypeError(f"{type(self).__name__}: {e}; {hint(self)}") from None
             init(self, *args, **kwargs)
 
-        return checked
+        return init_with_hint
 
-    return explained
+    return wrap

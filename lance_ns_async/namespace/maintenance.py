@@ -77,7 +77,7 @@ class MaintenanceOperations(DatasetOperations):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
         """
-        request = requests.coerced(CreateTableIndexRequest, request)
+        request = requests.parse(CreateTableIndexRequest, request)
         indexes.check(request)
         await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableIndexResponse()
@@ -101,7 +101,7 @@ class MaintenanceOperations(DatasetOperations):
             InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
                 type.
         """
-        request = requests.coerced(CreateTableIndexRequest, request)
+        request = requests.parse(CreateTableIndexRequest, request)
         indexes.check_scalar(request)
         await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableScalarIndexResponse()
@@ -121,10 +121,10 @@ class MaintenanceOperations(DatasetOperations):
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The limit or the page token is invalid.
         """
-        request = requests.coerced(ListTableIndicesRequest, request)
+        request = requests.parse(ListTableIndicesRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
-        found = await self._read(request.id, lambda it, _: indexes.list_indexes(it), snapshot)
-        page, token = await page_of(found, request.limit, request.page_token)
+        table_indexes = await self._read(request.id, lambda it, _: indexes.list_indexes(it), snapshot)
+        page, token = await page_of(table_indexes, request.limit, request.page_token)
         return ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
 
     @passed_on
@@ -139,7 +139,7 @@ class MaintenanceOperations(DatasetOperations):
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The request has no `index_name`.
         """
-        request = requests.coerced(DescribeTableIndexStatsRequest, request)
+        request = requests.parse(DescribeTableIndexStatsRequest, request)
         name = indexes.check_name(request.index_name)
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: indexes.stats(it, name), snapshot)
@@ -157,7 +157,7 @@ class MaintenanceOperations(DatasetOperations):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The request has no `index_name`.
         """
-        request = requests.coerced(DropTableIndexRequest, request)
+        request = requests.parse(DropTableIndexRequest, request)
         name = indexes.check_name(request.index_name)
         await self._change(request.id, lambda it, _: indexes.drop(it, name), Snapshot(branch=request.branch))
         return DropTableIndexResponse()
@@ -169,7 +169,7 @@ class MaintenanceOperations(DatasetOperations):
         Raises:
             TableBranchNotFoundError: The table does not have the branch.
         """
-        request = requests.coerced(GetTableStatsRequest, request)
+        request = requests.parse(GetTableStatsRequest, request)
         return await self._read(request.id, lambda it, _: reading.stats(it), Snapshot(branch=request.branch))
 
     @passed_on
@@ -184,7 +184,7 @@ class MaintenanceOperations(DatasetOperations):
             TableBranchNotFoundError: The table does not have the branch.
             ConcurrentModificationError: Another writer made a conflicting change.
         """
-        request = requests.coerced(RestoreTableRequest, request)
+        request = requests.parse(RestoreTableRequest, request)
         snapshot = Snapshot(request.version, branch=request.branch)
         await self._change(request.id, lambda it, _: refs.restore(it), snapshot)
         return RestoreTableResponse()
@@ -202,9 +202,9 @@ class MaintenanceOperations(DatasetOperations):
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        request = requests.coerced(ListTableTagsRequest, request)
-        found = await self._read(request.id, lambda it, _: refs.tags(it))
-        page, token = await page_of(found, request.limit, request.page_token)
+        request = requests.parse(ListTableTagsRequest, request)
+        tags = await self._read(request.id, lambda it, _: refs.tags(it))
+        page, token = await page_of(tags, request.limit, request.page_token)
         return ListTableTagsResponse(tags=page, page_token=token)
 
     @passed_on
@@ -217,9 +217,9 @@ class MaintenanceOperations(DatasetOperations):
         Raises:
             TableTagNotFoundError: The table does not have the tag.
         """
-        request = requests.coerced(GetTableTagVersionRequest, request)
-        found = await self._read(request.id, lambda it, table: refs.tag(it, table, request.tag))
-        return GetTableTagVersionResponse(version=found.version, branch=found.branch)
+        request = requests.parse(GetTableTagVersionRequest, request)
+        tag = await self._read(request.id, lambda it, table: refs.tag(it, table, request.tag))
+        return GetTableTagVersionResponse(version=tag.version, branch=tag.branch)
 
     @passed_on
     async def create_table_tag(self, request: CreateTableTagRequest | Fields) -> CreateTableTagResponse:
@@ -234,7 +234,7 @@ class MaintenanceOperations(DatasetOperations):
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
         """
-        request = requests.coerced(CreateTableTagRequest, request)
+        request = requests.parse(CreateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
         await self._change(request.id, lambda it, table: refs.create_tag(it, table, tag, version, branch))
         return CreateTableTagResponse()
@@ -251,7 +251,7 @@ class MaintenanceOperations(DatasetOperations):
             TableVersionNotFoundError: The table does not have the version.
             TableBranchNotFoundError: The table does not have the branch.
         """
-        request = requests.coerced(UpdateTableTagRequest, request)
+        request = requests.parse(UpdateTableTagRequest, request)
         tag, version, branch = request.tag, request.version, request.branch
         await self._change(request.id, lambda it, table: refs.update_tag(it, table, tag, version, branch))
         return UpdateTableTagResponse()
@@ -266,7 +266,7 @@ class MaintenanceOperations(DatasetOperations):
         Raises:
             TableTagNotFoundError: The table does not have the tag.
         """
-        request = requests.coerced(DeleteTableTagRequest, request)
+        request = requests.parse(DeleteTableTagRequest, request)
         await self._change(request.id, lambda it, _: refs.delete_tag(it, request.tag))
         return DeleteTableTagResponse()
 
@@ -287,7 +287,7 @@ class MaintenanceOperations(DatasetOperations):
             InvalidInputError: The name is too long, or otherwise invalid.
             UnsupportedOperationError: The catalog commits the versions of the table.
         """
-        request = requests.coerced(CreateTableBranchRequest, request)
+        request = requests.parse(CreateTableBranchRequest, request)
         name, source, version = request.name, request.from_branch, request.from_version
         await self._change(request.id, lambda it, table: refs.create_branch(it, table, name, source, version))
         return CreateTableBranchResponse()
@@ -305,9 +305,9 @@ class MaintenanceOperations(DatasetOperations):
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        request = requests.coerced(ListTableBranchesRequest, request)
-        found = await self._read(request.id, lambda it, _: refs.branches(it))
-        page, token = await page_of(found, request.limit, request.page_token)
+        request = requests.parse(ListTableBranchesRequest, request)
+        branches = await self._read(request.id, lambda it, _: refs.branches(it))
+        page, token = await page_of(branches, request.limit, request.page_token)
         return ListTableBranchesResponse(branches=page, page_token=token)
 
     @passed_on
@@ -322,7 +322,7 @@ class MaintenanceOperations(DatasetOperations):
             InvalidTableStateError: A tag refers to a version of the branch.
             InvalidInputError: The branch is main.
         """
-        request = requests.coerced(DeleteTableBranchRequest, request)
+        request = requests.parse(DeleteTableBranchRequest, request)
         await self._change(request.id, lambda it, table: refs.delete_branch(it, table, request.name))
         return DeleteTableBranchResponse()
 
@@ -342,7 +342,7 @@ class MaintenanceOperations(DatasetOperations):
                 or too complex.
             UnsupportedOperationError: A column is computed or virtual.
         """
-        request = requests.coerced(AlterTableAddColumnsRequest, request)
+        request = requests.parse(AlterTableAddColumnsRequest, request)
         new = columns.additions(request.new_columns)
         await self._check(Texts(values={f"new_columns: {name}": sql for name, sql in new.items()}))
         snapshot = Snapshot(branch=request.branch)
@@ -366,7 +366,7 @@ class MaintenanceOperations(DatasetOperations):
             InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
             UnsupportedOperationError: A column is virtual.
         """
-        request = requests.coerced(AlterTableAlterColumnsRequest, request)
+        request = requests.parse(AlterTableAlterColumnsRequest, request)
         changes = columns.alterations(request.alterations)
         snapshot = Snapshot(branch=request.branch)
         return AlterTableAlterColumnsResponse(
@@ -388,9 +388,9 @@ class MaintenanceOperations(DatasetOperations):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no columns.
         """
-        request = requests.coerced(AlterTableDropColumnsRequest, request)
+        request = requests.parse(AlterTableDropColumnsRequest, request)
         if not request.columns:
-            raise InvalidInputError("columns: none was given")
+            raise InvalidInputError("columns: must not be empty")
         snapshot = Snapshot(branch=request.branch)
         return AlterTableDropColumnsResponse(
             version=await self._change(request.id, lambda it, _: columns.drop(it, request.columns), snapshot)
@@ -409,11 +409,11 @@ class MaintenanceOperations(DatasetOperations):
             TableBranchNotFoundError: The table does not have the branch.
             ConcurrentModificationError: Another writer made a conflicting change.
         """
-        request = requests.coerced(UpdateTableSchemaMetadataRequest, request)
-        given = request.metadata or {}
+        request = requests.parse(UpdateTableSchemaMetadataRequest, request)
+        entries = request.metadata or {}
         snapshot = Snapshot(branch=request.branch)
-        found = await self._change(request.id, lambda it, _: columns.update_schema_metadata(it, given), snapshot)
-        return UpdateTableSchemaMetadataResponse(metadata=dict(found))
+        metadata = await self._change(request.id, lambda it, _: columns.update_schema_metadata(it, entries), snapshot)
+        return UpdateTableSchemaMetadataResponse(metadata=dict(metadata))
 
     @passed_on
     async def update_field_metadata(self, request: UpdateFieldMetadataRequest | Fields) -> UpdateFieldMetadataResponse:
@@ -431,11 +431,11 @@ class MaintenanceOperations(DatasetOperations):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
         """
-        request = requests.coerced(UpdateFieldMetadataRequest, request)
-        given, replace = columns.field_updates(request.updates)
+        request = requests.parse(UpdateFieldMetadataRequest, request)
+        updates, replace = columns.field_updates(request.updates)
         version, fields = await self._change(
             request.id,
-            lambda it, _: columns.update_field_metadata(it, given, replace=replace),
+            lambda it, _: columns.update_field_metadata(it, updates, replace=replace),
             Snapshot(branch=request.branch),
         )
         return UpdateFieldMetadataResponse(version=version, fields={path: dict(it) for path, it in fields.items()})

@@ -29,8 +29,10 @@ def passed_on(
         session = cast("Session", self)
         if not session._backend.passes_on(name):
             return await method(self, *args, **kwargs)
-        given = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
-        return cast("T", await pass_on(session, name, given["request"], cast("bytes", given.get("request_data"))))
+        arguments = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
+        return cast(
+            "T", await pass_on(session, name, arguments["request"], cast("bytes", arguments.get("request_data")))
+        )
 
     return operation
 
@@ -43,7 +45,7 @@ async def pass_on(session: Session, operation: str, request: object, data: bytes
         LanceNamespaceError: The error of the server.
     """
     route = BY_OPERATION[operation]
-    checked = requests.coerced(route.request, request)
+    checked = requests.parse(route.request, request)
     names = getattr(checked, "id", None)
     with session._operation():
         try:

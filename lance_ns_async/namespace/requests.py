@@ -32,7 +32,7 @@ Fields = Mapping[str, Any]
 """A request as a dict, with the field names of its model."""
 
 
-def coerced(model: type[M], request: object) -> M:
+def parse(model: type[M], request: object) -> M:
     """Returns the request as its model; Lance's Rust side sends mappings, Python callers send dicts or models.
 
     Unknown fields of a plain dict are errors, because a person wrote it. Mappings of Lance may have fields of a newer
@@ -44,49 +44,49 @@ def coerced(model: type[M], request: object) -> M:
     """
     if not isinstance(request, BaseModel | Mapping):
         kind = type(request).__name__
-        raise InvalidInputError(f'{model.__name__}: a request is a dict, such as {{"id": ["sales"]}}, not {kind}')
+        raise InvalidInputError(f'{model.__name__}: a request must be a dict, such as {{"id": ["sales"]}}, not {kind}')
     if type(request) is dict:
         _check_fields(model, request, f"{model.__name__}: ")
     try:
-        found: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
+        result: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
     except ValidationError as e:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
         # The error of a nested model does not name the field that contains it.
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
         raise InvalidInputError(f"{model.__name__}: {''.join(within[:1])}{problems}") from None
     except RecursionError:
-        raise InvalidInputError(f"{model.__name__}: it is nested too deeply; write it with fewer parts") from None
+        raise InvalidInputError(f"{model.__name__}: nested too deeply; use fewer levels") from None
     except TypeError as e:
         # The generated code does not check for lists and dicts.
-        raise InvalidInputError(f"{model.__name__}: a field is of another kind than the spec has it ({e})") from None
-    assert found is not None
-    _check_identity(found)
-    return found
+        raise InvalidInputError(f"{model.__name__}: the type of a field differs from the spec ({e})") from None
+    assert result is not None
+    _check_identity(result)
+    return result
 
 
 def _check_identity(request: BaseModel) -> None:
     """Raises UnsupportedOperationError if a request has credentials of its own."""
-    known = _fields(type(request))
-    if "identity" in known:
+    fields = _fields(type(request))
+    if "identity" in fields:
         identity = getattr(request, "identity")  # noqa: B009 - in each request, in no base class
         if identity is not None and (identity.api_key or identity.auth_token):
             raise UnsupportedOperationError(
-                "Not supported: identity in a request (a namespace signs in as its properties say; connect another)"
+                "Not supported: identity in a request (the namespace's properties have the identity; connect another)"
             )
-    if "query" in known:
+    if "query" in fields:
         _check_identity(getattr(request, "query"))  # noqa: B009
 
 
-def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) -> None:
+def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str) -> None:
     """Raises InvalidInputError for missing fields, and for fields that the model, or a model in it, does not have."""
-    known = _fields(model)
+    fields = _fields(model)
     for name, field in model.model_fields.items():
-        if field.is_required() and given.get(field.alias or name) is None:
+        if field.is_required() and values.get(field.alias or name) is None:
             raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
-    for name, value in given.items():
-        if name not in known:
-            raise InvalidInputError(f"{where}{name}: unknown, {suggest(str(name), known)}")
-        part = known[name]
+    for name, value in values.items():
+        if name not in fields:
+            raise InvalidInputError(f"{where}{name}: unknown, {suggest(str(name), fields)}")
+        part = fields[name]
         if part is not None and value is not None:
             _check_part(part, value, f"{where}{name}: ")
 
@@ -94,12 +94,12 @@ def _check_fields(model: type[BaseModel], given: Mapping[str, Any], where: str) 
 def _check_part(part: _Part, value: object, where: str) -> None:
     names = " or ".join(list(_fields(part.model))[:3])
     if part.many and not isinstance(value, list):
-        raise InvalidInputError(f"{where}a list of dicts with {names}, not {type(value).__name__}")
+        raise InvalidInputError(f"{where}must be a list of dicts with {names}, not {type(value).__name__}")
     for one in value if isinstance(value, list) and part.many else [value]:
         if type(one) is dict:
             _check_fields(part.model, one, where)
         elif not isinstance(one, Mapping | BaseModel):
-            raise InvalidInputError(f"{where}a dict with {names}, not {type(one).__name__}")
+            raise InvalidInputError(f"{where}must be a dict with {names}, not {type(one).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +125,26 @@ def _part(annotation: Any, *, many: bool = False) -> _Part | None:
     return _part(inner[0], many=many or get_origin(annotation) is list) if inner else None
 
 
-def word(given: str | None, field: str, known: Collection[str]) -> str:
-    """Returns one of the `known` options, whatever its case, dashes and underscores; the first one for None.
+def word(value: str | None, field: str, options: Collection[str]) -> str:
+    """Returns one of the `options`, whatever its case, dashes and underscores; the first one for None.
 
     Raises:
         InvalidInputError: The option is unknown.
     """
-    if given is None:
-        return next(iter(known))
-    folded = re.sub("[_-]", "", given).lower()
-    if folded not in known:
-        raise InvalidInputError(f"{field} {given!r}: unknown; it is one of {', '.join(known)}")
-    return folded
+    if value is None:
+        return next(iter(options))
+    option = re.sub("[_-]", "", value).lower()
+    if option not in options:
+        raise InvalidInputError(f"{field} {value!r}: unknown; it is one of {', '.join(options)}")
+    return option
 
 
-def described(
+def description(
     table: Table,
     *,
     with_uri: bool | None,
     details: Details | None = None,
-    declared: bool | None = None,
+    is_only_declared: bool | None = None,
     wants_schema: bool | None = False,
 ) -> DescribeTableResponse:
     """Returns the response to a describe.
@@ -153,7 +153,7 @@ def described(
         table: The table.
         with_uri: Whether to include the location as a URI.
         details: The details of the dataset; None if it was not opened for them.
-        declared: Whether the table is only declared; None if unknown.
+        is_only_declared: Whether the table is only declared; None if unknown.
         wants_schema: Whether a schema that the spec cannot represent is an error; otherwise it is left out.
 
     Raises:
@@ -166,8 +166,8 @@ def described(
         "storage_options": _strings(table.storage_options),
         "managed_versioning": table.managed_versioning,
         "version": table.version,
-        "is_only_declared": declared,
-        "var_schema": _json_schema(table.schema if details is None else details.schema, wanted=wants_schema),
+        "is_only_declared": is_only_declared,
+        "var_schema": _json_schema(table.schema if details is None else details.schema, is_required=wants_schema),
     }
     if details is not None:
         fields |= {
@@ -207,16 +207,16 @@ def uri(location: str) -> str:
     return location if "://" in location else Path(location).absolute().as_uri()
 
 
-def _json_schema(schema: pa.Schema | None, *, wanted: bool | None) -> JsonArrowSchema | None:
+def _json_schema(schema: pa.Schema | None, *, is_required: bool | None) -> JsonArrowSchema | None:
     if schema is None:
         return None
     try:
         return json_schema(schema)
     except UnsupportedOperationError:
-        if wanted:
+        if is_required:
             raise
         return None
 
 
-def _strings(found: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if found is None else dict(found)
+def _strings(values: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if values is None else dict(values)

@@ -38,7 +38,7 @@ from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableRespon
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import arrow, concurrent_changes, creating, reading, searching, writing
-from lance_ns_async.tables.creating import Content, Made
+from lance_ns_async.tables.creating import Content, TableAndDataset
 from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.open_many import Opened, open_many
 
@@ -85,16 +85,16 @@ class RowOperations(DatasetOperations):
             A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
             default location.
         """
-        request = requests.coerced(CreateTableRequest, request)
+        request = requests.parse(CreateTableRequest, request)
         id = self._table(request.id)
         mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            made = await self._made(id, mode, Content(rows, request.properties, request.storage_options))
-        answer = requests.registration(made.table)
+            result = await self._create(id, mode, Content(rows, request.properties, request.storage_options))
+        answer = requests.registration(result.table)
         return CreateTableResponse(
             location=answer.location,
-            version=None if made.dataset is None else made.dataset.version,
+            version=None if result.dataset is None else result.dataset.version,
             storage_options=answer.storage_options,
             properties=answer.properties,
         )
@@ -113,7 +113,7 @@ class RowOperations(DatasetOperations):
             NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The mode is unknown.
         """
-        request = requests.coerced(CreateEmptyTableRequest, request)
+        request = requests.parse(CreateEmptyTableRequest, request)
         id = self._table(request.id)
         mode = requests.word(request.mode, "mode", ("create", "existok"))
         with self._changing(id):
@@ -154,13 +154,13 @@ class RowOperations(DatasetOperations):
         Cost:
             One call and one open; one more describe for the first version.
         """
-        request = requests.coerced(InsertIntoTableRequest, request)
+        request = requests.parse(InsertIntoTableRequest, request)
         id = self._table(request.id)
         mode = requests.word(request.mode, "mode", ("append", "overwrite"))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            written = await self._inserted(id, request.branch, rows, mode)
-        return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=written.version)
+            dataset = await self._insert(id, request.branch, rows, mode)
+        return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=dataset.version)
 
     @passed_on
     async def merge_insert_into_table(
@@ -190,17 +190,17 @@ class RowOperations(DatasetOperations):
         Cost:
             One call and one open; one more describe for the first version.
         """
-        request = requests.coerced(MergeInsertIntoTableRequest, request)
+        request = requests.parse(MergeInsertIntoTableRequest, request)
         id = self._table(request.id)
         timeout = writing.check_merge(request)
         await self._check(writing.merge_texts(request))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            table, (counts, version, made) = await self._on_table(
+            table, (counts, version, commit) = await self._on_table(
                 id, lambda table: writing.merge(self._opener, table, request, rows, timeout)
             )
-            if made is not None:
-                await creating.confirm(self._backend, table, made)
+            if commit is not None:
+                await creating.confirm(self._backend, table, commit)
         return MergeInsertIntoTableResponse(
             num_updated_rows=counts["num_updated_rows"],
             num_inserted_rows=counts["num_inserted_rows"],
@@ -222,12 +222,12 @@ class RowOperations(DatasetOperations):
             InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
             UnsupportedOperationError: The request has properties, or updates a field within a column.
         """
-        request = requests.coerced(UpdateTableRequest, request)
+        request = requests.parse(UpdateTableRequest, request)
         new = writing.updates(request.updates)
         if request.properties:
             raise UnsupportedOperationError(
-                "Not supported: properties in update_table (catalogs keep them, not the table); "
-                "register_table with mode Overwrite changes them"
+                "Not supported: properties in update_table (the catalog stores them, not the table); "
+                "to change them, use register_table with mode Overwrite"
             )
         await self._check(
             Texts({"predicate": request.predicate}, {f"updates: {name}": sql for name, sql in new.items()})
@@ -251,7 +251,7 @@ class RowOperations(DatasetOperations):
             ConcurrentModificationError: Another writer changed the same rows.
             InvalidInputError: The predicate is invalid or too complex.
         """
-        request = requests.coerced(DeleteFromTableRequest, request)
+        request = requests.parse(DeleteFromTableRequest, request)
         await self._check(Texts({"predicate": request.predicate}))
         snapshot = Snapshot(branch=request.branch)
         version = await self._change(request.id, lambda it, _: writing.delete(it, request.predicate), snapshot)
@@ -270,7 +270,7 @@ class RowOperations(DatasetOperations):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The predicate is invalid or too complex.
         """
-        request = requests.coerced(CountTableRowsRequest, request)
+        request = requests.parse(CountTableRowsRequest, request)
         await self._check(Texts({"predicate": request.predicate}))
         snapshot = Snapshot(request.version, branch=request.branch)
         count = await self._read(request.id, lambda it, _: reading.count(it, request.predicate), snapshot)
@@ -294,7 +294,7 @@ class RowOperations(DatasetOperations):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
-        request = requests.coerced(QueryTableRequest, request)
+        request = requests.parse(QueryTableRequest, request)
         searching.check(request)
         await self._check(searching.texts(request))
         snapshot = Snapshot(request.version, branch=request.branch)
@@ -313,11 +313,11 @@ class RowOperations(DatasetOperations):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
         """
-        request = requests.coerced(ExplainTableQueryPlanRequest, request)
+        request = requests.parse(ExplainTableQueryPlanRequest, request)
         query, verbose = request.query, bool(request.verbose)
         searching.check(query)
         await self._check(searching.texts(query))
-        id, branch = (_agreed(request, query, field) for field in ("id", "branch"))
+        id, branch = (_common_value(request, query, field) for field in ("id", "branch"))
         snapshot = Snapshot(query.version, branch=branch)
         return await self._read(id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
 
@@ -334,7 +334,7 @@ class RowOperations(DatasetOperations):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
-        request = requests.coerced(AnalyzeTableQueryPlanRequest, request)
+        request = requests.parse(AnalyzeTableQueryPlanRequest, request)
         searching.check(request)
         await self._check(searching.texts(request))
         snapshot = Snapshot(request.version, branch=request.branch)
@@ -400,12 +400,12 @@ class RowOperations(DatasetOperations):
             credentials.
         """
         with self._within(timeout):
-            checked = await in_slices(self._table, ids)
+            table_ids = await in_slices(self._table, ids)
             return await open_many(
                 self._backend,
                 self._locator,
                 self._opener,
-                checked,
+                table_ids,
                 max_in_flight=self._workers(max_in_flight),
                 progress=progress,
             )
@@ -446,30 +446,32 @@ class RowOperations(DatasetOperations):
             InvalidInputError: The data is not Arrow data or cannot be read, the mode is unknown, or `create` has a
                 branch.
         """
-        checked = self._table(id)
+        table_id = self._table(id)
         how = requests.word(mode, "mode", ("create", "append", "overwrite"))
         if branch is not None and how == "create":
-            raise InvalidInputError(f"branch {branch!r}: mode create makes a table, whose branch is main; leave it out")
+            raise InvalidInputError(
+                f"branch {branch!r}: mode create creates a table, which has only the branch main; omit the branch"
+            )
         with self._operation():
             content = Content(await aside(lambda: arrow.readable(data)))
             if branch is not None or how == "append":
-                return await self._inserted(checked, branch, content.data, how)
-            made = await self._made(checked, how, content)
-        assert made.dataset is not None
-        return made.dataset
+                return await self._insert(table_id, branch, content.data, how)
+            result = await self._create(table_id, how, content)
+        assert result.dataset is not None
+        return result.dataset
 
-    async def _made(self, id: TableId, mode: str, content: Content) -> Made:
+    async def _create(self, id: TableId, mode: str, content: Content) -> TableAndDataset:
         make = {"create": creating.create, "existok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
         try:
             return await make(self._backend, self._opener, id, content)
         finally:
             self._locator.forget(id)
 
-    async def _inserted(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
+    async def _insert(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
         work = partial(writing.insert, self._opener, branch=branch, data=rows, mode=mode)
-        table, (dataset, made) = await self._on_table(id, work)
-        if made is not None:
-            await creating.confirm(self._backend, table, made)
+        table, (dataset, commit) = await self._on_table(id, work)
+        if commit is not None:
+            await creating.confirm(self._backend, table, commit)
         return dataset
 
     async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:
@@ -479,11 +481,11 @@ class RowOperations(DatasetOperations):
             return table, await in_thread(table, lambda: work(table), changes=True, reads=True)
 
 
-def _agreed(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:
+def _common_value(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:
     """Returns the value of a field that the request and its query may both have; they must not differ."""
     ours, theirs = getattr(request, field), getattr(query, field)
     if ours and theirs and ours != theirs:
-        raise InvalidInputError(f"query.{field} {theirs!r}: the request itself says {ours!r}; leave one of them out")
+        raise InvalidInputError(f"query.{field} {theirs!r}: the request itself has {ours!r}; omit one of them")
     return ours or theirs
 
 
@@ -491,4 +493,4 @@ def _number(version: object) -> int:
     try:
         return operator.index(version)  # type: ignore[arg-type]  # other types raise TypeError
     except TypeError:
-        raise InvalidInputError(f"version {version!r}: it is a number, or the name of a tag") from None
+        raise InvalidInputError(f"version {version!r}: must be a number or the name of a tag") from None

@@ -24,7 +24,7 @@ from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.settings import Settings
+from lance_ns_async.settings import Settings, TokenFunction, with_token
 
 _SECRET_DIGEST_KEY = os.urandom(16)
 
@@ -37,18 +37,28 @@ class Session:
         self._locator = Locator(backend)
         self._caller = caller
         self._namespace_id = namespace_id
-        self._closed = False
+        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
 
     @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Self:
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Self:
         """Returns a namespace over a catalog.
 
         Args:
             impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
             properties: The properties of this backend.
             policy: Replaces all limits in the properties; None keeps them.
+            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
+                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
+                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function.
 
         Raises:
             InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
@@ -57,6 +67,7 @@ class Session:
             No call: problems with the server are raised by the first operation.
         """
         backend_class = registry.load(impl)
+        properties = with_token(properties, token)
         settings = backend_class.settings.parse(properties)
         limits, namespace_id = settings.within(policy or settings.policy()), _namespace_id(impl, settings, properties)
         caller = Caller(limits, backend_class.errors, traffic=limits.traffic(namespace_id))
@@ -70,7 +81,9 @@ class Session:
         return f"{type(self).__name__}({self._namespace_id})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: it lives in one event loop and has no pickle; pickle a Namespace")
+        raise TypeError(
+            f"{type(self).__name__}: it belongs to one event loop and cannot be pickled; pickle a Namespace"
+        )
 
     async def __aenter__(self) -> Self:
         self._check_loop()
@@ -89,7 +102,7 @@ class Session:
                 there.
         """
         self._check_loop()
-        self._closed = True
+        self._is_closed = True
         self._locator.forget()
         await self._backend.aclose()
 
@@ -125,13 +138,13 @@ class Session:
 
     def _within(self, seconds: float | None) -> AbstractContextManager[None]:
         if seconds is not None and not seconds > 0:
-            raise InvalidInputError(f"timeout {seconds}: it is a number of seconds above 0; None for no bound")
+            raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
         self._check_open()
         self._check_loop()
-        return _bounded(seconds)
+        return _limit_time(seconds)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
 
     def _check_loop(self) -> None:
@@ -140,9 +153,9 @@ class Session:
         if self._loop is running:
             return
         if self._loop is not None:
-            ended = ", which has ended" if self._loop.is_closed() else ""
+            hint = ", which has ended" if self._loop.is_closed() else ""
             raise InvalidInputError(
-                f"namespace {self._namespace_id}: it was first used in another event loop{ended}; connect, use and "
+                f"namespace {self._namespace_id}: it was first used in another event loop{hint}; connect, use and "
                 "close an AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
             )
         self._loop = running
@@ -156,9 +169,9 @@ class Session:
 
     def _workers(self, max_in_flight: int | None) -> int:
         if max_in_flight is not None and max_in_flight < 1:
-            raise InvalidInputError(f"max_in_flight {max_in_flight}: at least 1 call must be allowed")
-        allowed = self._caller.policy.max_in_flight
-        return allowed if max_in_flight is None else min(max_in_flight, allowed)
+            raise InvalidInputError(f"max_in_flight {max_in_flight}: must be at least 1")
+        limit = self._caller.policy.max_in_flight
+        return limit if max_in_flight is None else min(max_in_flight, limit)
 
     def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
         return ids.namespace_id(names, self._backend.capabilities)
@@ -168,13 +181,20 @@ class Session:
 
 
 @contextmanager
-def _bounded(seconds: float | None) -> Iterator[None]:
+def _limit_time(seconds: float | None) -> Iterator[None]:
     with one_line_errors(), deadline(seconds):
         yield
 
 
 def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
     # The key is random for each process: the digest distinguishes principals without revealing a secret.
-    told = repr(sorted(properties.items())).encode()
-    digest = hmac.new(_SECRET_DIGEST_KEY, told, sha256).hexdigest()[:12]
+    values = {key: _callable_id(value) if callable(value) else value for key, value in properties.items()}
+    text = repr(sorted(values.items())).encode()
+    digest = hmac.new(_SECRET_DIGEST_KEY, text, sha256).hexdigest()[:12]
     return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"
+
+
+def _callable_id(function: object) -> tuple[int, str]:
+    """Returns an id of a callable; accesses to a method of the same object have the same id."""
+    # Not its repr, which may be equal for callables with different secrets.
+    return id(getattr(function, "__self__", function)), getattr(function, "__qualname__", "")

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Itera
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyarrow as pa
 from lance_namespace import (
@@ -57,15 +57,15 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.describe import Described, Places, Progress
-from lance_ns_async.engine.list import Listed, Wanted
+from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.background_loop import BackgroundLoop, guard
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.docstrings import called_with, documented
+from lance_ns_async.namespace.docstrings import called_with, copy_docstrings
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
 from lance_ns_async.registry import CLASS_PATHS
-from lance_ns_async.settings import by_name
+from lance_ns_async.settings import TokenFunction, with_token
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,30 +97,45 @@ def _how_to_connect(namespace: Namespace) -> str:
     return f'use Namespace.connect("dir", {{"root": "lake"}}), or of a class path one of {paths}'
 
 
-@documented(AsyncNamespace)
+@copy_docstrings(AsyncNamespace)
 class Namespace(SyncDataOperations):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 
     The methods are those of `AsyncNamespace`, which documents them. An instance may be shared by threads, used after a
-    fork, and pickled. A pickle contains the properties, including secrets: store it accordingly.
+    fork, and pickled. A pickle contains the properties, including secrets: store it accordingly. With a callable as
+    `token`, a namespace can be pickled only if the callable can: a function of a module, not a lambda.
     """
 
     @called_with(_how_to_connect)
-    def __init__(self, impl: str, properties: Mapping[str, str], policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        impl: str,
+        properties: Mapping[str, str],
+        policy: Policy | None = None,
+        *,
+        token: TokenFunction | None = None,
+    ) -> None:
         self._impl = impl
-        self._properties = dict(by_name(properties))
+        self._properties = dict(with_token(properties, token))
         self._policy = policy
         self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
-        self._closed = False
-        self._unused: AsyncNamespace | None = self._connect()
-        self._namespace_id = self._unused.namespace_id()
+        self._is_closed = False
+        self._first_client: AsyncNamespace | None = self._connect()
+        self._namespace_id = self._first_client.namespace_id()
         # All clients of this namespace share it, also those in forked processes.
-        self._traffic = self._unused._caller.traffic
+        self._traffic = self._first_client._caller.traffic
 
     @classmethod
-    def connect(cls, impl: str, properties: Mapping[str, str], *, policy: Policy | None = None) -> Namespace:
-        """See `AsyncNamespace.connect`."""
-        return Namespace(impl, properties, policy)
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Namespace:
+        """See `AsyncNamespace.connect`; `token` is called in the background thread, or in a worker thread."""
+        return Namespace(impl, properties, policy, token=token)
 
     def namespace_id(self) -> str:
         """See `AsyncNamespace.namespace_id`."""
@@ -130,7 +145,7 @@ class Namespace(SyncDataOperations):
         return f"{type(self).__name__}({self._namespace_id})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (type(self), self._impl, self._properties, self._policy)
+        return _unpickle, (type(self), self._impl, self._properties, self._policy)
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +158,7 @@ class Namespace(SyncDataOperations):
     def close(self) -> None:
         """Releases connections, threads and the background loop; may be called twice. Not required at process end."""
         with guard():
-            self._closed = True
+            self._is_closed = True
             mine = self._sessions.pop(os.getpid(), None)
         if mine is not None:
             session, finalizer = mine
@@ -269,7 +284,7 @@ class Namespace(SyncDataOperations):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: Wanted | None = None,
+        wanted: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
@@ -284,9 +299,9 @@ class Namespace(SyncDataOperations):
         """See `AsyncNamespace.stream_tables`."""
         places: Places = {}
         for group in self._open().client._id_groups(ids):
-            described = self._call(AsyncNamespace._describe_group, group, places, max_in_flight=max_in_flight)
+            result = self._call(AsyncNamespace._describe_group, group, places, max_in_flight=max_in_flight)
             for id in group:
-                yield id, described.outcome(id)
+                yield id, result.outcome(id)
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """See `AsyncNamespace.iter_tables`."""
@@ -338,11 +353,11 @@ class Namespace(SyncDataOperations):
     def _open(self) -> _Session:
         process = os.getpid()
         with guard():
-            if self._closed:
+            if self._is_closed:
                 raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
             if process not in self._sessions:
                 # A forked child has its own copy of an unused client; clients in use belong to the parent.
-                client, self._unused = self._unused or self._connect(), None
+                client, self._first_client = self._first_client or self._connect(), None
                 session = _Session(client, BackgroundLoop.lease())
                 self._sessions[process] = session, weakref.finalize(self, session.close_soon)
             return self._sessions[process][0]
@@ -380,10 +395,12 @@ class _Named(Namespace):
     """A property as Python code, for messages."""
 
     @called_with(_how_to_name)
-    def __init__(self, /, **properties: str) -> None:
+    def __init__(self, /, *, token: TokenFunction | str | None = None, **properties: str) -> None:
         """Connects to the catalog.
 
         Args:
+            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. A text is
+                an error: a token itself is the property `auth_token`.
             **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
                 of each catalog lists them, including the limits of calls.
 
@@ -391,7 +408,8 @@ class _Named(Namespace):
             InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
             TypeError: An argument is not a keyword argument.
         """
-        super().__init__(self.impl, properties)
+        # A text is refused like that of any other property.
+        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
 
 
 class DirNamespace(_Named):
@@ -429,6 +447,13 @@ class PolarisNamespace(_Named):
     example = 'endpoint="https://polaris.example.com"'
 
 
+class LakekeeperNamespace(_Named):
+    """A warehouse of a Lakekeeper server. Properties: `endpoint`, `warehouse`, `auth_token` and others."""
+
+    impl = "lakekeeper"
+    example = 'endpoint="https://lakekeeper.example.com", warehouse="lake"'
+
+
 class RestNamespace(_Named):
     """A server of the Lance REST Namespace protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others."""
 
@@ -443,7 +468,7 @@ class UnityNamespace(_Named):
     example = 'endpoint="https://unity.example.com", catalog="main"'
 
 
-def _unpickled(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:
+def _unpickle(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:
     namespace = cls.__new__(cls)
     Namespace.__init__(namespace, impl, properties, policy)
     return namespace

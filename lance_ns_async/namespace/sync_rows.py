@@ -77,7 +77,7 @@ from lance_namespace import (
 
 from lance_ns_async.engine.describe import Progress
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.docstrings import documented
+from lance_ns_async.namespace.docstrings import copy_docstrings
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.tables.open_many import Opened
@@ -89,7 +89,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@documented(AsyncNamespace)
+@copy_docstrings(AsyncNamespace)
 class SyncDataOperations(LanceNamespace):
     """The operations of `AsyncNamespace`, which documents them."""
 

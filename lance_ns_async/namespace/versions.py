@@ -58,9 +58,9 @@ class VersionOperations(Session):
         Cost:
             Two calls.
         """
-        request = requests.coerced(CreateTableVersionRequest, request)
-        (made,) = await self._committed([request])
-        return CreateTableVersionResponse(version=requests.table_version(made))
+        request = requests.parse(CreateTableVersionRequest, request)
+        (version,) = await self._commit([request])
+        return CreateTableVersionResponse(version=requests.table_version(version))
 
     @passed_on
     async def batch_create_table_versions(
@@ -77,9 +77,9 @@ class VersionOperations(Session):
             UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
                 several tables at once; or a branch is not main.
         """
-        request = requests.coerced(BatchCreateTableVersionsRequest, request)
-        made = await self._committed(request.entries)
-        return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in made])
+        request = requests.parse(BatchCreateTableVersionsRequest, request)
+        versions = await self._commit(request.entries)
+        return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in versions])
 
     @passed_on
     async def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
@@ -94,19 +94,21 @@ class VersionOperations(Session):
                 one of its version.
             UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
         """
-        request = requests.coerced(BatchCommitTablesRequest, request)
+        request = requests.parse(BatchCommitTablesRequest, request)
         entries: list[CreateTableVersionRequest] = []
         for operation in request.operations:
-            named = [name for name, given in operation if given is not None]
+            named = [name for name, value in operation if value is not None]
             if len(named) != 1:
-                raise InvalidInputError(f"operations: each names one operation, not {len(named)}: {', '.join(named)}")
+                raise InvalidInputError(
+                    f"operations: each must have exactly one operation, not {len(named)}: {', '.join(named)}"
+                )
             if operation.create_table_version is None:
                 raise UnsupportedOperationError(
-                    f"Not supported: {named[0]} in one commit with others; only create_table_version is"
+                    f"Not supported: {named[0]} in a commit of several operations; only create_table_version is allowed"
                 )
             entries.append(operation.create_table_version)
-        made = await self._committed(entries)
-        answers = [CreateTableVersionResponse(version=requests.table_version(version)) for version in made]
+        versions = await self._commit(entries)
+        answers = [CreateTableVersionResponse(version=requests.table_version(version)) for version in versions]
         return BatchCommitTablesResponse(results=[CommitTableResult(create_table_version=it) for it in answers])
 
     @passed_on
@@ -128,11 +130,11 @@ class VersionOperations(Session):
             One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
             the versions, the cost of `list_table_versions`.
         """
-        request = requests.coerced(DescribeTableVersionRequest, request)
+        request = requests.parse(DescribeTableVersionRequest, request)
         id = self._table(request.id)
         with self._operation():
-            found = await commits.one(self._backend, id, request.version, request.branch)
-        return DescribeTableVersionResponse(version=requests.table_version(found))
+            version = await commits.one(self._backend, id, request.version, request.branch)
+        return DescribeTableVersionResponse(version=requests.table_version(version))
 
     @passed_on
     async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
@@ -156,26 +158,28 @@ class VersionOperations(Session):
             One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
             and a look-up in the storage. If the storage commits the versions, all manifests are read.
         """
-        request = requests.coerced(ListTableVersionsRequest, request)
+        request = requests.parse(ListTableVersionsRequest, request)
         id = self._table(request.id)
         check_limit(request.limit)
         after = _after(request.page_token)
         with self._operation():
             if request.descending and request.limit == 1 and after is None:
                 newest = await commits.latest(self._backend, id, request.branch)
-                found = [] if newest is None else [newest]
+                versions = [] if newest is None else [newest]
                 more = newest is not None and newest.number > 1
             else:
-                found = [*await commits.present(self._backend, id, request.branch)]
+                versions = [*await commits.present(self._backend, id, request.branch)]
                 if request.descending:
-                    found.reverse()
+                    versions.reverse()
                 if after is not None:
-                    found = [it for it in found if (it.number < after if request.descending else it.number > after)]
-                more = request.limit is not None and len(found) > request.limit
-                found = found[: request.limit]
+                    versions = [
+                        it for it in versions if (it.number < after if request.descending else it.number > after)
+                    ]
+                more = request.limit is not None and len(versions) > request.limit
+                versions = versions[: request.limit]
         return ListTableVersionsResponse(
-            versions=[requests.table_version(version) for version in found],
-            page_token=encode_token([found[-1].number]) if more else None,
+            versions=[requests.table_version(version) for version in versions],
+            page_token=encode_token([versions[-1].number]) if more else None,
         )
 
     @passed_on
@@ -202,42 +206,47 @@ class VersionOperations(Session):
         Cost:
             One call more than `list_table_versions`, and one open of the dataset.
         """
-        request = requests.coerced(BatchDeleteTableVersionsRequest, request)
+        request = requests.parse(BatchDeleteTableVersionsRequest, request)
         id = self._table(request.id)
         if request.branch not in (None, MAIN):
             raise UnsupportedOperationError(
-                f"Not supported: deleting versions of branch {request.branch!r}; delete_table_branch removes all of it"
+                f"Not supported: deleting versions of branch {request.branch!r}; use delete_table_branch to delete all "
+                "of the branch"
             )
         ranges = [(it.start_version, None if it.end_version == -1 else it.end_version) for it in request.ranges]
         for start, end in ranges:
             if start < 0 or (end is not None and end < start):
-                raise InvalidInputError(f"ranges: [{start}, {end}): it begins at 0 or above, and ends above that")
+                raise InvalidInputError(
+                    f"ranges: [{start}, {end}): must start at 0 or above, and end at its start or above"
+                )
         with self._operation():
-            deleted = await commits.delete(self._backend, id, ranges)
-        return BatchDeleteTableVersionsResponse(deleted_count=deleted)
+            count = await commits.delete(self._backend, id, ranges)
+        return BatchDeleteTableVersionsResponse(deleted_count=count)
 
-    async def _committed(
+    async def _commit(
         self, entries: Sequence[CreateTableVersionRequest | CreateTableVersionEntry]
     ) -> Sequence[Version]:
-        wanted: dict[TableId, Version] = {}
+        versions: dict[TableId, Version] = {}
         for entry in entries:
             id = self._table(entry.id)
-            if id in wanted:
-                raise InvalidInputError(f"table {id}: it is named twice; a commit makes one version of a table")
-            wanted[id] = _wanted(entry)
-        with self._changing(*wanted):
-            made = await commits.commit(self._backend, wanted) if wanted else {}
-        return [made[id] for id in wanted]
+            if id in versions:
+                raise InvalidInputError(
+                    f"table {id}: it appears twice; a commit creates at most one version of a table"
+                )
+            versions[id] = _requested_version(entry)
+        with self._changing(*versions):
+            result = await commits.commit(self._backend, versions) if versions else {}
+        return [result[id] for id in versions]
 
 
-def _wanted(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
+def _requested_version(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Version:
     """Returns the version that a request describes."""
     _check_branch(entry.branch)
     name, dot, random = entry.manifest_path.rpartition("/")[2].rpartition(".manifest")
     if entry.version < 1 or f"{name}{dot}" not in manifests.names(entry.version) or not random:
         raise InvalidInputError(
-            f"manifest_path {entry.manifest_path!r}: before it is committed, a manifest of version {entry.version} is "
-            f"called {manifests.names(entry.version)[0]} with more behind it; versions count from 1"
+            f"manifest_path {entry.manifest_path!r}: before the commit, the name of the manifest of version "
+            f"{entry.version} must be {manifests.names(entry.version)[0]} with a suffix; the first version is 1"
         )
     return Version(entry.version, entry.manifest_path, entry.manifest_size, metadata=entry.metadata or {})
 
@@ -245,7 +254,7 @@ def _wanted(entry: CreateTableVersionRequest | CreateTableVersionEntry) -> Versi
 def _check_branch(branch: str | None) -> None:
     if branch not in (None, MAIN):
         raise UnsupportedOperationError(
-            f"Not supported: branch {branch!r} (catalogs commit the versions of the main branch alone)"
+            f"Not supported: branch {branch!r} (catalogs commit only versions of the main branch)"
         )
 
 

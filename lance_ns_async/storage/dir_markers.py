@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 from lance_ns_async.storage import files
 
-_RESERVED, HIDDEN = ".lance-reserved", ".lance-deregistered"
+_RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
 """The markers of a reserved name and of a hidden table."""
+
+
+def reserve(location: str, options: Mapping[str, str] | None) -> None:
+    """Writes the marker of a declared table if there are no files. Blocks."""
+    session = files.open_session(location, options)
+    if not session.list():
+        with tempfile.NamedTemporaryFile(prefix="lance-reserved-") as empty:
+            session.upload_file(empty.name, _RESERVED_MARK)
 
 
 def remove(location: str, options: Mapping[str, str] | None) -> None:
@@ -20,16 +29,16 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
     may have declared it.
     """
     session = files.open_session(location, options)
-    found = set(session.list())
-    if found <= {_RESERVED, HIDDEN} and (HIDDEN in found or not location.endswith(".lance")):
-        for mark in sorted(found, reverse=True):
+    paths = set(session.list())
+    if paths <= {_RESERVED_MARK, HIDDEN_MARK} and (HIDDEN_MARK in paths or not location.endswith(".lance")):
+        for mark in sorted(paths, reverse=True):
             files.delete(session, mark)
     _remove_empty_folders(location)
 
 
 def is_only_declared(path: str) -> bool:
     """Returns whether a local folder has only the markers of a table and no written data. Blocks."""
-    return set(os.listdir(path)) <= {_RESERVED, HIDDEN, "data"} and not _has_files(os.path.join(path, "data"))
+    return set(os.listdir(path)) <= {_RESERVED_MARK, HIDDEN_MARK, "data"} and not _has_files(os.path.join(path, "data"))
 
 
 def clear(location: str, options: Mapping[str, str] | None) -> bool:
@@ -38,10 +47,12 @@ def clear(location: str, options: Mapping[str, str] | None) -> bool:
     Blocks.
     """
     session = files.open_session(location, options)
-    found = set(session.list())
-    if HIDDEN not in found or any(it not in (_RESERVED, HIDDEN) and not it.startswith("data/.tmp") for it in found):
+    paths = set(session.list())
+    if HIDDEN_MARK not in paths or any(
+        it not in (_RESERVED_MARK, HIDDEN_MARK) and not it.startswith("data/.tmp") for it in paths
+    ):
         return False
-    for path in sorted(found, reverse=True):
+    for path in sorted(paths, reverse=True):
         files.delete(session, path)
     # Below a root, pylance treats even an empty folder as a table.
     _remove_empty_folders(location)

@@ -31,9 +31,11 @@ _LIKENESS = 0.75
 """How similar a suggested scheme must be; short names are easily similar by accident."""
 
 _LONGEST_SHOWN = 200
+_LONGEST_LOCAL_NAME = 255
+"""Maximum length in bytes of a name in the usual local file systems."""
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 """Unicode categories of control characters, and of line and paragraph separators."""
-_RELATIVE = "is relative, so that it is another place from each working directory"
+_RELATIVE = "is relative, so that it depends on the working directory"
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 """A scheme has at least two letters; a single letter is a Windows drive."""
@@ -53,16 +55,16 @@ def checked_root(value: str, *, also: Collection[str] = ()) -> str:
         ValueError: The root is empty, a file, or not a usable URI.
     """
     if not value.strip():
-        raise ValueError("it is empty; give a path, or a URI such as s3://bucket/data")
+        raise ValueError("it is empty; use a path, or a URI such as s3://bucket/data")
     path = _local_path(value, (*SCHEMES, *also))
     uri = _URI.fullmatch(value)
     if "://" in value and uri is not None and (problem := _problem_of_root(uri)) is not None:
         # Tables below such a root could be declared, but not dropped.
         raise ValueError(f"it {problem}")
     if path is not None:
-        found = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
-        if found is not None and not os.path.isdir(found):
-            raise ValueError(f"{found} is a file, not a directory")
+        ancestor = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
+        if ancestor is not None and not os.path.isdir(ancestor):
+            raise ValueError(f"{ancestor} is a file, not a directory")
     return value
 
 
@@ -77,15 +79,15 @@ def _local_path(root: str, schemes: Collection[str]) -> Path | None:
     if uri is None or not (uri["slashes"] or scheme in schemes or not uri["host"]):
         return Path(os.path.abspath(os.path.expanduser(root)))
     if not uri["slashes"]:
-        raise ValueError("a URI goes on with two slashes, as in file:///data or s3://bucket/data")
+        raise ValueError("a URI has two slashes after the colon, as in file:///data or s3://bucket/data")
     if scheme not in schemes:
         raise ValueError(f"unknown scheme {scheme!r}, {suggest(scheme, schemes, likeness=_LIKENESS)}")
     if scheme in _LOCAL:
         if uri["host"] not in ("", "localhost"):
-            raise ValueError("a URI of local files goes on with three slashes, as in file:///data")
+            raise ValueError("a URI of local files has three slashes after the colon, as in file:///data")
         return Path(unquote(uri["path"]) or "/")
     if not uri["host"] and not scheme.endswith("memory"):
-        raise ValueError("it names no bucket; write e.g. s3://bucket/data")
+        raise ValueError("it has no bucket; write e.g. s3://bucket/data")
     return None
 
 
@@ -105,8 +107,8 @@ def check_location(what: str, location: str, *, relative: bool = False, folder: 
         InvalidInputError: The location is not allowed; the message says why, and what to write instead.
     """
     if (problem := _problem(location, relative=relative, folder=folder)) is not None:
-        shown = shortened(location, _LONGEST_SHOWN)
-        raise InvalidInputError(f"{what}: its location {shown!r} {problem}")
+        text = shortened(location, _LONGEST_SHOWN)
+        raise InvalidInputError(f"{what}: its location {text!r} {problem}")
 
 
 def check_deletable(table: Table) -> None:
@@ -118,10 +120,10 @@ def check_deletable(table: Table) -> None:
         InvalidTableStateError: The location is not safe; the message says why.
     """
     if (problem := _problem(table.location)) is not None:
-        shown = shortened(table.location, _LONGEST_SHOWN)
+        text = shortened(table.location, _LONGEST_SHOWN)
         raise InvalidTableStateError(
-            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing is deleted, as its location {shown!r} "
-            f"{problem}; deregister the table, and register it where its data is)"
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing was deleted, because its location "
+            f"{text!r} {problem}; deregister the table, and register it at the location of its data)"
         )
 
 
@@ -134,10 +136,10 @@ def check_writable(table: Table) -> None:
         InvalidTableStateError: The location is relative.
     """
     if is_relative(table.location):
-        shown = shortened(table.location, _LONGEST_SHOWN)
+        text = shortened(table.location, _LONGEST_SHOWN)
         raise InvalidTableStateError(
-            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing is changed, as its location {shown!r} "
-            f"{_RELATIVE}; register the table where its data is)"
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing was changed, because its location "
+            f"{text!r} {_RELATIVE}; register the table at the location of its data)"
         )
 
 
@@ -149,25 +151,26 @@ def is_relative(location: str) -> bool:
 def _problem(location: str, *, relative: bool = False, folder: bool = False) -> str | None:
     """Returns the problem of a location, with what to write instead; None if it is allowed."""
     if not location.strip():
-        return "is empty; leave it out for the default place"
+        return "is empty; omit it for the default location"
     if location != location.strip():
-        return "begins or ends with a blank; leave that out"
+        return "begins or ends with white space; remove it"
     if not location.isascii() and any(unicodedata.category(character) == "Cs" for character in location):
-        return "cannot be written as UTF-8; give it without halves of surrogate pairs"
+        return "cannot be encoded as UTF-8; remove lone surrogates"
     if any(unicodedata.category(character) in _CONTROLS for character in location):
-        return "has a control character or one that ends a line; leave it out"
+        return "has a control character or a line separator; remove it"
     uri = _URI.fullmatch(location)
     if uri is not None:
         return _problem_of_uri(uri, folder)
     if is_relative(location):
         if not relative:
-            return f"{_RELATIVE}; give a whole URI or path, such as s3://bucket/tables/t.lance"
+            return f"{_RELATIVE}; use a complete URI or an absolute path, such as s3://bucket/tables/t.lance"
         if location.startswith("~"):
-            return "begins with '~', which some readers take for a home directory; write that out, or take another name"
+            return "begins with '~', which some readers expand to a home directory; write that, or use another name"
         if _DRIVE.match(location):
-            return "begins with a drive of Windows, which others take for the name of a folder; take another name"
+            return "begins with a Windows drive, which other systems read as a folder name; use another name"
         return _problem_of_names(location, folder)
-    return _problem_of_names(os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/"), folder)
+    path = os.path.splitdrive(location)[1].replace(os.sep, "/").removeprefix("/")
+    return _problem_of_names(path, folder) or _problem_of_length(path)
 
 
 def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
@@ -175,7 +178,7 @@ def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
     if not uri["slashes"]:
         # Without two slashes, only file:/x is allowed, which is another spelling of file:///x.
         if scheme != "file" or uri["host"] or not path:
-            return "is no whole URI; two slashes follow the colon, as in file:///data/t or s3://bucket/t"
+            return "is not a complete URI; write two slashes after the colon, as in file:///data/t or s3://bucket/t"
     if scheme != scheme.lower():
         return f"has a scheme in upper case; write {scheme.lower()}:"
     if scheme not in (*SCHEMES, *_OTHERS):
@@ -183,16 +186,25 @@ def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
         near = nearest(scheme, SCHEMES, likeness=_LIKENESS)
         return f"has the unknown scheme {scheme!r}; did you mean {near}?" if near else None
     if scheme in _LOCAL and host:
-        return f"has the host {host!r}, which readers of files ignore or take for a folder; write file:///data/t"
+        return f"has the host {host!r}, which some readers ignore and others read as a folder; write file:///data/t"
     if scheme not in _LOCAL and not host and not scheme.endswith("memory"):
-        return "names no bucket; write e.g. s3://bucket/tables/t.lance"
-    if found := next((mark for mark in "?#\\" if mark in host + path), None):
+        return "has no bucket; write e.g. s3://bucket/tables/t.lance"
+    if bad_mark := next((mark for mark in "?#\\" if mark in host + path), None):
         # URI parsers cut a location off at `?` and `#`, and some treat a backslash as a slash.
-        return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
+        return f"has the character {bad_mark!r}, which URI parsers do not read as part of a name; remove it"
     if scheme.endswith("memory"):
         # Memory storages have no buckets: the host is the first folder.
         path = host + path
-    return _problem_of_names(path.removeprefix("/"), folder, encoded=True)
+    problem = _problem_of_names(path.removeprefix("/"), folder, encoded=True)
+    return _problem_of_length(unquote(path)) if problem is None and scheme in _LOCAL else problem
+
+
+def _problem_of_length(path: str) -> str | None:
+    """Returns the problem of a local path with a name that no local file system accepts."""
+    longest = max(len(name.encode()) for name in path.split("/"))
+    if longest <= _LONGEST_LOCAL_NAME:
+        return None
+    return f"has a name of {longest} bytes, and local file systems accept at most {_LONGEST_LOCAL_NAME}; shorten it"
 
 
 def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str | None:
@@ -200,25 +212,27 @@ def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str 
     if folder and not path:
         return None
     if not path.strip("/"):
-        return "is the root of its storage; give the table a folder of its own in it"
+        return "is the root of its storage; use a folder in it for the table only"
     names = path.removesuffix("/").split("/")
     while True:
         if "" in names:
-            return "has two slashes in a row, or three at its beginning; some catalogs and stores take them for one"
-        if found := next((name for name in names if name in (".", "..")), None):
-            return f"has {found!r} among the names of its path; write it without"
-        decoded = [unquote(name) for name in names] if encoded else names
-        if decoded == names:
+            return "has two slashes in a row, or three at its beginning; some catalogs and stores read them as one"
+        if dots := next((name for name in names if name in (".", "..")), None):
+            return f"has {dots!r} in its path; remove it"
+        plain_names = [unquote(name) for name in names] if encoded else names
+        if plain_names == names:
             return None
-        if any(unicodedata.category(character) in _CONTROLS or character in "/\\" for character in "".join(decoded)):
-            return "has a slash or a control character that is percent-encoded; leave it out"
+        if any(
+            unicodedata.category(character) in _CONTROLS or character in "/\\" for character in "".join(plain_names)
+        ):
+            return "has a slash or a control character that is percent-encoded; remove it"
         # Some readers decode a name twice, so that a name encoded twice is checked, too.
-        names = decoded
+        names = plain_names
 
 
 def _problem_of_root(uri: re.Match[str]) -> str | None:
-    if found := next((mark for mark in "?#\\" if mark in uri["host"] + uri["path"]), None):
-        return f"has the character {found!r}, which readers of URIs do not take for a part of a name; leave it out"
+    if bad_mark := next((mark for mark in "?#\\" if mark in uri["host"] + uri["path"]), None):
+        return f"has the character {bad_mark!r}, which URI parsers do not read as part of a name; remove it"
     return _problem_of_names(uri["path"].removeprefix("/"), folder=True, encoded=True)
 
 

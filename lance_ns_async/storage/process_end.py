@@ -32,7 +32,7 @@ LONGEST_WAIT = 10.0
 _SILENCE = 1.0
 """Seconds of waiting after which a warning is logged."""
 
-_SHOWN = 5
+_MAX_SUBJECTS = 5
 """Maximum number of calls that a message names."""
 
 
@@ -64,9 +64,9 @@ class _Calls:
     """The calls into native code that are in progress."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._condition = threading.Condition(threading.Lock())
         self._under_way: set[_Call] = set()
-        self._closed = False
+        self._is_closed = False
 
     def begin(self, call: _Call) -> None:
         """Registers a call.
@@ -74,22 +74,22 @@ class _Calls:
         Raises:
             InvalidInputError: The process is ending.
         """
-        with self._changed:
-            if self._closed:
+        with self._condition:
+            if self._is_closed:
                 raise InvalidInputError(f"{call.subject}: {REFUSAL}")
             self._under_way.add(call)
 
     def end(self, call: _Call) -> None:
         """Removes a call that has ended."""
-        with self._changed:
+        with self._condition:
             self._under_way.remove(call)
-            if self._closed and not self._under_way:
-                self._changed.notify_all()
+            if self._is_closed and not self._under_way:
+                self._condition.notify_all()
 
     def close(self) -> None:
         """Refuses calls from now on, and stops the work that can be stopped."""
-        with self._changed:
-            self._closed = True
+        with self._condition:
+            self._is_closed = True
             for call in self._under_way:
                 if call.work is not None:
                     call.work.given_up.set()
@@ -97,9 +97,9 @@ class _Calls:
     def wait(self, seconds: float) -> list[str]:
         """Waits at most `seconds` until all calls have ended; returns the subjects of those that have not."""
         until = monotonic() + seconds
-        with self._changed:
+        with self._condition:
             while self._under_way and (left := until - monotonic()) > 0:
-                self._changed.wait(left)
+                self._condition.wait(left)
             return [call.subject for call in self._under_way]
 
 
@@ -181,8 +181,8 @@ def _end() -> None:
         stop()
     try:
         if left := _calls.wait(_SILENCE):
-            told = "the process waits up to %g s for the storage, and ends at once if interrupted again (%s)"
-            log.warning(told, LONGEST_WAIT, _list(left))
+            message = "the process waits up to %g s for the storage, and ends at once if interrupted again (%s)"
+            log.warning(message, LONGEST_WAIT, _list(left))
             left = _calls.wait(LONGEST_WAIT - _SILENCE)
     except KeyboardInterrupt:
         left = _calls.wait(0)
@@ -213,8 +213,8 @@ def _delay_aborts() -> None:
 
 
 def _list(subjects: list[str]) -> str:
-    more = f" and {len(subjects) - _SHOWN} more" if len(subjects) > _SHOWN else ""
-    return ", ".join(subjects[:_SHOWN]) + more
+    more = f" and {len(subjects) - _MAX_SUBJECTS} more" if len(subjects) > _MAX_SUBJECTS else ""
+    return ", ".join(subjects[:_MAX_SUBJECTS]) + more
 
 
 def _forget() -> None:

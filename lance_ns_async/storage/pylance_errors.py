@@ -41,7 +41,7 @@ _REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowErr
 _PHRASE = "|".join(map(re.escape, PHRASES.values()))
 # An error of this package that Lance raised again: `Namespace error: <phrase of Lance>: <our phrase>: ...`. Both
 # phrases may be equal.
-_OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<told>(?P<phrase>{_PHRASE}): .*)")
+_OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<message>(?P<phrase>{_PHRASE}): .*)")
 _BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
 
 # The order matters: the text of an error may also match a later pattern.
@@ -93,7 +93,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
 
 
 @contextmanager
-def translated(table: Table) -> Iterator[None]:
+def translate_errors(table: Table) -> Iterator[None]:
     """Converts errors of pylance about a table into errors of the spec."""
     try:
         yield
@@ -108,9 +108,9 @@ def translated(table: Table) -> Iterator[None]:
 def error(table: Table, e: Exception) -> LanceNamespaceError:
     """Returns the error of the spec for an error of pylance."""
     raw = str(e.args[0]) if isinstance(e, KeyError) and e.args else str(e)
-    text = _told(raw) if len(e.args) < 2 or isinstance(e, OSError) else _told(" ".join(map(str, e.args)))
-    if (asked := _OURS.search(text)) is not None:
-        return _BY_PHRASE[asked["phrase"]](one_line(asked["told"]))
+    text = _clean(raw) if len(e.args) < 2 or isinstance(e, OSError) else _clean(" ".join(map(str, e.args)))
+    if (match := _OURS.search(text)) is not None:
+        return _BY_PHRASE[match["phrase"]](one_line(match["message"]))
     cls = next((cls for pattern, cls in _FAULTS if pattern.search(text)), None)
     if cls is None:
         refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
@@ -121,12 +121,12 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 
 
-def _told(raw: str) -> str:
+def _clean(raw: str) -> str:
     """Returns the message on one line of limited length, without positions in pylance's source code."""
     text = " ".join(without_source(raw).split())
     text = re.sub(r"(?<=://)[^/@\s]+@", "", text)
     text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
-    text = text.replace("please specify a different name or use replace=True", "give another name, or drop it first")
+    text = text.replace("please specify a different name or use replace=True", "use another name, or drop it first")
     text = re.sub(r",? location:\s*\)", ")", text)
     # Some texts contain the whole schema in Rust's debug format.
     text = re.sub(r":? ?Schema \{.*", "", text)

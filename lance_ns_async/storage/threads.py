@@ -24,7 +24,7 @@ from lance_ns_async.errors import shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage.locations import check_writable
 from lance_ns_async.storage.process_end import Stoppable, before_waiting, native_call, thread_start
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Work(Stoppable):
         self._over.wait(seconds)
 
 
-_unfinished: set[Work] = set()
+_in_progress: set[Work] = set()
 """The work in progress in threads for data, including abandoned work."""
 
 
@@ -104,7 +104,7 @@ class Load:
 
 def load() -> Load:
     """Returns the load of the threads for data; writes of rows have other threads and are not included."""
-    works = _unfinished.copy()
+    works = _in_progress.copy()
     given_up = sum(work.given_up.is_set() for work in works)
     return Load(len(works) - given_up, given_up)
 
@@ -135,7 +135,7 @@ def _give_up_all() -> None:
 if hasattr(os, "register_at_fork"):
     # The threads of this work belong to the parent.
     os.register_at_fork(after_in_child=_calling.clear)
-    os.register_at_fork(after_in_child=_unfinished.clear)
+    os.register_at_fork(after_in_child=_in_progress.clear)
 
 
 async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, reads: bool = False) -> T:
@@ -155,10 +155,10 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         InvalidTableStateError: The work `changes` a table at a relative location.
         InvalidInputError: The rows cannot be read, or the process is ending.
     """
-    if not reads and (lost := load().given_up) >= THREADS:
+    if not reads and (count := load().given_up) >= THREADS:
         raise ServiceUnavailableError(
-            f"Service unavailable: {table.id} ({lost} operations on data that were given up still run, and no more are "
-            "begun beside them; nothing was done; try again later, or start this process anew)"
+            f"Service unavailable: {table.id} ({count} abandoned operations on data are still in progress, so that "
+            "no other can start; nothing was done; try again later, or restart this process)"
         )
     if changes:
         check_writable(table)
@@ -174,7 +174,7 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
             with thread_start():
                 return await anyio.to_thread.run_sync(
-                    lambda: _done(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
+                    lambda: _run(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
                 )
     except TimeoutError as e:
         raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
@@ -208,22 +208,22 @@ def _late(work: Work, table: Table, left: float | None, *, changes: bool) -> str
     return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
 
 
-def _done(mine: Work, table: Table, work: Callable[[], T], *, counts: bool) -> T:
+def _run(mine: Work, table: Table, work: Callable[[], T], *, counts: bool) -> T:
     mine.began = True
     if counts:
-        _unfinished.add(mine)
+        _in_progress.add(mine)
     try:
-        with native_call(str(table.id)), translated(table):
+        with native_call(str(table.id)), translate_errors(table):
             return work()
     except LanceNamespaceError:
         if mine.unread is None:
             raise
         if isinstance(mine.unread, LanceNamespaceError):
             raise mine.unread from None
-        told = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
-        raise InvalidInputError(f"data: the rows for {table.id} could not be read ({told})") from mine.unread
+        problem = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
+        raise InvalidInputError(f"data: the rows for {table.id} could not be read ({problem})") from mine.unread
     finally:
-        _unfinished.discard(mine)
+        _in_progress.discard(mine)
         mine.end()
 
 
@@ -238,7 +238,7 @@ async def aside(work: Callable[[], T]) -> T:
             with thread_start():
                 return await anyio.to_thread.run_sync(_aside, work, abandon_on_cancel=True, limiter=_limiter("aside"))
     except TimeoutError as e:
-        raise ServiceUnavailableError("Service unavailable: the data did not come within the operation's time") from e
+        raise ServiceUnavailableError("Service unavailable: the data was not read within the operation's time") from e
 
 
 def _aside(work: Callable[[], T]) -> T:
@@ -254,8 +254,8 @@ _LIMITERS: anyio.lowlevel.RunVar[Mapping[Kind, anyio.CapacityLimiter]] = anyio.l
 
 def _limiter(kind: Kind) -> anyio.CapacityLimiter:
     try:
-        kept = _LIMITERS.get()
+        limiters = _LIMITERS.get()
     except LookupError:
-        kept = {kind: anyio.CapacityLimiter(THREADS) for kind in get_args(Kind)}
-        _LIMITERS.set(kept)
-    return kept[kind]
+        limiters = {kind: anyio.CapacityLimiter(THREADS) for kind in get_args(Kind)}
+        _LIMITERS.set(limiters)
+    return limiters[kind]

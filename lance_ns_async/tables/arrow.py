@@ -98,7 +98,7 @@ _USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read
 
 _INSTEAD: tuple[tuple[Any, str], ...] = (
     (pa.dataset.Scanner, "its to_reader()"),
-    (str | bytes | PathLike, "what is read from there, such as pyarrow.dataset.dataset(path)"),
+    (str | bytes | PathLike, "the data itself, such as pyarrow.dataset.dataset(path)"),
     (Mapping, "pyarrow.table(data)"),
     (Sequence, "pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(batches)"),
     (Iterator, "pyarrow.RecordBatchReader.from_batches(schema, batches)"),

@@ -72,7 +72,7 @@ def json_schema(schema: pa.Schema) -> JsonArrowSchema:
     try:
         metadata = _metadata(schema.metadata)
     except UnicodeDecodeError as e:
-        raise _unsaid("metadata of the schema", e) from e
+        raise _without_json("metadata of the schema", e) from e
     return JsonArrowSchema(fields=[_column(field) for field in schema], metadata=metadata)
 
 
@@ -113,10 +113,10 @@ def _column(field: pa.Field) -> JsonArrowField:
     try:
         return _field(field)
     except (ValueError, RecursionError, pa.ArrowException) as e:
-        raise _unsaid(f"column {field.name!r}", e) from e
+        raise _without_json(f"column {field.name!r}", e) from e
 
 
-def _unsaid(what: str, why: Exception) -> UnsupportedOperationError:
+def _without_json(what: str, why: Exception) -> UnsupportedOperationError:
     return UnsupportedOperationError(
         f"Not supported: the {what} in JSON Arrow form ({why}); open the dataset to read its schema"
     )

@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend, Version, Versions
 from lance_ns_async.calls.concurrency import each
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import MAIN
 from lance_ns_async.tables import manifests
@@ -44,7 +44,7 @@ async def commit(backend: Backend, new_versions: Mapping[TableId, Version]) -> M
 
     results = await backend.commit_versions(new_versions, prepare)
     await each(_publish, results.values(), max_in_flight=len(results))
-    return {id: versions.found[0] for id, versions in results.items()}
+    return {id: versions.items[0] for id, versions in results.items()}
 
 
 async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Version | None:
@@ -52,7 +52,7 @@ async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Ve
     versions = await _recorded_versions(backend, id, all=False, branch=branch)
     if not versions.table.managed_versioning:
         return next(iter(await manifests.list_committed(versions.table, branch)), None)
-    return await _at_hand(versions.table, versions.found[0]) if versions.found else None
+    return await _at_hand(versions.table, versions.items[0]) if versions.items else None
 
 
 async def one(backend: Backend, id: TableId, number: int | None, branch: str | None = None) -> Version:
@@ -62,11 +62,11 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
         TableVersionNotFoundError: There is no such version.
     """
     recorded_versions = await _recorded_versions(backend, id, all=False, branch=branch)
-    table, versions = recorded_versions.table, recorded_versions.found
+    table, versions = recorded_versions.table, recorded_versions.items
     if not table.managed_versioning:
         versions = await manifests.list_committed(table, branch)
     elif number is not None and (table.version is None or number < table.version):
-        versions = (await _recorded_versions(backend, id, all=True)).found if versions else []
+        versions = (await _recorded_versions(backend, id, all=True)).items if versions else []
         if all(version.number != number for version in versions):
             # Some catalogs only record the latest version.
             versions = [*(await manifests.list_stored(table)).values()]
@@ -125,7 +125,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
 
 def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:
     """Returns the versions in any of the ranges, in one pass over both, because both may be long."""
-    selected: list[Version] = []
+    matches: list[Version] = []
     following = iter(sorted(ranges, key=lambda it: it[0]))
     upcoming = next(following, None)
     end: float = 0
@@ -134,13 +134,13 @@ def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | Non
             end = max(end, inf if upcoming[1] is None else upcoming[1])
             upcoming = next(following, None)
         if version.number < end:
-            selected.append(version)
-    return selected
+            matches.append(version)
+    return matches
 
 
 async def _publish(versions: Versions) -> None:
     """Moves the manifest of a version that was just committed to its final name."""
-    table, version = versions.table, versions.found[0]
+    table, version = versions.table, versions.items[0]
     try:
         if not await manifests.publish(table, version):
             raise _no_manifest(table, version)
@@ -151,7 +151,7 @@ async def _publish(versions: Versions) -> None:
 
 async def _recorded_versions(backend: Backend, id: TableId, *, all: bool, branch: str | None = None) -> Versions:
     if not backend.capabilities.commits_versions:
-        return Versions(await located(backend, id), [])
+        return Versions(await locate(backend, id), [])
     versions = await backend.table_versions(id, all=all)
     if versions.table.managed_versioning and branch not in (None, MAIN):
         raise UnsupportedOperationError(
@@ -164,16 +164,16 @@ async def _present(versions: Versions, branch: str | None = None) -> Sequence[Ve
     table = versions.table
     if not table.managed_versioning:
         return [*reversed(await manifests.list_committed(table, branch))]
-    if not versions.found:
+    if not versions.items:
         return []
-    await _at_hand(table, versions.found[0])
-    in_catalog = {version.number: version for version in versions.found if version.staging is not None}
+    await _at_hand(table, versions.items[0])
+    in_catalog = {version.number: version for version in versions.items if version.staging is not None}
     in_storage = await manifests.list_stored(table)
     # Manifests after the latest version were not committed.
     return [
         in_catalog.get(number, in_storage[number])
         for number in sorted(in_storage)
-        if number <= versions.found[0].number
+        if number <= versions.items[0].number
     ]
 
 

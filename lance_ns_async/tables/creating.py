@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.storage import datasets, dir_markers
@@ -66,20 +66,20 @@ class Content:
         return self.data.schema
 
     @property
-    def lasts(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether the rows can be read more than once."""
         return not isinstance(self.data, pa.RecordBatchReader)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TableAndDataset:
     """A table and its dataset; the dataset is None if nothing was written to the table yet."""
 
     table: Table
     dataset: LanceDataset | None
 
 
-async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
+async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> TableAndDataset:
     """Declares a table that must not exist yet, and writes its first version; a failure removes both.
 
     Cost: the call for the default location if there is one, an open, a declaration, and a describe before and after.
@@ -98,8 +98,8 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
     async with rollback(partial(take_back, backend, place)):
         async with concurrent_changes.explain(backend, place, makes=True):
             result = await in_thread(place, work, changes=True, reads=True)
-        await confirm(backend, place, result.transaction)
-    return Made(table, result.dataset)
+        await confirm(backend, place, result.commit)
+    return TableAndDataset(table, result.dataset)
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
@@ -118,7 +118,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
     place = content.place(mine)
     async with rollback(partial(take_back, backend, place)):
         # The describe returns credentials.
-        table = await located(backend, id)
+        table = await locate(backend, id)
         if not is_same(mine, table):
             raise TableAlreadyExistsError(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (another client dropped and declared it again after "
@@ -181,70 +181,71 @@ class DataThereError(TableAlreadyExistsError):
     """The location of a new table has data of which the catalog has no record."""
 
 
-async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
+async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content: Content) -> TableAndDataset:
     """Returns the existing table, or creates it."""
     try:
         return await create(backend, opener, id, content)
     except TableAlreadyExistsError as e:
         try:
-            table = await located(backend, id)
+            table = await locate(backend, id)
         except TableNotFoundError:
             raise e from None
     try:
         async with concurrent_changes.explain(backend, table, makes=True):
-            return Made(table, await in_thread(table, lambda: opener.open(table)))
+            return TableAndDataset(table, await in_thread(table, lambda: opener.open(table)))
     except TableNotFoundError:
-        return Made(table, None)
+        return TableAndDataset(table, None)
 
 
-async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
+async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Content) -> TableAndDataset:
     """Writes a version that replaces all rows and columns of a table, or creates the table.
 
     The registration is replaced if the catalog stores other properties or columns. Old versions stay.
     """
-    for _ in range(_TIMES if content.lasts else 0):
+    for _ in range(_TIMES if content.is_repeatable else 0):
         try:
-            return await _overwritten(backend, opener, id, content)
+            return await _overwrite_once(backend, opener, id, content)
         except DataThereError:
             raise
         except (TableAlreadyExistsError, TableNotFoundError, TableVersionNotFoundError):
             # Another client may be writing the first version, or may have withdrawn it after it was opened here.
             continue
-    return await _overwritten(backend, opener, id, content)
+    return await _overwrite_once(backend, opener, id, content)
 
 
-async def _overwritten(backend: Backend, opener: Opener, id: TableId, content: Content) -> Made:
+async def _overwrite_once(backend: Backend, opener: Opener, id: TableId, content: Content) -> TableAndDataset:
     try:
-        old = await located(backend, id)
+        old = await locate(backend, id)
     except TableNotFoundError:
         return await create(backend, opener, id, content)
-    wanted = what_to_register(backend, old, content)
-    if wanted is None:
-        return await _written_over(backend, opener, old, content)
-    async with rollback(partial(replacing.restore, backend, old, wanted)):
-        table = await register_anew(backend, old, wanted, content.schema)
-        return await _written_over(backend, opener, table, content)
+    registration = what_to_register(backend, old, content)
+    if registration is None:
+        return await _replace_rows(backend, opener, old, content)
+    async with rollback(partial(replacing.restore, backend, old, registration)):
+        table = await replace_registration(backend, old, registration, content.schema)
+        return await _replace_rows(backend, opener, table, content)
 
 
-async def _written_over(backend: Backend, opener: Opener, table: Table, content: Content) -> Made:
+async def _replace_rows(backend: Backend, opener: Opener, table: Table, content: Content) -> TableAndDataset:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
     async with concurrent_changes.explain(backend, place, makes=True):
-        dataset, transaction = await in_thread(place, work, changes=True, reads=True)
-    if transaction is not None:
-        await confirm(backend, place, transaction)
-    return Made(table, dataset)
+        dataset, commit = await in_thread(place, work, changes=True, reads=True)
+    if commit is not None:
+        await confirm(backend, place, commit)
+    return TableAndDataset(table, dataset)
 
 
-async def confirm(backend: Backend, table: Table, transaction: str) -> None:
-    """Checks that a first version, which was just committed, can be found by the table's name.
+async def confirm(backend: Backend, table: Table, commit: first_version.Commit) -> None:
+    """Checks that a version, which was just committed, can be found by the table's name.
 
     If the table was dropped or deregistered meanwhile, the version is removed again, unless others already use it.
     Otherwise its rows could not be found by name, and would block the next table of that name. Afterwards the catalog
     does not show whether the table was dropped or deregistered.
 
     Args:
-        transaction: The id of the transaction that committed the version.
+        table: The table.
+        commit: The first version, or the second one if the first one was withdrawn.
 
     Raises:
         ConcurrentModificationError: The name does not refer to the location any more; the message says what happened
@@ -271,9 +272,7 @@ async def confirm(backend: Backend, table: Table, transaction: str) -> None:
     error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
 
     async def withdraw(_: BaseException) -> None:
-        became = await in_thread(
-            table, partial(first_version.withdraw, table, transaction, delete=delete), changes=True
-        )
+        became = await in_thread(table, partial(first_version.withdraw, table, commit, delete=delete), changes=True)
         error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
 
     async with rollback(withdraw):
@@ -321,7 +320,7 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if not is_same(table, there):
             return
         if backend.capabilities.vends and not table.storage_options:
-            there = await located(backend, table.id)
+            there = await locate(backend, table.id)
         place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
         if not datasets.is_at_hand(place):
             error.add_note(left.format(why="its storage is not accessible from here"))
@@ -402,9 +401,9 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
     return old.location, properties
 
 
-async def register_anew(
+async def replace_registration(
     backend: Backend, old: Table, registration: tuple[str, Mapping[str, str]], schema: pa.Schema
 ) -> Table:
     """Replaces the registration; returns the table with the credentials for writes."""
     await replacing.replace(backend, old, *registration, schema)
-    return await located(backend, old.id)
+    return await locate(backend, old.id)

@@ -127,7 +127,7 @@ class Deletion:
             if path in self.before.paths:
                 continue
             try:
-                dataset = datasets.opened(self.table, Snapshot(version_of(path)))
+                dataset = datasets.open_snapshot(self.table, Snapshot(version_of(path)))
                 transaction = dataset.read_transaction(dataset.version)
             except (OSError, ValueError):
                 if session.contains(path):

@@ -56,7 +56,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import deadline, rollback
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES, UnreadableRegistrationError
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import datasets
@@ -108,9 +108,9 @@ async def drop(backend: Backend, id: TableId) -> Table:
     last part of the location is not the table's own name.
     """
     try:
-        table = await located(backend, id)
+        table = await locate(backend, id)
     except UnreadableRegistrationError:
-        return await _free(backend, id)
+        return await _deregister_lost(backend, id)
     except TableNotFoundError as e:
         if backend.capabilities.drops or (left := await _left_behind(backend, id, e)) is None:
             raise
@@ -159,7 +159,7 @@ async def disown(backend: Backend, table: Table) -> None:
     with deadline(_LOOK_SECONDS):
         try:
             if backend.capabilities.vends and not datasets.is_at_hand(table):
-                table = await located(backend, table.id)
+                table = await locate(backend, table.id)
             if datasets.is_at_hand(table):
                 await in_thread(table, partial(_remove_marks, table), changes=True)
         except LanceNamespaceError:
@@ -214,7 +214,7 @@ def _is_same_name(backend: Backend, one: TableId, other: TableId) -> bool:
     return one == other or (fold and [name.lower() for name in one] == [name.lower() for name in other])
 
 
-async def _free(backend: Backend, id: TableId) -> Table:
+async def _deregister_lost(backend: Backend, id: TableId) -> Table:
     """Removes a registration whose location the catalog has lost."""
     await backend.deregister_table(id)
     place = await backend.default_location(id)

@@ -297,7 +297,7 @@ def _scan(text: _Text) -> None:
                 text.builds |= joins and inner.columns > 0
                 if not groups:
                     text.refuse(
-                        f"no open bracket for the one that is closed at character {token_match.start() + 1}", "open it"
+                        f"the bracket that is closed at character {token_match.start() + 1} was not opened", "open it"
                     )
                 group = groups[-1]
                 group.deepest = max(group.deepest, inner.deepest)

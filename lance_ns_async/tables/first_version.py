@@ -18,7 +18,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.process_end import GivenUp
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import arrow
 from lance_ns_async.tables.opening import Opener
@@ -28,12 +28,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """A version that was just committed, and that its writer must confirm in the catalog."""
+
+    version: int
+    transaction: str
+    """The id of the transaction that committed it; another table at the location may have the same version."""
+
+
+@dataclass(frozen=True, slots=True)
 class First:
     """The first version of a dataset that was just written."""
 
     dataset: LanceDataset
-    transaction: str
-    """The id of the transaction that committed it; another table at the location may also have a first version."""
+    commit: Commit
 
 
 def create(opener: Opener, table: Table, data: Any) -> First:
@@ -59,7 +67,7 @@ def create(opener: Opener, table: Table, data: Any) -> First:
             if not isinstance(e, LanceNamespaceError):
                 raise
             # The commit succeeded; only its response was lost.
-            return First(first, rows.uuid)
+            return First(first, Commit(1, rows.uuid))
         discard(opener, table, rows, e)
         if first is None or not isinstance(e, LanceNamespaceError):
             raise
@@ -67,14 +75,14 @@ def create(opener: Opener, table: Table, data: Any) -> First:
         raise TableAlreadyExistsError(
             f"{phrase}: {table.id} (at {table.location}: another client wrote its first version)"
         ) from e
-    return First(opener.open(table, Snapshot(1)), rows.uuid)
+    return First(opener.open(table, Snapshot(1)), Commit(1, rows.uuid))
 
 
 def _write_files(opener: Opener, table: Table, data: Any) -> Any:
     """Writes the data files; returns the transaction that creates a dataset from them."""
     from lance.fragment import write_fragments
 
-    with translated(table):
+    with translate_errors(table):
         rows: Any = write_fragments(
             arrow.stoppable(data),
             table.location,
@@ -91,7 +99,7 @@ def commit(opener: Opener, table: Table, rows: Any) -> None:
     """Commits a transaction as the first version of a dataset; fails if there is one."""
     from lance import LanceDataset
 
-    with translated(table):
+    with translate_errors(table):
         LanceDataset.commit(
             table.location,
             rows,
@@ -114,18 +122,44 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
         raise error from None
 
 
+def find_unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
+    """Returns the second version of a dataset if its first version was withdrawn meanwhile; else None.
+
+    Lance commits a second version even if the first one was deleted after it was opened. The table may then not be
+    registered any more, so the second version must be confirmed like a first version. Blocks: for `in_thread`.
+
+    Args:
+        table: The table.
+        dataset: The version of its main branch that was just committed.
+
+    Cost:
+        An open of the first version if the dataset has the second one; else none.
+    """
+    if dataset.version != 2 or table.managed_versioning:
+        return None
+    try:
+        with translate_errors(table):
+            # The caches are not used: they may still contain the deleted version.
+            datasets.open_snapshot(table, Snapshot(1))
+    except (TableNotFoundError, TableVersionNotFoundError):
+        with translate_errors(table):
+            record = dataset.read_transaction(2)
+        return None if record is None else Commit(2, record.uuid)
+    return None
+
+
 Fate = Literal["gone", "there", "unknown"]
 """The state of rows after their withdrawal."""
 
 
-def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
-    """Removes the first version of a dataset, unless others already use it. Blocks: for `in_thread`.
+def withdraw(table: Table, commit: Commit, *, delete: bool) -> Fate:
+    """Removes a version that was just committed, unless others already use it. Blocks: for `in_thread`.
 
     Only its manifest is deleted. Its data files stay, because a version that is being committed may refer to them;
     without a manifest they do not prevent a new table. A drop of a table at that location deletes them.
 
     Args:
-        transaction: The id of the transaction that committed the version.
+        commit: The version.
         delete: Whether the version may be deleted; if not, it is only inspected.
 
     Returns:
@@ -137,14 +171,14 @@ def withdraw(table: Table, transaction: str, *, delete: bool) -> Fate:
     if not before:
         return "gone"
     try:
-        with translated(table):
+        with translate_errors(table):
             # The caches are not used: they may contain the version of a previous table at this location.
-            record = datasets.opened(table, Snapshot(1)).read_transaction(1)
+            record = datasets.open_snapshot(table, Snapshot(commit.version)).read_transaction(commit.version)
     except (TableNotFoundError, TableVersionNotFoundError):
         return "unknown" if _manifests(session.list())[0] else "gone"
     if record is None:
         return "unknown"
-    if record.uuid != transaction:
+    if record.uuid != commit.transaction:
         return "gone"
     if used or len(before) > 1 or not delete:
         return "there"

@@ -106,7 +106,7 @@ async def list_committed(table: Table, branch: str | None = None) -> Sequence[Ve
     below = _VERSIONS if branch in (None, datasets.MAIN) else f"tree/{branch}/{_VERSIONS}"
 
     def work() -> list[Version]:
-        dataset = datasets.opened(table, datasets.Snapshot(branch=branch))
+        dataset = datasets.open_snapshot(table, datasets.Snapshot(branch=branch))
         present = _Store(table).versions(below)
         return [
             Version(
@@ -130,7 +130,7 @@ async def find_references(table: Table) -> Mapping[int, str]:
     """Returns the versions that must be kept, each with the tag or child branch that needs it. Cost: one open."""
 
     def work() -> dict[int, str]:
-        dataset = datasets.opened(table)
+        dataset = datasets.open_snapshot(table)
         branches, tags = dataset.branches.list().items(), dataset.tags.list().items()
         return {
             **{it["parent_version"]: f"branch {name!r}" for name, it in branches if it["parent_branch"] is None},
@@ -144,7 +144,7 @@ async def clean_up(table: Table, numbers: Sequence[int]) -> int:
     """Removes versions that the storage committed, and the files that only they use; returns their number."""
 
     def work() -> int:
-        count: int = datasets.opened(table).cleanup_old_versions(versions=[*numbers]).old_versions
+        count: int = datasets.open_snapshot(table).cleanup_old_versions(versions=[*numbers]).old_versions
         return count
 
     return await in_thread(table, work, changes=True)

@@ -62,14 +62,14 @@ async def open_many(
         async with concurrent_changes.explain(backend, table):
             return await in_thread(table, lambda: opener.open(table))
 
-    wanted = list(dict.fromkeys(ids))
-    described = await describe_tables(backend, wanted, max_in_flight=max_in_flight, locator=locator)
-    if progress is not None and described.errors:
-        progress(len(described.errors))
-    tables = {id: described.tables[id] for id in wanted if id in described.tables}
-    opened = await open_each(tables, open_one, max_in_flight=max_in_flight, progress=progress)
-    errors = {**described.errors, **opened.errors}
-    return replace(opened, errors={id: errors[id] for id in wanted if id in errors})
+    unique_ids = list(dict.fromkeys(ids))
+    descriptions = await describe_tables(backend, unique_ids, max_in_flight=max_in_flight, locator=locator)
+    if progress is not None and descriptions.errors:
+        progress(len(descriptions.errors))
+    tables = {id: descriptions.tables[id] for id in unique_ids if id in descriptions.tables}
+    result = await open_each(tables, open_one, max_in_flight=max_in_flight, progress=progress)
+    errors = {**descriptions.errors, **result.errors}
+    return replace(result, errors={id: errors[id] for id in unique_ids if id in errors})
 
 
 async def open_each(
@@ -92,19 +92,24 @@ async def open_each(
     Returns:
         The results in the order of the tables.
     """
-    done: dict[TableId, T] = {}
+    datasets: dict[TableId, T] = {}
     errors: dict[TableId, LanceNamespaceError] = {}
 
     async def visit(id: TableId) -> None:
         try:
             left = remaining()
             if left is not None and left <= 0:
-                raise ServiceUnavailableError(f"Service unavailable: {id} (its time was over before it was open)")
-            done[id] = await open_one(tables[id])
+                raise ServiceUnavailableError(
+                    f"Service unavailable: {id} (the operation's time ended before the table was opened; set a longer "
+                    "timeout)"
+                )
+            datasets[id] = await open_one(tables[id])
         except LanceNamespaceError as e:
             errors[id] = without_traceback(e)
         if progress is not None:
             progress(1)
 
     await each(visit, tables, max_in_flight=min(max_in_flight, THREADS))
-    return Opened({id: done[id] for id in tables if id in done}, {id: errors[id] for id in tables if id in errors})
+    return Opened(
+        {id: datasets[id] for id in tables if id in datasets}, {id: errors[id] for id in tables if id in errors}
+    )

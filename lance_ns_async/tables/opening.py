@@ -13,7 +13,7 @@ from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.responses import DescribeTableResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -47,8 +47,8 @@ class Opener:
 
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
         """Opens a snapshot of the table. A missing version, tag, branch and dataset cause different errors."""
-        with translated(table):
-            return datasets.opened(table, snapshot, session=self.caches(), **self._where(table))
+        with translate_errors(table):
+            return datasets.open_snapshot(table, snapshot, session=self.caches(), **self._where(table))
 
     def asking(self, table: Table) -> dict[str, Any]:
         """Returns pylance's arguments for callbacks about the table; empty if it needs none.
@@ -65,7 +65,7 @@ class Opener:
         if table.managed_versioning:
             raise UnsupportedOperationError(
                 f"Not supported: {table.id} (its catalog commits its versions, and Lance can reach that only "
-                "from a namespace that was made by connect)"
+                "from a namespace that connect created)"
             )
         return {}
 
@@ -84,7 +84,7 @@ class Opener:
         options, asking = datasets.options(table), self.asking(table)
         if not asking:
             return {"uri": table.location, "storage_options": options}
-        return {**asking, "namespace_client": FirstAnswerKnown(table, options, asking["namespace_client"])}
+        return {**asking, "namespace_client": KnownFirstResponse(table, options, asking["namespace_client"])}
 
     def _namespace(self) -> LanceNamespace | None:
         with self._lock:
@@ -93,12 +93,12 @@ class Opener:
             return self._callback
 
 
-class FirstAnswerKnown:
+class KnownFirstResponse:
     """The namespace for Lance's callbacks about one table; its first describe returns values that are already known."""
 
     def __init__(self, table: Table, options: Mapping[str, str] | None, namespace: LanceNamespace) -> None:
         self._namespace = namespace
-        self._known: dict[str, Any] | None = {
+        self._first_response: dict[str, Any] | None = {
             "location": table.location,
             "storage_options": options,
             "managed_versioning": table.managed_versioning,
@@ -106,8 +106,8 @@ class FirstAnswerKnown:
 
     def describe_table(self, request: Any) -> spec.DescribeTableResponse:
         """Returns the known values in the first call, then the catalog's responses, with fresh credentials."""
-        known, self._known = self._known, None
-        return DescribeTableResponse(**known) if known else self._namespace.describe_table(request)
+        response, self._first_response = self._first_response, None
+        return DescribeTableResponse(**response) if response else self._namespace.describe_table(request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._namespace, name)

@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
-from lance_ns_async.errors import PHRASES, masked, spelled
+from lance_ns_async.errors import PHRASES, mask, spelled
 from lance_ns_async.model import NamespaceId, Table, TableId, has
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str],
         try:
             await backend.create_namespace(id, old)
         except LanceNamespaceError as e:
-            error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
+            error.add_note(_left(e, f"namespace {id} had the properties {mask(old)}"))
     except LanceNamespaceError as e:
-        error.add_note(_left(e, f"namespace {id} had the properties {masked(old)}"))
+        error.add_note(_left(e, f"namespace {id} had the properties {mask(old)}"))
 
 
 async def register(backend: Backend, id: TableId, location: str, properties: Mapping[str, str]) -> Table:
@@ -114,7 +114,7 @@ async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str
     except (TableNotFoundError, ConcurrentModificationError):
         return
     except LanceNamespaceError as e:
-        error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {masked(old.properties or {})}"))
+        error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {mask(old.properties or {})}"))
 
 
 async def _there(backend: Backend, id: TableId) -> Table | None:

@@ -23,13 +23,14 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback, undoing
-from lance_ns_async.engine.locate import located
+from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import commits, concurrent_changes, creating, first_version, replacing
 from lance_ns_async.tables.creating import Content
+from lance_ns_async.tables.first_version import Commit
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class StagedWrite:
     """Whether the new version contains only the new files."""
     dataset: LanceDataset | None
     """The version before the new one; None if nothing was written to the table yet."""
-    declared: bool
+    is_new: bool
     """Whether the table was declared for this write."""
 
 
@@ -90,14 +91,14 @@ class Staging:
                 # The processes that write files read this version from the storage; this publishes its manifest there.
                 await commits.one(self.backend, id, dataset.version)
             schema = await anyio.to_thread.run_sync(fit, dataset)
-        return StagedWrite(table, schema, mode == "overwrite", dataset, declared=False)
+        return StagedWrite(table, schema, mode == "overwrite", dataset, is_new=False)
 
     async def find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         """Returns the table and its dataset; the dataset is None if nothing was written to the table yet."""
         with self.operation():
             return await self._find(id)
 
-    async def commit(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+    async def commit(self, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
         """Commits the files as a new version, added to the existing files or in their place; returns its dataset.
 
         If the version was certainly not committed, the files are deleted, and a declaration for this write is removed.
@@ -109,46 +110,50 @@ class Staging:
             TableAlreadyExistsError: Another client wrote the first version of a table that was declared for this write.
         """
         with self.operation():
-            return await self._commit(staged, fragments)
+            return await self._commit(staged_write, fragments)
 
-    async def abandon(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
+    async def abandon(
+        self, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
+    ) -> None:
         """Deletes files that are in no version, and removes the table if it was declared for them.
 
         A note on `error` says what is left. The table stays if another client has written to it meanwhile.
         """
-        await undoing(self._abandon)(staged, fragments, error)
+        await undoing(self._abandon)(staged_write, fragments, error)
 
-    async def _abandon(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException) -> None:
+    async def _abandon(
+        self, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
+    ) -> None:
         is_gone = False
         try:
             # The earlier credentials may have expired.
-            table = await located(self.backend, staged.table.id)
+            table = await locate(self.backend, staged_write.table.id)
         except TableNotFoundError:
-            table, is_gone = staged.table, True
+            table, is_gone = staged_write.table, True
         except LanceNamespaceError as e:
-            error.add_note(f"and files written to {staged.table.location} were not deleted ({e})")
+            error.add_note(f"and files written to {staged_write.table.location} were not deleted ({e})")
             return
         # A table at another location is another table; its credentials do not apply to these files.
-        table = table if table.location == staged.table.location else staged.table
+        table = table if table.location == staged_write.table.location else staged_write.table
         if fragments:
-            await _discard(self.opener, table, staged, fragments, error)
-        if staged.declared and not is_gone:
-            mine = replace(staged.table, storage_options=table.storage_options)
+            await _discard(self.opener, table, staged_write, fragments, error)
+        if staged_write.is_new and not is_gone:
+            mine = replace(staged_write.table, storage_options=table.storage_options)
             await creating.take_back(self.backend, mine, error, clear=True)
 
     async def _declare(self, id: TableId, fit: Fit) -> StagedWrite:
         schema = await anyio.to_thread.run_sync(fit, None)
         table = await creating.declare(self.backend, id, Content(schema.empty_table()))
-        return StagedWrite(table, schema, replaces=True, dataset=None, declared=True)
+        return StagedWrite(table, schema, replaces=True, dataset=None, is_new=True)
 
     async def _find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
-        table = await located(self.backend, id)
+        table = await locate(self.backend, id)
         async with concurrent_changes.explain(self.backend, table):
             return table, await in_thread(table, lambda: _open_or_none(self.opener, table))
 
-    async def _commit(self, staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
-        if staged.dataset is not None and not staged.replaces and not fragments:
-            return staged.dataset
+    async def _commit(self, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
+        if staged_write.dataset is not None and not staged_write.replaces and not fragments:
+            return staged_write.dataset
         replacement: tuple[Table, tuple[str, Mapping[str, str]]] | None = None
         in_doubt = False
 
@@ -162,37 +167,37 @@ class Staging:
                 return
             if replacement is not None:
                 await replacing.restore(self.backend, *replacement, error)
-            await self._abandon(staged, fragments, error)
+            await self._abandon(staged_write, fragments, error)
 
         async with rollback(undo):
-            table = await self._locate_again(staged)
-            content = Content(staged.schema.empty_table())
-            if staged.replaces and not staged.declared:
+            table = await self._locate_again(staged_write)
+            content = Content(staged_write.schema.empty_table())
+            if staged_write.replaces and not staged_write.is_new:
                 registration = creating.what_to_register(self.backend, table, content)
                 if registration is not None:
                     replacement = table, registration
-                    table = await creating.register_anew(self.backend, table, registration, content.schema)
+                    table = await creating.replace_registration(self.backend, table, registration, content.schema)
             in_doubt = True
             try:
-                transaction = _transaction(staged, fragments)
-                work = partial(_commit_files, self.opener, table, staged, transaction)
+                transaction = _transaction(staged_write, fragments)
+                work = partial(_commit_files, self.opener, table, staged_write, transaction)
                 async with concurrent_changes.explain(self.backend, table):
-                    dataset = await in_thread(table, work, changes=True)
+                    dataset, commit = await in_thread(table, work, changes=True)
             except _CommitFailure as refused:
                 in_doubt = False
                 async with concurrent_changes.explain(self.backend, table):
                     raise refused.error from refused.error.__cause__
-        if staged.dataset is None:
-            await creating.confirm(self.backend, table, transaction.uuid)
+        if commit is not None:
+            await creating.confirm(self.backend, table, commit)
         return dataset
 
-    async def _locate_again(self, staged: StagedWrite) -> Table:
+    async def _locate_again(self, staged_write: StagedWrite) -> Table:
         """Returns the table with fresh credentials."""
-        table = await located(self.backend, staged.table.id)
-        if table.location != staged.table.location:
+        table = await locate(self.backend, staged_write.table.id)
+        if table.location != staged_write.table.location:
             raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (the data was written to {staged.table.location}, but the table "
-                f"is now at {table.location}; write it again)"
+                f"Concurrent modification: {table.id} (the data was written to {staged_write.table.location}, but the "
+                f"table is now at {table.location}; write it again)"
             )
         return table
 
@@ -205,9 +210,19 @@ class _CommitFailure(Exception):
         self.error = error
 
 
-def _commit_files(opener: Opener, table: Table, staged: StagedWrite, transaction: Any) -> LanceDataset:
+def _commit_files(
+    opener: Opener, table: Table, staged_write: StagedWrite, transaction: Any
+) -> tuple[LanceDataset, Commit | None]:
+    """Commits the files; returns the dataset, and the commit if the caller must confirm it."""
+    dataset = _commit_or_find(opener, table, staged_write, transaction)
+    if staged_write.dataset is None:
+        return dataset, Commit(1, transaction.uuid)
+    return dataset, first_version.find_unconfirmed(table, dataset)
+
+
+def _commit_or_find(opener: Opener, table: Table, staged_write: StagedWrite, transaction: Any) -> LanceDataset:
     try:
-        if staged.dataset is None:
+        if staged_write.dataset is None:
             first_version.commit(opener, table, transaction)
             return opener.open(table, Snapshot(1))
         return _append(opener, table, transaction)
@@ -220,16 +235,16 @@ def _commit_files(opener: Opener, table: Table, staged: StagedWrite, transaction
         version = None if newest is None else _version_of(newest, transaction)
         if version is not None:
             return opener.open(table, Snapshot(version))
-        if newest is None or staged.dataset is not None:
+        if newest is None or staged_write.dataset is not None:
             raise _CommitFailure(e) from e
-        raise _CommitFailure(_outrun(table, declared=staged.declared)) from e
+        raise _CommitFailure(_outrun(table, is_new=staged_write.is_new)) from e
 
 
 def _append(opener: Opener, table: Table, transaction: Any) -> LanceDataset:
     from lance import LanceDataset
 
     dataset = opener.open(table)
-    with translated(table):
+    with translate_errors(table):
         # Lance retries after concurrent commits if the transaction does not conflict with them.
         return LanceDataset.commit(dataset, transaction)
 
@@ -242,27 +257,27 @@ def _version_of(newest: LanceDataset, transaction: Any) -> int | None:
     return newest.version - uuids.index(transaction.uuid) if transaction.uuid in uuids else None
 
 
-def _transaction(staged: StagedWrite, fragments: Sequence[FragmentMetadata]) -> Any:
+def _transaction(staged_write: StagedWrite, fragments: Sequence[FragmentMetadata]) -> Any:
     from lance import LanceOperation, Transaction
 
-    version = 0 if staged.dataset is None else staged.dataset.version
-    if staged.dataset is None or staged.replaces:
-        return Transaction(version, LanceOperation.Overwrite(staged.schema, list(fragments)))
+    version = 0 if staged_write.dataset is None else staged_write.dataset.version
+    if staged_write.dataset is None or staged_write.replaces:
+        return Transaction(version, LanceOperation.Overwrite(staged_write.schema, list(fragments)))
     return Transaction(version, LanceOperation.Append(list(fragments)))
 
 
-def _outrun(table: Table, *, declared: bool) -> LanceNamespaceError:
+def _outrun(table: Table, *, is_new: bool) -> LanceNamespaceError:
     message = f"{table.id} (at {table.location}: another client wrote its first version)"
-    if declared:
+    if is_new:
         return TableAlreadyExistsError(f"Table already exists: {message}")
     return ConcurrentModificationError(f"Concurrent modification: {message}")
 
 
 async def _discard(
-    opener: Opener, table: Table, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
+    opener: Opener, table: Table, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
     def work() -> None:
-        first_version.discard(opener, table, _transaction(staged, fragments), error)
+        first_version.discard(opener, table, _transaction(staged_write, fragments), error)
 
     try:
         await in_thread(table, work)

@@ -22,9 +22,10 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
-from lance_ns_async.storage.pylance_errors import translated
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables import arrow, fields, first_version
 from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.first_version import Commit
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 _SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
 
-def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> tuple[LanceDataset, str | None]:
+def insert(
+    opener: Opener, table: Table, branch: str | None, data: Any, mode: str
+) -> tuple[LanceDataset, Commit | None]:
     """Appends rows to a dataset, or replaces all its rows; creates the first version of a declared table.
 
     Args:
@@ -44,7 +47,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
         mode: `append` or `overwrite`.
 
     Returns:
-        The dataset, and the id of the transaction if it committed the first version.
+        The dataset, and the commit if the caller must confirm it.
 
     Raises:
         ConcurrentModificationError: Another client wrote the first version, and the rows can be read only once.
@@ -58,7 +61,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
         fields.check_columns(data.schema.names, "columns")
         try:
             result = first_version.create(opener, table, data)
-            return result.dataset, result.transaction
+            return result.dataset, result.commit
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
@@ -68,9 +71,13 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
         fields.check_columns(data.schema.names, "columns")
-    with translated(table):
+    with translate_errors(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
-    return dataset, None
+    return dataset, _find_unconfirmed(table, branch, dataset)
+
+
+def _find_unconfirmed(table: Table, branch: str | None, dataset: LanceDataset) -> Commit | None:
+    return first_version.find_unconfirmed(table, dataset) if branch in (None, MAIN) else None
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
@@ -119,14 +126,14 @@ def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
 
 def merge(
     opener: Opener, table: Table, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
-) -> tuple[Mapping[str, int], int, str | None]:
+) -> tuple[Mapping[str, int], int, Commit | None]:
     """Merges rows into the table, as specified by a checked request.
 
     A declared table gets its first version if the request inserts rows.
 
     Returns:
-        pylance's counts of updated, inserted and deleted rows, the version, and the id of the transaction if it
-        committed the first version.
+        pylance's counts of updated, inserted and deleted rows, the version, and the commit if the caller must confirm
+        it.
     """
     snapshot = Snapshot(branch=request.branch)
     try:
@@ -137,11 +144,16 @@ def merge(
         _check_keys(table, request.on or [], rows)
         try:
             result = first_version.create(opener, table, rows)
-            counts = {"num_updated_rows": 0, "num_inserted_rows": rows.num_rows, "num_deleted_rows": 0}
-            return counts, result.dataset.version, result.transaction
+            counts: Mapping[str, int] = {
+                "num_updated_rows": 0,
+                "num_inserted_rows": rows.num_rows,
+                "num_deleted_rows": 0,
+            }
+            return counts, result.dataset.version, result.commit
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
-    return _merge(dataset, request, rows, timeout), dataset.version, None
+    counts = _merge(dataset, request, rows, timeout)
+    return counts, dataset.version, _find_unconfirmed(table, request.branch, dataset)
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:

@@ -91,18 +91,18 @@ class Entries:
     def below(self, parent: str) -> Iterator[Entry]:
         """Returns the entries directly below a namespace, sorted by name; "" is the root."""
         prefix = f"{parent}{DELIMITER}" if parent else ""
-        found = []
-        for id in self._sorted[bisect_left(self._sorted, prefix) :]:
+        rows = []
+        for id in self._sorted_ids[bisect_left(self._sorted_ids, prefix) :]:
             if not id.startswith(prefix):
                 break
             if DELIMITER not in id[len(prefix) :]:
-                found.append(self._index[id])
-        return self._entries(found)
+                rows.append(self._index[id])
+        return self._entries(rows)
 
     def count_below(self, namespace: str) -> int:
         """Returns the number of entries below a namespace, on all levels."""
         start, end = f"{namespace}{DELIMITER}", f"{namespace}{chr(ord(DELIMITER) + 1)}"
-        return bisect_left(self._sorted, end) - bisect_left(self._sorted, start)
+        return bisect_left(self._sorted_ids, end) - bisect_left(self._sorted_ids, start)
 
     def locations(self) -> Iterator[tuple[str, str]]:
         """Yields the id and the location of every table."""
@@ -112,7 +112,7 @@ class Entries:
                 yield id, location or ""
 
     @cached_property
-    def claimed(self) -> Collection[str]:
+    def nested_locations(self) -> Collection[str]:
         """The locations of tables in namespaces; a folder there is not a table of the root."""
         return frozenset(location.strip("/") for id, location in self.locations() if DELIMITER in id)
 
@@ -124,22 +124,22 @@ class Entries:
         may = pc.indices_nonzero(has_key.combine_chunks()).to_pylist()
         return [entry for entry in self._entries(may) if key in entry.metadata]
 
-    def changed(self, change: Change) -> pa.Table:
+    def apply(self, change: Change) -> pa.Table:
         """Returns the rows after a change."""
-        gone = [*change.remove, *(entry.object_id for entry in change.put)]
-        kept = self._rows.filter(pc.invert(pc.is_in(self._rows["object_id"], pa.array(gone, pa.string()))))
+        removed_ids = [*change.remove, *(entry.object_id for entry in change.put)]
+        rest = self._rows.filter(pc.invert(pc.is_in(self._rows["object_id"], pa.array(removed_ids, pa.string()))))
         # The chunks are combined because Lance writes them one by one, and each change would add one more.
         return pa.concat_tables(
-            [kept, pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=self._rows.schema)]
+            [rest, pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=self._rows.schema)]
         ).combine_chunks()
 
     @cached_property
-    def _sorted(self) -> Sequence[str]:
+    def _sorted_ids(self) -> Sequence[str]:
         return sorted(self._index)
 
     def _entries(self, rows: Sequence[int]) -> Iterator[Entry]:
-        found = self._rows.take(pa.array(rows, pa.int64()))
-        columns = (found[name].to_pylist() for name in ("object_id", "object_type", "location", "metadata"))
+        selection = self._rows.take(pa.array(rows, pa.int64()))
+        columns = (selection[name].to_pylist() for name in ("object_id", "object_type", "location", "metadata"))
         for id, kind, location, metadata in zip(*columns, strict=True):
             yield Entry(id, kind, location, _metadata(id, metadata))
 
@@ -178,7 +178,7 @@ class Directory:
         self._root = root
         self._repeat = repeat or Caller(Policy(), COMMON_ERRORS).repeat_in_thread
         self._storage_options = dict(storage_options or {})
-        self._known: tuple[object, Entries] | None = None
+        self._latest: tuple[object, Entries] | None = None
 
     @property
     def flat(self) -> Any:
@@ -232,7 +232,7 @@ class Directory:
             if dataset is not None:
                 entries = self._read(dataset)
                 change = edit(entries)
-                if not (change.put or change.remove) or self._committed(dataset, entries.changed(change)):
+                if not (change.put or change.remove) or self._commit(dataset, entries.apply(change)):
                     return
             message = "other processes committed to the manifest first, at each of many attempts"
             raise TryAgainError(ConcurrentModificationError(message))
@@ -248,14 +248,14 @@ class Directory:
 
     def _read(self, dataset: LanceDataset) -> Entries:
         state = _state(dataset)
-        known = self._known
-        if known is not None and known[0] == state:
-            return known[1]
+        latest = self._latest
+        if latest is not None and latest[0] == state:
+            return latest[1]
         entries = Entries(dataset.to_table())
-        self._known = state, entries
+        self._latest = state, entries
         return entries
 
-    def _committed(self, dataset: LanceDataset, rows: pa.Table) -> bool:
+    def _commit(self, dataset: LanceDataset, rows: pa.Table) -> bool:
         """Commits the rows as the next version after `dataset`; returns False if another process has committed it."""
         import lance
         from lance.fragment import write_fragments
@@ -263,31 +263,31 @@ class Directory:
         transaction: Any = write_fragments(rows, dataset, mode="overwrite", return_transaction=True)
         try:
             # Without retries, Lance accepts an overwrite only if its base version is still the latest.
-            committed = lance.LanceDataset.commit(dataset, transaction, max_retries=0)
+            new_dataset = lance.LanceDataset.commit(dataset, transaction, max_retries=0)
         except OSError as e:
-            landed = self._landed(dataset, transaction)
-            if landed:
+            is_committed = self._is_committed(dataset, transaction)
+            if is_committed:
                 # The commit succeeded, and only its response was lost.
                 return True
             if not _CONFLICT.search(str(e)):
                 raise
-            if landed is None:
+            if is_committed is None:
                 # If a response was lost, the retry conflicts with this very commit: its files must not be deleted.
                 raise ServiceUnavailableError(
-                    f"version {dataset.version + 1} of the manifest was committed, and cannot be read to see by whom"
+                    f"version {dataset.version + 1} of the manifest cannot be read; its writer is unknown"
                 ) from e
             self._discard(transaction)
             return False
-        self._known = _state(committed), Entries(rows)
+        self._latest = _state(new_dataset), Entries(rows)
         return True
 
-    def _landed(self, dataset: LanceDataset, transaction: Any) -> bool | None:
+    def _is_committed(self, dataset: LanceDataset, transaction: Any) -> bool | None:
         """Returns whether the transaction made the next version after `dataset`; None if that cannot be read."""
         try:
-            made = dataset.read_transaction(dataset.version + 1)
+            next_transaction = dataset.read_transaction(dataset.version + 1)
         except (OSError, ValueError):
             return None
-        return made is not None and made.uuid == transaction.uuid
+        return next_transaction is not None and next_transaction.uuid == transaction.uuid
 
     def _discard(self, transaction: Any) -> None:
         files = self.files(self._uri)
@@ -347,9 +347,9 @@ def _metadata(object_id: str, text: str | None) -> Mapping[str, str]:
     if not text:
         return {}
     try:
-        found = json.loads(text)
+        metadata = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InvalidTableStateError(f"the metadata of {object_id} in the manifest is no JSON object of texts")
-    return found
+        metadata = None
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise InvalidTableStateError(f"the metadata of {object_id} in the manifest is not a JSON object of strings")
+    return metadata

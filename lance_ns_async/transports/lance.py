@@ -48,7 +48,7 @@ LANCE_ERRORS: ErrorTable = {
 """pylance uses the spec's names of errors; any other exception becomes an InternalError."""
 
 
-_DENIED = re.compile(
+_DENIAL = re.compile(
     r"\[Errno 13\]|(Permission denied|Operation not permitted) \(os error|status code: 403|AccessDenied"
 )
 """Text in pylance's errors, of any class, when the storage denies access."""
@@ -81,10 +81,10 @@ class LanceTransport:
             LanceNamespaceError: The error of the spec that corresponds to the failure.
         """
         limiter = self._limiter or self._open()
-        begun: list[_Begun] = []
+        threads: list[_ThreadWork] = []
 
         async def send() -> T:
-            begun.append(thread := _Begun(f"{operation} {subject}".rstrip(), stoppable=safe))
+            threads.append(thread := _ThreadWork(f"{operation} {subject}".rstrip(), stoppable=safe))
             try:
                 with thread_start():
                     return await anyio.to_thread.run_sync(
@@ -103,8 +103,8 @@ class LanceTransport:
                 raise BadLocationError(f"{phrase}: {spelled(subject)} ({operation}: {e})") from e
             except LanceNamespaceError as e:
                 # An error of the spec means that nothing was done, except for the two classes that leave it unknown.
-                done = None if isinstance(e, InternalError | ServiceUnavailableError) else False
-                raise Failure(code_of(e), message=_first_line(e), delivered=done) from e
+                has_effect = None if isinstance(e, InternalError | ServiceUnavailableError) else False
+                raise Failure(code_of(e), message=_first_line(e), delivered=has_effect) from e
             except NotImplementedError as e:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
             except (OSError, ValueError, RuntimeError) as e:
@@ -123,12 +123,12 @@ class LanceTransport:
         try:
             return await self._caller.call(send, subject=subject, operation=operation, safe=False)
         finally:
-            if begun and not begun[-1].is_over(self._ended):
+            if threads and not threads[-1].is_over(self._finish_late_write):
                 self._late += 1
             else:
                 self._writing.release()
 
-    def _ended(self) -> None:
+    def _finish_late_write(self) -> None:
         self._late -= 1
         self._writing.release()
 
@@ -137,7 +137,7 @@ class LanceTransport:
             async with asyncio.timeout(remaining()):
                 await self._writing.acquire()
         except TimeoutError:
-            failure = Failure("deadline", message="its time was over while others wrote", delivered=False)
+            failure = Failure("deadline", message="the operation's time ended while other calls wrote", delivered=False)
             raise error_for(failure, subject, operation, LANCE_ERRORS) from failure
 
     def _open(self) -> anyio.CapacityLimiter:
@@ -146,7 +146,7 @@ class LanceTransport:
         return self._limiter
 
 
-class _Begun(Stoppable):
+class _ThreadWork(Stoppable):
     """Work in a thread that can be abandoned, and that reports when it is over."""
 
     def __init__(self, subject: str, *, stoppable: bool) -> None:
@@ -161,7 +161,7 @@ class _Begun(Stoppable):
     def run(self, work: Callable[[], T]) -> T:
         with self._lock:
             if self._state == "over":
-                raise RuntimeError("it was given up before it began")
+                raise RuntimeError("it was abandoned before it started")
             self._state = "running"
         try:
             with native_call(self._subject, self if self._stoppable else None):
@@ -192,7 +192,7 @@ def code_of(e: BaseException) -> str:
     if "error sending request" in text:
         return "disconnected"
     if isinstance(e, PermissionError) or (
-        isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _DENIED.search(text)
+        isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _DENIAL.search(text)
     ):
         return PermissionDeniedError.__name__
     return type(e).__name__

@@ -1,4 +1,4 @@
-"""What all wires do with a response: decode it, and read how long the server asks to wait."""
+"""Processing of responses on all wires: decoding, and the pause that the server requests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lance_ns_async.errors import AnotherAnswerError, Failure
 
 T = TypeVar("T")
 
-_SHOWN = 200
+_OUTLINE_LENGTH = 200
 """Maximum number of characters of the names in an unknown response in a message."""
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 """Exceptions of a decoder for a response of unknown form."""
 
 
-def decoded(decode: Callable[[Any], T], body: Any, *, method: str = "", advice: str = "") -> T:
+def decode_body(decode: Callable[[Any], T], body: Any, *, method: str = "", advice: str = "") -> T:
     """Returns the result of a decoder.
 
     Args:
@@ -68,5 +68,5 @@ def _seconds(value: str) -> float | None:
 def _outline(body: Any) -> str:
     # Only the names are shown, because the values may be credentials.
     if isinstance(body, dict):
-        return f"it holds {', '.join(map(str, body))}"[:_SHOWN]
+        return f"it holds {', '.join(map(str, body))}"[:_OUTLINE_LENGTH]
     return f"it is a {type(body).__name__}"

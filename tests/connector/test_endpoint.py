@@ -36,7 +36,9 @@ def test_a_union_of_many_tables_asks_the_catalog_for_none(
         assert ask(f"SELECT count(*) FROM ({union})") == [(sum(range(TABLES)),)]
     assert lake.calls == []
     assert served.answered >= 2 * TABLES
-    assert repr(served) == f"catalog {catalog}: answered {served.answered:,} from the prefetch, 0 asked upstream"
+    assert (
+        repr(served) == f"catalog {catalog}: {served.answered:,} requests answered from the prefetch, 0 by the catalog"
+    )
 
 
 def test_what_was_not_prefetched_is_asked_for_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
@@ -48,7 +50,7 @@ def test_what_was_not_prefetched_is_asked_for_once(spark: SparkSession, ask: Ask
             assert sorted(both) == [(3,), (10,)]
     assert [(call.operation, str(call.subject)) for call in lake.calls] == [("describe_table", "db$late")]
     assert served.misses == 1
-    assert "1 asked upstream" in repr(served)
+    assert ", 1 by the catalog" in repr(served)
 
 
 def test_without_a_resolver_what_was_not_prefetched_says_so(
@@ -59,9 +61,7 @@ def test_without_a_resolver_what_was_not_prefetched_says_so(
     with lake.prefetch("db.t").serve(spark, catalog) as served:
         for missing in ("db.late", "other.t"):
             id = missing.replace(".", "$")
-            with pytest.raises(
-                Py4JJavaError, match=rf"table {id}: it was not prefetched.+resolver=".replace("$", r"\$")
-            ):
+            with pytest.raises(Py4JJavaError, match=rf"table {id}: was not prefetched.+resolver=".replace("$", r"\$")):
                 ask(f"SELECT * FROM {catalog}.{missing}")
     assert (lake.calls, served.misses) == ([], 0)
 
@@ -125,7 +125,7 @@ def test_without_a_resolver_the_catalog_is_what_was_prefetched(
         assert ask("USE spark_catalog.default") == []
         with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
             ask(f"USE {catalog}.other")
-        with pytest.raises(Py4JJavaError, match="namespace other: it has no table that was prefetched"):
+        with pytest.raises(Py4JJavaError, match="namespace other: contains no prefetched table"):
             ask(f"SHOW TABLES IN {catalog}.other")
     assert lake.calls == []
 
@@ -141,4 +141,4 @@ def test_with_a_resolver_listings_are_the_catalogs(spark: SparkSession, ask: Ask
         with pytest.raises(Py4JJavaError, match="Namespace not found: other"):
             ask(f"SHOW TABLES IN {catalog}.other")
     assert served.passed == 4
-    assert repr(served).endswith("4 passed on")
+    assert repr(served).endswith("4 other requests")

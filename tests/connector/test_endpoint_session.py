@@ -1,4 +1,4 @@
-"""What a session is told of an endpoint, what it keeps of it, and what it is refused."""
+"""The endpoint in a Spark session: its configuration, its lifetime and its errors."""
 
 from __future__ import annotations
 
@@ -106,10 +106,12 @@ def test_a_name_that_is_taken_is_refused(spark: SparkSession, lake: Lake, catalo
     lake.write("t")
     locations = lake.prefetch()
     with locations.serve(spark, catalog):
-        with pytest.raises(InvalidInputError, match=rf"catalog '{catalog}': Spark has one of this name"):
+        with pytest.raises(
+            InvalidInputError, match=rf"catalog '{catalog}': the session already has a catalog of this name"
+        ):
             locations.serve(spark, catalog).__enter__()
         assert spark.table(f"{catalog}.db.t").count() == 10
-    with pytest.raises(InvalidInputError, match="'spark_catalog': Spark has loaded one of this name"):
+    with pytest.raises(InvalidInputError, match="'spark_catalog': Spark has loaded a catalog of this name"):
         locations.serve(spark, "spark_catalog").__enter__()
 
 
@@ -120,7 +122,7 @@ def test_an_address_that_is_taken_by_now_is_told(spark: SparkSession, lake: Lake
         port = urlsplit(setting(spark, f"{catalog}.uri")).port
         assert spark.table(f"{catalog}.db.t").count() == 10
     with socket.create_server(("127.0.0.1", port or 0)):
-        with pytest.raises(InvalidInputError, match=f"catalog '{catalog}': .*port {port}.*give it another name"):
+        with pytest.raises(InvalidInputError, match=f"catalog '{catalog}': .*port {port}.*set another name"):
             locations.serve(spark, catalog).__enter__()
     assert settings(spark, catalog) == {}
 
@@ -128,7 +130,7 @@ def test_an_address_that_is_taken_by_now_is_told(spark: SparkSession, lake: Lake
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "`"])
 def test_a_name_that_is_none_is_refused(spark: SparkSession, lake: Lake, name: str) -> None:
     lake.write("t")
-    with pytest.raises(InvalidInputError, match="it is no name that Spark could have for a catalog"):
+    with pytest.raises(InvalidInputError, match="not a valid catalog name"):
         lake.prefetch().serve(spark, name).__enter__()
 
 
@@ -162,7 +164,7 @@ def test_a_closed_resolver_is_told(spark: SparkSession, tmp_path: Path, catalog:
 
 async def test_an_async_namespace_cannot_be_asked(spark: SparkSession, lake: Lake, catalog: str) -> None:
     async with AsyncNamespace.connect("dir", {"root": "elsewhere"}) as namespace:
-        with pytest.raises(InvalidInputError, match="whose event loop stands still while Spark plans"):
+        with pytest.raises(InvalidInputError, match="whose event loop is blocked while Spark plans"):
             lake.prefetch().serve(spark, catalog, resolver=LocationResolver(namespace)).__enter__()
 
 
@@ -180,7 +182,7 @@ def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_
     lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + 300) * 1000)))
     lake.write("t")
     with pytest.warns(
-        UserWarning, match=r"of 1 tables expire in \d+ s, and what Spark reads or writes keeps those"
+        UserWarning, match=r"of 1 tables expire in \d+ s, and a Spark read or write keeps the options"
     ) as caught:
         with lake.prefetch().serve(spark, catalog):
             assert spark.table(f"{catalog}.db.t").count() == 10

@@ -75,7 +75,7 @@ def test_namespaces_are_made_and_dropped(spark: SparkSession, ask: Ask, lake: La
 def test_without_a_resolver_nothing_is_made(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     lake.write("t")
     with lake.prefetch().serve(spark, catalog):
-        with pytest.raises(Py4JJavaError, match="cannot be asked for declare_table, and there is no catalog"):
+        with pytest.raises(Py4JJavaError, match="declare_table needs the catalog, and `serve` has no resolver"):
             ask(f"CREATE TABLE {catalog}.db.new AS SELECT * FROM {catalog}.db.t")
         with pytest.raises(Py4JJavaError, match="Failed to create namespace"):
             ask(f"CREATE NAMESPACE {catalog}.fresh")
@@ -89,5 +89,5 @@ def test_a_drop_that_failed_is_told_where_spark_is_silent(
     with lake.prefetch().serve(spark, catalog):
         ask(f"DROP TABLE {catalog}.db.t")
         assert ask(f"SELECT count(*) FROM {catalog}.db.t") == [(10,)]
-    assert "table db$t is not dropped, which Spark does not say" in caplog.text
+    assert "table db$t was not dropped, but Spark reports no error" in caplog.text
     assert lake.rows("t") == 10

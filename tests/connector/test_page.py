@@ -1,4 +1,4 @@
-"""What the documentation says of SQL is so: its code runs here, and prints what is shown."""
+"""The documentation of Spark SQL: its code runs, and prints the documented output."""
 
 from __future__ import annotations
 

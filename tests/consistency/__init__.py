@@ -1,4 +1,4 @@
-"""What catalogs keep when processes are killed, and when many of them act at once.
+"""State of catalogs after killed processes and concurrent operations.
 
 Two suites share the processes and the catalogs of this folder:
 

@@ -161,9 +161,9 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
         case kind if kind in CREATES:
             return [(_DECLARE, _write_first(rows))]
         case kind if kind in OVERWRITES:
-            # What it had declared somebody may have removed, and then it begins again.
-            once_more = [(_DECLARE, _IS_FREE, _DECLARE, _write(rows))] if again else []
-            return [(_set(rows),), (_DECLARE, _write(rows)), *once_more]
+            # Others may have removed what it had declared, and then it begins again, up to three times.
+            anew = [((_DECLARE, _IS_FREE) * times + (_DECLARE, _write(rows))) for times in (1, 2, 3)] if again else []
+            return [(_set(rows),), (_DECLARE, _write(rows)), *anew]
         case kind if kind in APPENDS:
             return [(_add(rows),)]
         case "drop":

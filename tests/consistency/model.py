@@ -1,4 +1,4 @@
-"""What a catalog holds after operations one by one, and what the one that was cut short may have left."""
+"""Model of a catalog after sequential operations, the last of which may be interrupted."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,10 +12,9 @@ from tests.consistency.crash import Place
 from tests.consistency.history import Rules
 from tests.consistency.model import Terms
 from tests.consistency.races import Track
-from tests.contract.real_sites import hive_site
+from tests.contract.real_sites import real_hive
 from tests.contract.site import Site
 from tests.contract.sites import SITES, Open
-from tests.servers.hive import hive
 
 
 def place(site: Site, seed: int) -> Place:
@@ -43,15 +42,7 @@ def place(site: Site, seed: int) -> Place:
     return Place(site.impl, properties, root, terms, (*namespaces, first, second))
 
 
-@contextmanager
-def hive_that_does_not_wait(tmp: Path) -> Iterator[Site]:
-    """A Hive Metastore whose database gives up a deadlock after a second, not after twenty."""
-    quick = {"derby.locks.deadlockTimeout": "1", "derby.locks.waitTimeout": "5"}
-    with hive(tmp / "hive", properties=quick) as server:
-        yield hive_site(server.uri, tmp)
-
-
-CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": hive_that_does_not_wait}
+CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": partial(real_hive, version="3.1.3")}
 """The catalogs, by name."""
 
 

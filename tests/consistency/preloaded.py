@@ -1,4 +1,4 @@
-"""What every process of these suites imports, loaded once by the server that forks them."""
+"""Imports of all processes of these tests, loaded once by the server that forks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checker of histories takes for possible, and what not."""
+"""The checker of histories: which histories it accepts and rejects."""
 
 from __future__ import annotations
 

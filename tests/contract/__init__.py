@@ -1,1 +1,1 @@
-"""What every backend does, over every catalog there is to test with and both faces."""
+"""The contract of backends, tested on every catalog through both interfaces."""

@@ -14,7 +14,7 @@ from lance_namespace import CreateNamespaceRequest
 
 from lance_ns_async import Namespace, NamespaceId, TableId
 from tests.contract.site import Site
-from tests.fakes import hive_raw
+from tests.fakes.hive3 import raw as hive_raw
 from tests.servers.hive import hive
 from tests.servers.iceberg_rest import iceberg_rest
 from tests.servers.nessie import nessie

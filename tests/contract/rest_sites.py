@@ -46,7 +46,7 @@ ON_A_GATEWAY_TO_DIR = {
 def rest_on_pylance(tmp: Path) -> Iterator[Site]:
     """pylance's own server of the protocol, in front of its own directory catalog."""
     with RestAdapter("dir", {"root": str(tmp)}, port=0) as server:
-        can = replace(load("rest").declared, cascades=False, renames=False)
+        can = replace(load("rest").catalog_capabilities, cascades=False, renames=False)
         yield Site(
             "rest", {"uri": f"http://127.0.0.1:{server.port}"}, server=can, exempt=ON_PYLANCE, keeps_credentials=True
         )
@@ -59,7 +59,7 @@ def rest_on_a_gateway(
     """The `rest` backend on our own gateway, in front of another backend."""
     with behind(tmp) as site, served(site.impl, site.properties) as gateway:
         can = replace(
-            load("rest").declared,
+            load("rest").catalog_capabilities,
             cascades=site.can.cascades,
             location_properties=site.can.location_properties,
             relative_locations=site.can.relative_locations,

@@ -1,4 +1,4 @@
-"""What the contract's tests know of a catalog that they run on."""
+"""The properties of a catalog that the contract's tests need."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ class Site:
     """What its server can do, where servers of one backend differ; None where all do what the backend says."""
     exempt: Mapping[str, str] = field(default_factory=dict)
     """The tests that do not apply to its server, by name, with the reason; `name[value]` is one case of a test."""
+    overlaps: bool = True
+    """Whether a table may be at, above or below the location of another one."""
+    frees_locations: bool = True
+    """Whether the location of a table that was deregistered or dropped can be registered again."""
+    chooses_locations: bool = False
+    """Whether the server chooses a unique location for a table that is declared without one."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
 
@@ -43,4 +49,4 @@ class Site:
     @property
     def can(self) -> Capabilities:
         """What the catalog can do."""
-        return self.server or load(self.impl).declared
+        return self.server or load(self.impl).catalog_capabilities

@@ -20,11 +20,12 @@ from tests.contract.rest_sites import (
 )
 from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity_errors import Dialect
+from tests.fakes.unity.errors import Dialect
 
 
 @contextmanager
@@ -87,6 +88,25 @@ def _polaris(tmp: Path) -> Iterator[FakePolaris]:
 
 
 @contextmanager
+def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> Iterator[Site]:
+    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
+    vends = [{"prefix": "s3://", "config": key}]
+    with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=vends) as server:
+
+        def plant(id: TableId) -> None:
+            server.add_table(id.parent, id.name, format="delta")
+
+        yield Site(
+            "lakekeeper",
+            {**server.properties, **({"root": tmp.as_uri()} if rooted else {})},
+            plant,
+            overlaps=False,
+            frees_locations=not soft,
+            chooses_locations=not rooted,
+        )
+
+
+@contextmanager
 def fake_unity(tmp: Path, dialect: Dialect) -> Iterator[Site]:
     key = {"access_key_id": "key", "secret_access_key": "hush", "session_token": "t"}
     with FakeUnity(dialect=dialect, credentials={"aws_temp_credentials": key}) as server:
@@ -142,6 +162,9 @@ SITES: Mapping[str, Open] = {
     "nessie-0.99.0": real_nessie,
     "polaris-fake": fake_polaris,
     "polaris-fake-filtered": fake_polaris_filtered,
+    "lakekeeper-fake": fake_lakekeeper,
+    "lakekeeper-fake-soft-deletion": partial(fake_lakekeeper, soft=True),
+    "lakekeeper-fake-with-a-root": partial(fake_lakekeeper, rooted=True),
     "glue-stock-moto": partial(fake_glue, stock=True),
     "glue": fake_glue,
     "glue-in-a-catalog": partial(fake_glue, catalog="outer"),
@@ -163,6 +186,8 @@ VARIANTS = {
     "hive-fake-4.0.1",
     "hive-4.0.1",
     "polaris-fake-filtered",
+    "lakekeeper-fake-soft-deletion",
+    "lakekeeper-fake-with-a-root",
     "glue-stock-moto",
     "glue-in-a-catalog",
     "glue-in-a-nested-catalog",

@@ -40,12 +40,17 @@ Run = Callable[["Site", "Make"], Coroutine[Any, Any, list[type[LanceNamespaceErr
 Make = Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]
 
 
-async def outcome(make: Coroutine[Any, Any, Any]) -> type[LanceNamespaceError] | None:
+async def error(make: Coroutine[Any, Any, Any]) -> LanceNamespaceError | None:
     try:
         await make
     except LanceNamespaceError as e:
-        return type(e)
+        return e
     return None
+
+
+async def outcome(make: Coroutine[Any, Any, Any]) -> type[LanceNamespaceError] | None:
+    e = await error(make)
+    return type(e) if e else None
 
 
 async def in_one_loop(site: Site, make: Make) -> list[type[LanceNamespaceError] | None]:
@@ -91,32 +96,34 @@ async def test_exist_ok_succeeds_while_others_drop_the_namespace(ns: AsyncNamesp
     id = list(room.id("n"))
     request = CreateNamespaceRequest(id=id, mode="ExistOk")
 
-    async def create_and_drop() -> set[type[LanceNamespaceError] | None]:
-        outcomes = set()
+    async def create_and_drop() -> None:
         for _ in range(ROUNDS):
-            outcomes.add(await outcome(ns.create_namespace(request)))
-            await outcome(ns.drop_namespace(DropNamespaceRequest(id=id, mode="Skip")))
-        return outcomes
+            errors.append(await error(ns.create_namespace(request)))
+            await error(ns.drop_namespace(DropNamespaceRequest(id=id, mode="Skip")))
 
-    outcomes = set().union(*await asyncio.gather(*(create_and_drop() for _ in range(TASKS))))
-    assert outcomes <= {None, *LOST}
+    errors: list[LanceNamespaceError | None] = []
+    await asyncio.gather(*(create_and_drop() for _ in range(TASKS)))
+    assert not [e for e in errors if e and not isinstance(e, LOST)]
 
 
 async def test_a_registration_is_replaced_while_others_remove_it(
     ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path
 ) -> None:
+    if not site.frees_locations:
+        pytest.skip("each location can be registered once")
     id = home.table("t")
-    base = home.id.name if site.can.relative_locations else tmp_path.as_uri()
+    root = site.properties.get("root", "")
+    base = home.id.name if site.can.relative_locations else root if root.startswith("s3://") else tmp_path.as_uri()
     locations = [f"{base}/t{number}" for number in range(TASKS)]
 
-    async def register_and_remove(location: str) -> set[type[LanceNamespaceError] | None]:
-        outcomes = set()
+    async def register_and_remove(location: str) -> None:
         for _ in range(ROUNDS):
             request = RegisterTableRequest(id=id, location=location, mode="Overwrite")
-            outcomes.add(await outcome(ns.register_table(request)))
-            await outcome(ns.deregister_table(DeregisterTableRequest(id=id)))
-        return outcomes
+            errors.append(await error(ns.register_table(request)))
+            await error(ns.deregister_table(DeregisterTableRequest(id=id)))
 
-    outcomes = set().union(*await asyncio.gather(*map(register_and_remove, locations)))
+    errors: list[LanceNamespaceError | None] = []
+    await asyncio.gather(*map(register_and_remove, locations))
     # Where a replacement needs a note, a client may be kept from it by another's; Nessie moves no table.
-    assert outcomes <= {None, *LOST, InvalidTableStateError, UnsupportedOperationError}
+    allowed = (*LOST, InvalidTableStateError, UnsupportedOperationError)
+    assert not [e for e in errors if e and not isinstance(e, allowed)]

@@ -18,7 +18,7 @@ KEY = {"aws_access_key_id": "key", "aws_secret_access_key": "hush"}
 async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, home: Home) -> None:
     id = home.table("t")
     async with AsyncNamespace.connect(site.impl, site.properties) as ns:
-        location = "s3://lake/t" if site.vends else None
+        location = f"s3://lake/{home.id.name}/t" if site.vends else None
         await ns.declare_table(DeclareTableRequest(id=id, location=location))
         plain, calls = await _asked(ns, DescribeTableRequest(id=id))
         vended, calls_for_them = await _asked(ns, DescribeTableRequest(id=id, vend_credentials=True))
@@ -32,7 +32,7 @@ async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, hom
 
 
 async def test_a_declaration_gives_what_a_describe_gives(ns: AsyncNamespace, site: Site, home: Home) -> None:
-    location = "s3://lake/t" if site.vends else None
+    location = f"s3://lake/{home.id.name}/t" if site.vends else None
     request = DeclareTableRequest(id=home.table("t"), location=location, vend_credentials=True)
     declared = await ns.declare_table(request)
     found = await ns.describe_table(DescribeTableRequest(id=home.table("t"), vend_credentials=True))

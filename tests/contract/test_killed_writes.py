@@ -1,4 +1,4 @@
-"""What a process that was killed during its first write to a name leaves, and what one does about it."""
+"""Cleanup after a process that was killed during its first write to a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locations: a catalog is told only such as are one place for everybody, and others are never deleted."""
+"""Locations: only unambiguous ones are registered, and others are never deleted."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ async def test_a_location_found_relative_is_read_and_never_deleted(
         pytest.skip("nothing relative can be in this catalog")
     found = await ns.describe_table(DescribeTableRequest(id=id))
     assert found.location == "theirs/t" and lance.dataset(found.location).count_rows() == 3
-    with pytest.raises(InvalidTableStateError, match="as its location 'theirs/t' is relative"):
+    with pytest.raises(InvalidTableStateError, match="because its location 'theirs/t' is relative"):
         await ns.drop_table(DropTableRequest(id=id))
-    with pytest.raises(InvalidTableStateError, match="nothing is changed, as its location 'theirs/t' is relative"):
+    with pytest.raises(InvalidTableStateError, match="changed, because its location 'theirs/t' is relative"):
         await ns.delete_from_table(DeleteFromTableRequest(id=id, predicate="true"))
     assert await ns.exists(id) and lance.dataset("theirs/t").count_rows() == 3
     await ns.deregister_table(DeregisterTableRequest(id=id))

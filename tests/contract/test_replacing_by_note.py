@@ -128,10 +128,10 @@ async def test_another_registration_of_the_name_is_not_replaced(noting: Noting) 
     await noting.theirs.deregister_table(noting.id)
     with pytest.raises(TableNotFoundError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
-    await noting.theirs.declare_table(noting.id, None, {"owner": "theirs"})
+    theirs = await noting.theirs.declare_table(noting.id, None, {"owner": "theirs"})
     with pytest.raises(ConcurrentModificationError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
-    assert await found(noting, noting.id) == (old.location, "theirs")
+    assert await found(noting, noting.id) == (theirs.location, "theirs")
     with pytest.raises(TableNotFoundError):
         await found(noting, note_of(noting.id))
 
@@ -198,9 +198,7 @@ async def test_what_others_noted_since_it_was_described_is_theirs(noting: Noting
 @pytest.mark.parametrize(
     "error", [ServiceUnavailableError("Service unavailable: t"), asyncio.CancelledError()], ids=type
 )
-async def test_a_declaration_does_not_stay_where_nobody_can_tell_whether_there_is_a_note(
-    noting: Noting, error: BaseException
-) -> None:
+async def test_a_declaration_is_removed_if_the_note_cannot_be_checked(noting: Noting, error: BaseException) -> None:
     async def meddle(operation: str, id: TableId) -> None:
         if operation == "describe" and id == note_of(noting.id):
             noting.meddle(_nobody)

@@ -21,6 +21,8 @@ def unique_site(site: Site) -> Site:
         pytest.skip("a directory catalog has no such property")
     if site.served:
         pytest.skip("the gateway has the property")
+    if site.chooses_locations:
+        pytest.skip("the server's own locations are unique")
     return replace(site, properties={**site.properties, "unique_locations": "true"})
 
 

@@ -1,4 +1,4 @@
-"""What the tests have processes of their own do; in a module, because those processes import it."""
+"""Jobs that tests run in processes of their own, which import this module."""
 
 from __future__ import annotations
 

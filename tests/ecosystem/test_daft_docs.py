@@ -1,4 +1,4 @@
-"""What the documentation says of daft-lance is so: its code, its catalogs, its costs."""
+"""The documentation of daft-lance: its code, catalogs and costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_steps_cost_what_is_told(catalog: Catalog, home: list[str], diary: Diary
     for mode in ("append", "overwrite"):
         with bill.step("`write_lance`, `append` or `overwrite`"):
             write(table, mode)
-    with bill.step("`write_lance`, `overwrite`, no such table"):
+    with bill.step("`write_lance`, `overwrite`, missing table"):
         write(other, "overwrite")
     with bill.step("`create_scalar_index`, `compact_files`"):
         daft_lance.create_scalar_index(column="id", index_type="BTREE", **table)

@@ -1,4 +1,4 @@
-"""What the documentation says of lance-ray is so: its code, its catalogs, its costs."""
+"""The documentation of lance-ray: its code, catalogs and costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_steps_cost_what_is_told(catalog: Catalog, home: list[str], diary: Diary
     for mode in ("append", "overwrite"):
         with bill.step("`write_lance`, `append` or `overwrite`"):
             lance_ray.write_lance(rows, mode=mode, **table)
-    with bill.step("`write_lance`, `overwrite`, no such table"):
+    with bill.step("`write_lance`, `overwrite`, missing table"):
         lance_ray.write_lance(rows, mode="overwrite", **other)
     with bill.step("`read_lance`"):
         assert lance_ray.read_lance(**table).count() == 1

@@ -1,4 +1,4 @@
-"""What the documentation says of lancedb is so: its code, its errors, its costs."""
+"""The documentation of lancedb: its code, errors and costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
 
 def test_errors_are_those_that_are_told() -> None:
     given = Given(Catalog("dir", {}), None, ["sales"])
-    told = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("what was asked")}
+    told = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")}
     assert told == {
         what: (error.__name__, words(given).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }

@@ -1,4 +1,4 @@
-"""What users of lancedb see when something is wrong: the class, and the words that tell what."""
+"""Errors in lancedb: their classes and messages."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ CALLS: dict[str, tuple[Call, type[Exception], Words]] = {
     "a page of nothing": (
         lambda g: g.db.list_tables(g.home, limit=0),
         RuntimeError,
-        lambda g: "InvalidInputError: limit 0: a page holds at least 1 name",
+        lambda g: "InvalidInputError: limit 0: must be at least 1",
     ),
     "a page token of another listing": (
         lambda g: g.db.list_tables(g.home, page_token="t"),

@@ -1,4 +1,4 @@
-"""What becomes of the operations that lancedb can be told to leave to the namespace."""
+"""Operations that lancedb can delegate to the namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of lancedb see of a catalog that is down, that does not know them, or that is too busy."""
+"""Errors in lancedb if a catalog is down, overloaded or rejects the login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pylance's users see where something is wrong: our errors from the catalog, pylance's own from the storage."""
+"""Errors in pylance: ours from the catalog, its own from the storage."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from lance_ns_async import Namespace
 from tests.fakes.faults import Answer, Received
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris_routes import VENDING, PolarisRoutes
+from tests.fakes.polaris.routes import VENDING, PolarisRoutes
 from tests.fakes.s3 import FakeS3
 from tests.fakes.unity import FakeUnity
 

@@ -1,4 +1,4 @@
-"""What a fake server does on demand instead of, before or after its own answer."""
+"""Faults of a fake server: actions instead of, before or after its own response."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, Literal
 
 from multidict import CIMultiDictProxy
@@ -89,6 +90,29 @@ class Fault(Rule):
     when: When
     answer: Answer | None
     """None: the connection is reset."""
+
+
+class RateLimit(Fault):
+    """A token bucket, which starts full: requests that find it empty get the answer."""
+
+    def __init__(self, rate: float, burst: float, match: str, answer: Answer) -> None:
+        super().__init__(match, None, "before", answer)
+        self._rate, self._burst = rate, burst
+        self._tokens, self._filled_at = burst, monotonic()
+        self.refusals = 0
+
+    def takes(self, request: Received) -> bool:
+        # Without arguments, super() does not work in a subclass of a dataclass with slots.
+        if not Fault.takes(self, request):
+            return False
+        now = monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return False
+        self.refusals += 1
+        return True
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What every fake HTTP catalog shares: a server on its own thread, a request log, faults on demand."""
+"""Base of the fake HTTP catalogs: a server on its own thread, a request log, faults on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from .faults import Answer, Delay, Fault, Hold, Received, When
+from .faults import Answer, Delay, Fault, Hold, RateLimit, Received, When
 
 
 class FakeServer(ABC):
@@ -95,6 +95,15 @@ class FakeServer(ABC):
         """Answers an error status: text and bytes as HTML, other values as JSON, None as `error` has it."""
         answer = self.error(status) if body is None else Answer.of(body, status)
         self._add(Fault(match, times, when, answer.with_headers(headers or {})))
+
+    def limit_rate(self, rate: float, *, burst: float | None = None, match: str = "") -> RateLimit:
+        """Answers 429 without Retry-After beyond `rate` requests per second, after a burst of one second's worth.
+
+        This is how the rate limiter of Apache Polaris works.
+        """
+        limit = RateLimit(rate, rate if burst is None else burst, match, self.error(429))
+        self._add(limit)
+        return limit
 
     def cut(self, *, times: int | None = 1, match: str = "", when: When = "before") -> None:
         """Resets the connection instead of answering."""

@@ -1,4 +1,4 @@
-"""What the Jetty server in front of a Java catalog refuses by itself, and the pages it does so with."""
+"""Requests that the Jetty server of a Java catalog rejects itself, and its error pages."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class MemoryBackend(Backend):
 
     settings = Settings
     errors = COMMON_ERRORS
-    declared = Capabilities(min_depth=0, max_depth=None, replaces=True)
+    catalog_capabilities = Capabilities(min_depth=0, max_depth=None, replaces=True)
 
     def __init__(self, size: Size = as_asked) -> None:
         self.size = size
@@ -76,7 +76,7 @@ class MemoryBackend(Backend):
     @classmethod
     def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
         """A catalog that says it can do this."""
-        told: type[MemoryBackend] = type("AbleBackend", (cls,), {"declared": capabilities})
+        told: type[MemoryBackend] = type("AbleBackend", (cls,), {"catalog_capabilities": capabilities})
         return told(size)
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 from .faults import Answer, Received
 from .polaris import FakePolaris
-from .polaris_routes import VENDING
+from .polaris.routes import VENDING
 from .s3 import FakeS3
 
 _KEY, _EXPIRY = b"<key>", b"<expiry>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from .faults import Answer, Received
-from .glue_moto import StockMoto
+from .glue.moto import StockMoto
 from .http import FakeServer
 
 

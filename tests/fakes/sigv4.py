@@ -19,7 +19,6 @@ from .faults import Answer, Received
 _FORM = re.compile(r"AWS4-HMAC-SHA256 Credential=([^,]+), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})")
 _STAMP = "%Y%m%dT%H%M%SZ"
 _WINDOW = timedelta(minutes=5)
-_HAS_TO_BE_SIGNED = {"host", "x-amz-date", "x-amz-content-sha256"}
 
 
 @dataclass
@@ -34,6 +33,8 @@ class Signatures:
     """Keys whose session is over."""
     ahead: timedelta = timedelta()
     """How far the server's clock is ahead of this machine's."""
+    must_sign: frozenset[str] = frozenset({"host", "x-amz-date", "x-amz-content-sha256"})
+    """Headers that every signature has to cover."""
     accepted: list[frozenset[str]] = field(default_factory=list)
     """The names of the signed headers of each request that was accepted."""
 
@@ -76,7 +77,7 @@ class Signatures:
         signed = names.split(";")
         if request.headers.get("X-Amz-Security-Token") != token:
             return "UnrecognizedClientException", "The security token included in the request is invalid."
-        lacking = _HAS_TO_BE_SIGNED - set(signed) | {n for n in _lower(request) if n.startswith("x-amz-")} - set(signed)
+        lacking = self.must_sign - set(signed) | {n for n in _lower(request) if n.startswith("x-amz-")} - set(signed)
         canonical, expected = self._signature(request, signed, stamp, ReadOnlyCredentials(key, secret, token))
         if lacking or not compare_digest(signature, expected):
             text = "The request signature we calculated does not match the signature you provided."
@@ -88,9 +89,11 @@ class Signatures:
         self, request: Received, signed: list[str], stamp: str, credentials: ReadOnlyCredentials
     ) -> tuple[str, str]:
         headers = {name: value for name, value in _lower(request).items() if name in signed}
-        # The hash is the body's own, whatever the client says that it is.
-        headers["x-amz-content-sha256"] = sha256(request.body).hexdigest()
-        again = AWSRequest(request.method, f"http://{request.headers['Host']}{request.path}", headers=headers)
+        if "x-amz-content-sha256" in signed:
+            # The hash is the body's own, whatever the client says that it is.
+            headers["x-amz-content-sha256"] = sha256(request.body).hexdigest()
+        url = f"http://{request.headers['Host']}{request.path}"
+        again = AWSRequest(request.method, url, headers=headers, data=request.body)
         again.context["timestamp"] = stamp
         signer = SigV4Auth(credentials, self.name, self.region)
         canonical = signer.canonical_request(again)

@@ -1,4 +1,4 @@
-"""What a fake Thrift server is made of: sockets on a thread of its own, a log of calls, faults on demand."""
+"""Base of the fake Thrift servers: sockets on a thread of its own, a call log, faults on demand."""
 
 from __future__ import annotations
 

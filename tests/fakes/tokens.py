@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import parse_qsl
 
 from .faults import Answer, Received
+from .http import FakeServer
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
 class Tokens:
@@ -20,7 +24,21 @@ class Tokens:
         client: tuple[str, str] | None = None,
         expires_in: int | None = None,
         expired_status: int = 401,
+        subjects: Collection[str] = (),
+        refreshes: bool = False,
     ) -> None:
+        """Creates an endpoint.
+
+        Args:
+            subjects: Tokens of others that are exchanged for its own; a client's secret is then not required.
+            refreshes: Whether each token comes with a refresh token, which is good for one use.
+        """
+        self.subjects = set(subjects)
+        """Tokens of others that are exchanged for its own."""
+        self.forms: list[dict[str, str]] = []
+        """The form of each request for a token."""
+        self._refreshes = refreshes
+        self._refresh_tokens: set[str] = set()
         self._client = client
         self._expires_in = expires_in
         self._expired_status = expired_status
@@ -37,6 +55,15 @@ class Tokens:
         self._expired |= self._good
         self._good.clear()
 
+    def accept(self, token: str) -> None:
+        """Makes a token that was issued elsewhere a good one."""
+        self._checks = True
+        self._good.add(token)
+
+    def revoke_refresh_tokens(self) -> None:
+        """Makes every refresh token known so far one that is refused."""
+        self._refresh_tokens.clear()
+
     def refusal(self, request: Received) -> int | None:
         """The status with which a request is refused for its token; None if it is accepted."""
         # A gateway that checks signatures passes on what the client had in that header.
@@ -47,18 +74,45 @@ class Tokens:
         return self._expired_status if token in self._expired else 401
 
     def issue(self, request: Received) -> Answer:
-        """Answers a request of the client-credentials grant."""
+        """Answers a request for a token, by any of the three grants."""
         form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
         self.requests += 1
+        self.forms.append(form)
         self.scopes.append(form.get("scope"))
-        if form.get("grant_type") != "client_credentials":
+        grant = form.get("grant_type")
+        if grant not in ("client_credentials", "refresh_token", EXCHANGE):
             return _refused(400, "unsupported_grant_type")
-        if self._client not in (None, (form.get("client_id"), form.get("client_secret"))):
+        knows_client = self._client in (None, (form.get("client_id"), form.get("client_secret")))
+        if grant == EXCHANGE and form.get("subject_token") not in self.subjects:
+            return _refused(400, "invalid_grant")
+        if grant == "refresh_token":
+            if form.get("refresh_token") not in self._refresh_tokens:
+                return _refused(400, "invalid_grant")
+            self._refresh_tokens.remove(form["refresh_token"])
+        elif grant == "client_credentials" and not knows_client:
             return _refused(401, "invalid_client")
         token = f"client-credentials-token:sub={form.get('client_id')}:{self.requests}"
         self._good.add(token)
-        lifetime = {} if self._expires_in is None else {"expires_in": self._expires_in}
-        return Answer.of({"access_token": token, "token_type": "Bearer", **lifetime})
+        body: dict[str, object] = {"access_token": token, "token_type": "Bearer"}
+        if self._expires_in is not None:
+            body["expires_in"] = self._expires_in
+        if self._refreshes:
+            body["refresh_token"] = f"refresh-token-{self.requests}"
+            self._refresh_tokens.add(f"refresh-token-{self.requests}")
+        return Answer.of(body)
+
+
+class FakeIdentityProvider(FakeServer):
+    """A token endpoint of its own at `/token`, for catalogs that accept the tokens of others."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self.tokens = tokens
+
+    def handle(self, request: Received) -> Answer:
+        if str(request).partition("?")[0] != "POST /token":
+            return Answer.of("<html><title>Sign in</title>no such page</html>", 404)
+        return self.tokens.issue(request)
 
 
 def _refused(status: int, error: str) -> Answer:

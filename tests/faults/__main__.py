@@ -1,6 +1,6 @@
 """Writes the documentation's table of faults."""
 
 from tests.documentation.pages import PAGES
-from tests.faults.page import PAGE, written
+from tests.faults.page import PAGE, render
 
-(PAGES / PAGE).write_text(written(), encoding="utf-8")
+(PAGES / PAGE).write_text(render(), encoding="utf-8")

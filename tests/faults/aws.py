@@ -22,7 +22,7 @@ from tests.faults.table import Expected, Fault, Then, alone
 _SKEW = "Signature expired: 20200101T000000Z is now earlier than 20260101T000000Z"
 
 
-def _said(code: str, status: int, message: str) -> Deed:
+def _error(code: str, status: int, message: str) -> Deed:
     body = json.dumps({"__type": f"com.amazonaws.glue#{code}", "Message": message})
     answer = http(status, body, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-RequestId": "r-1"}).data
     return Deed(lambda right: answer)
@@ -45,6 +45,11 @@ _CODES: Sequence[tuple[str, int, str, type[LanceNamespaceError], Then]] = (
 )
 
 AWS: Sequence[Fault] = tuple(
-    alone("glue", f"{code}, HTTP {status}", _said(code, status, message), Expected(error, f"{code}: {message}", then))
+    alone(
+        "glue",
+        f"{code}, HTTP {status}",
+        _error(code, status, message),
+        Expected(error, f"{code}: {message}", then),
+    )
     for code, status, message, error, then in _CODES
 )

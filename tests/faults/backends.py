@@ -11,6 +11,8 @@ from time import time
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError
+
 from lance_ns_async.model import TableId
 from tests.fakes.sockets import http, read_request
 
@@ -27,7 +29,7 @@ UNREACHABLE = {
 FINE, WICKED = "fine", "wicked"
 """The namespaces that tables are in; no signature has their names in it by chance."""
 
-LISTED = ("t0", "t1")
+TABLE_NAMES = ("t0", "t1")
 
 
 class Catalog(ABC):
@@ -36,9 +38,11 @@ class Catalog(ABC):
     impl: ClassVar[str]
     levels: ClassVar[tuple[str, ...]] = ("c",)
     """The namespaces above that of a table."""
+    ambiguous: ClassVar[type[LanceNamespaceError] | None] = None
+    """The error of a declaration after which the client looks up whether the table exists; None means no such error."""
 
     def __init__(self) -> None:
-        self.declared: dict[str, Any] = {}
+        self.declarations: dict[str, Any] = {}
 
     def id(self, name: str, namespace: str = FINE) -> TableId:
         """The id of a table."""
@@ -74,7 +78,7 @@ class Catalog(ABC):
 
     def has(self, name: str) -> bool:
         """Whether there is a table of that name."""
-        return not name.startswith("new") or name in self.declared
+        return not name.startswith("new") or name in self.declarations
 
 
 def location(namespace: str, name: str) -> str:
@@ -105,26 +109,26 @@ class HttpCatalog(Catalog):
         head, _, body = request.partition(b"\r\n\r\n")
         method, target = head.split(b" ", 2)[:2]
         if method == b"POST":
-            made = json.loads(body)
+            request_body = json.loads(body)
             name = target.decode().rpartition("/")[2]
-            name = made.get("name", name)
-            found = self.made(name, made)
+            name = request_body.get("name", name)
+            description = self.create(name, request_body)
             if acting:
-                self.declared[name] = found
-            return http(200, json.dumps(found)).data
+                self.declarations[name] = description
+            return http(200, json.dumps(description)).data
         url = urlsplit(target.decode())
-        status, answer = self.found(url.path, parse_qs(url.query))
+        status, answer = self.look_up(url.path, parse_qs(url.query))
         return http(status, b"" if method == b"HEAD" else json.dumps(answer)).data
 
     def is_listing(self, request: bytes) -> bool:
         return re.match(rb"GET \S+/(generic-)?tables(\?\S*)? ", request) is not None
 
     @abstractmethod
-    def made(self, name: str, body: Any) -> Any:
+    def create(self, name: str, body: Any) -> Any:
         """What a declaration makes."""
 
     @abstractmethod
-    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
         """What is at a path."""
 
 
@@ -135,19 +139,19 @@ class Iceberg(HttpCatalog):
     def is_aside(self, request: bytes) -> bool:
         return b"/v1/config " in request
 
-    def made(self, name: str, body: Any) -> Any:
-        told = {update["action"]: update for update in body["updates"]}
-        uuid, place = told["assign-uuid"]["uuid"], told["set-location"]["location"]
-        return _metadata(place, told["set-properties"]["updates"], uuid)
+    def create(self, name: str, body: Any) -> Any:
+        updates = {update["action"]: update for update in body["updates"]}
+        uuid, place = updates["assign-uuid"]["uuid"], updates["set-location"]["location"]
+        return _metadata(place, updates["set-properties"]["updates"], uuid)
 
-    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
         _, _, _, *names = path.split("/")
         match names:
             case [namespace, "tables"]:
-                return 200, _identifiers(LISTED)
+                return 200, _identifiers(TABLE_NAMES)
             case [namespace, "tables", name] if self.has(name):
                 usual = _metadata(location(namespace, name), {"table_type": "lance"}, "0")
-                return 200, self.declared.get(name, usual)
+                return 200, self.declarations.get(name, usual)
             case [_, "tables", _]:
                 return 404, {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}
         return 200, {}
@@ -162,35 +166,36 @@ class Polaris(HttpCatalog):
     def page(self, names: Sequence[str], token: object = None) -> bytes:
         return http(200, json.dumps({**_identifiers(names), "next-page-token": token})).data
 
-    def made(self, name: str, body: Any) -> Any:
+    def create(self, name: str, body: Any) -> Any:
         return {"table": body}
 
-    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
         namespace, _, name = path.partition("/namespaces/")[2].split("/") if path.count("/") > 8 else ("", "", "")
         if not name:
-            return 200, _identifiers(LISTED)
+            return 200, _identifiers(TABLE_NAMES)
         if not self.has(name):
             return 404, {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}
         usual = {"table": {"name": name, "format": "lance", "base-location": location(namespace, name)}}
-        return 200, self.declared.get(name, usual)
+        return 200, self.declarations.get(name, usual)
 
 
 class Unity(HttpCatalog):
     impl = "unity"
+    ambiguous = PermissionDeniedError
 
     def properties(self, url: str) -> Mapping[str, str]:
         return {**super().properties(url), "catalog": "c"}
 
-    def made(self, name: str, body: Any) -> Any:
+    def create(self, name: str, body: Any) -> Any:
         return {**body, "table_id": "1", "created_at": int(time() * 1000)}
 
-    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
         if query:
-            return 200, {"tables": [self._table(query["schema_name"][0], name) for name in LISTED]}
+            return 200, {"tables": [self._table(query["schema_name"][0], name) for name in TABLE_NAMES]}
         _, namespace, name = path.rpartition("/")[2].split(".")
         if not self.has(name):
             return 404, {"error_code": "NOT_FOUND", "message": f"Table not found: c.{namespace}.{name}"}
-        return 200, self.declared.get(name, self._table(namespace, name))
+        return 200, self.declarations.get(name, self._table(namespace, name))
 
     def page(self, names: Sequence[str], token: object = None) -> bytes:
         tables = [self._table(FINE, name) for name in names]
@@ -224,26 +229,26 @@ class Rest(HttpCatalog):
         namespace, _, name = unquote(id).removeprefix("c$").partition("$")
         match kind, "/".join(action):
             case "table", "declare":
-                found = self.made(name, {"namespace": namespace, **json.loads(body)})
+                response = self.create(name, {"namespace": namespace, **json.loads(body)})
                 if acting:
-                    self.declared[name] = found
+                    self.declarations[name] = response
             case "table", "describe" if not self.has(name):
                 return http(404, json.dumps({"error": "no such table", "code": 4})).data
             case "table", "describe":
                 usual = {"table": name, "namespace": ["c", namespace], "location": location(namespace, name)}
-                found = self.declared.get(name, usual)
+                response = self.declarations.get(name, usual)
             case "namespace", "table/list":
-                found = {"tables": LISTED}
+                response = {"tables": TABLE_NAMES}
             case "namespace", "describe":
-                found = {}
+                response = {}
             case _:
                 return http(404, b"").data
-        return http(200, json.dumps(found)).data
+        return http(200, json.dumps(response)).data
 
-    def made(self, name: str, body: Any) -> Any:
+    def create(self, name: str, body: Any) -> Any:
         return {"location": location(body["namespace"], name), "properties": body.get("properties") or {}}
 
-    def found(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
         raise NotImplementedError
 
     def page(self, names: Sequence[str], token: object = None) -> bytes:

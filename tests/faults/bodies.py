@@ -30,9 +30,9 @@ _VOID = Expected(InternalError, "an answer of unknown form", "void")
 _PAGE = "<!DOCTYPE html><html><head><style>p {color: red}</style></head><body><p>Please sign in</p></body></html>"
 
 
-def body(told: bytes | str, **headers: str) -> Deed:
+def body(content: bytes | str, **headers: str) -> Deed:
     """A good status with another body than the right one."""
-    answer = http(200, told, {name.replace("_", "-"): value for name, value in headers.items()}).data
+    answer = http(200, content, {name.replace("_", "-"): value for name, value in headers.items()}).data
     return Deed(lambda right: answer)
 
 
@@ -78,50 +78,50 @@ def _within(right: bytes) -> bytes:
 
 
 BROKEN: Sequence[Fault] = (
-    with_thrift(fault("closed before the answer", Deed(_nothing, "close"), LOST), Deed(_nothing, "close"), LOST),
-    with_thrift(fault("reset before the answer", Deed(_nothing, "reset"), LOST), Deed(_nothing, "reset"), LOST),
+    with_thrift(fault("closed before the response", Deed(_nothing, "close"), LOST), Deed(_nothing, "close"), LOST),
+    with_thrift(fault("reset before the response", Deed(_nothing, "reset"), LOST), Deed(_nothing, "reset"), LOST),
     with_thrift(
-        fault("reset within the answer's head", Deed(lambda right: right[:20], "reset"), LOST),
+        fault("reset within the headers", Deed(lambda right: right[:20], "reset"), LOST),
         Deed(lambda right: right[:9], "reset"),
         LOST,
     ),
-    fault("reset between head and body", Deed(_head, "reset"), LOST),
+    fault("reset between headers and body", Deed(_head, "reset"), LOST),
     with_thrift(
         fault("reset within the body", Deed(lambda right: right[:-9], "reset"), LOST),
         Deed(lambda right: right[:-9], "reset"),
         LOST,
     ),
-    with_thrift(fault("reset after the answer", Deed(_same, "reset"), None), Deed(_same, "reset"), None),
-    with_thrift(fault("ended within the answer", Deed(_within, "close"), LOST), Deed(_within, "close"), LOST),
+    with_thrift(fault("reset after the response", Deed(_same, "reset"), None), Deed(_same, "reset"), None),
+    with_thrift(fault("closed within the response", Deed(_within, "close"), LOST), Deed(_within, "close"), LOST),
     fault("`Content-Length` too long", Deed(_longer, "close"), LOST),
-    fault("a chunk cut off", Deed(_cut_chunk, "close"), LOST),
-    fault("a chunk without a length", Deed(_bad_chunk, "close"), LOST),
-    with_thrift(fault("no answer", Deed(_nothing, "hang"), SILENT), Deed(_nothing, "hang"), SILENT),
+    fault("a truncated chunk", Deed(_cut_chunk, "close"), LOST),
+    fault("a chunk with an invalid length", Deed(_bad_chunk, "close"), LOST),
+    with_thrift(fault("no response", Deed(_nothing, "hang"), SILENT), Deed(_nothing, "hang"), SILENT),
     with_thrift(
-        fault("an answer that stops", Deed(_within, "hang"), SILENT),
+        fault("a response that stops", Deed(_within, "hang"), SILENT),
         Deed(_within, "hang"),
         SILENT,
     ),
     with_thrift(
-        fault("a byte now and then", Deed(_same, "drip"), SILENT),
+        fault("a response that is sent slowly, byte by byte", Deed(_same, "drip"), SILENT),
         Deed(_same, "drip"),
         SILENT,
     ),
     fault("`Content-Length` over the limit", body(b" " * (LIMIT + 1)), _TOO_LONG),
     fault("a body over the limit, of unknown length", Deed(_endless), _TOO_LONG),
-    fault("a body that unpacks to over the limit", Deed(_bomb), _TOO_LONG, glue=NO_AWS),
+    fault("a compressed body, over the limit when decompressed", Deed(_bomb), _TOO_LONG, glue=NO_AWS),
 )
 """Answers that do not come whole, or not in bounds."""
 
 NO_ANSWERS: Sequence[Fault] = (
-    fault("a proxy's page with status 200", body(_PAGE, Content_Type="text/html"), NO_JSON, glue=NO_AWS),
-    fault("text", body("hello", Content_Type="text/plain"), NO_JSON, glue=NO_AWS),
-    fault("JSON that breaks off", body('{"a": '), NO_JSON, glue=NO_AWS),
+    fault("an HTML page with status 200", body(_PAGE, Content_Type="text/html"), NO_JSON, glue=NO_AWS),
+    fault("plain text", body("hello", Content_Type="text/plain"), NO_JSON, glue=NO_AWS),
+    fault("truncated JSON", body('{"a": '), NO_JSON, glue=NO_AWS),
     fault("invalid UTF-8", body(b'{"metadata": "\xff\xfe"}'), NO_JSON, glue=NO_AWS),
     fault("JSON nested 20,000 deep", body("[" * 20_000), NO_JSON, glue=NO_AWS),
-    fault("compressed, and broken", body(b"\x1f\x8bnonsense", Content_Encoding="gzip"), _BROKEN_PACK, glue=NO_AWS),
+    fault("invalid compressed data", body(b"\x1f\x8bnonsense", Content_Encoding="gzip"), _BROKEN_PACK, glue=NO_AWS),
     fault("an empty body", body(b""), OTHER_FORM, glue=_VOID, lists=False),
-    fault("204", Deed(lambda right: b"HTTP/1.1 204 No Content\r\n\r\n"), OTHER_FORM, glue=_VOID, lists=False),
+    fault("status 204", Deed(lambda right: b"HTTP/1.1 204 No Content\r\n\r\n"), OTHER_FORM, glue=_VOID, lists=False),
     fault("`null`", body("null"), OTHER_FORM, glue=NO_AWS, lists=False),
     fault("a list", body("[]"), OTHER_FORM, glue=NO_AWS),
     fault("a string", body('"yes"'), OTHER_FORM, glue=NO_AWS),

@@ -37,9 +37,9 @@ def authority(name: str = "ours") -> Authority:
     """The authority of that name, the same for all who ask."""
     folder = TemporaryDirectory()
     atexit.register(folder.cleanup)
-    made = Authority(trustme.CA(organization_name=name), folder)
-    made._ca.cert_pem.write_to_path(made.bundle)
-    return made
+    response = Authority(trustme.CA(organization_name=name), folder)
+    response._ca.cert_pem.write_to_path(response.bundle)
+    return response
 
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

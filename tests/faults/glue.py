@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.fakes.sockets import http, read_request
-from tests.faults.backends import FINE, LISTED, SECRET, UNREACHABLE, Catalog, location
+from tests.faults.backends import FINE, SECRET, TABLE_NAMES, UNREACHABLE, Catalog, location
 from tests.faults.certificates import authority
 
 
@@ -38,25 +38,25 @@ class Glue(Catalog):
 
     def answer(self, request: bytes, *, acting: bool = True) -> bytes:
         head, _, body = request.partition(b"\r\n\r\n")
-        told = re.search(rb"(?i)x-amz-target: AWSGlue\.(\w+)", head)
-        assert told is not None, head
-        status, answer = self._found(told[1].decode(), json.loads(body), acting)
+        target = re.search(rb"(?i)x-amz-target: AWSGlue\.(\w+)", head)
+        assert target is not None, head
+        status, answer = self._look_up(target[1].decode(), json.loads(body), acting)
         return http(status, json.dumps(answer), {"Content-Type": "application/x-amz-json-1.1"}).data
 
-    def _found(self, action: str, asked: Any, acting: bool) -> tuple[int, Any]:
-        database = asked.get("DatabaseName", "")
+    def _look_up(self, action: str, content: Any, acting: bool) -> tuple[int, Any]:
+        database = content.get("DatabaseName", "")
         match action:
             case "CreateTable":
                 if acting:
-                    self.declared[asked["TableInput"]["Name"]] = asked["TableInput"]
+                    self.declarations[content["TableInput"]["Name"]] = content["TableInput"]
                 return 200, {}
-            case "GetTable" if self.has(asked["Name"]):
-                return 200, {"Table": self.declared.get(asked["Name"]) or self._table(database, asked["Name"])}
+            case "GetTable" if self.has(content["Name"]):
+                return 200, {"Table": self.declarations.get(content["Name"]) or self._table(database, content["Name"])}
             case "GetTables":
-                names = asked["Expression"].split("|") if "Expression" in asked else LISTED
+                names = content["Expression"].split("|") if "Expression" in content else TABLE_NAMES
                 return 200, {"TableList": [self._table(database, name) for name in names]}
             case "GetDatabase":
-                return 200, {"Database": {"Name": asked["Name"]}}
+                return 200, {"Database": {"Name": content["Name"]}}
         return 400, {"__type": "EntityNotFoundException", "Message": "Entity Not Found"}
 
     def is_listing(self, request: bytes) -> bool:

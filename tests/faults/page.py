@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.documentation.pages import Page
-from tests.faults.asking import GROUPS
+from tests.faults.operations import GROUPS
 from tests.faults.places import PLACES
 from tests.faults.table import CATALOGS, HTTP, Expected, Fault
 from tests.support.operations import NAMES
@@ -19,17 +19,17 @@ Row = tuple[str, Mapping[str, str]]
 _COLUMNS = (tuple(HTTP), ("glue",), ("hive3",))
 _BLOCK = re.compile(r"(<!-- faults -->\n).*(<!-- /faults -->)", re.DOTALL)
 _THEN = {
-    "again": "all again",
-    "reads": "reads again",
-    "never": "not again",
-    "doubt": "not again, in doubt",
-    "void": "not again",
+    "again": "retry",
+    "reads": "retry of reads",
+    "never": "no retry",
+    "doubt": "no retry, in doubt",
+    "void": "no retry",
 }
 
 
-def written() -> str:
+def render() -> str:
     """The page with the tables in it."""
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{tables()}\n{found[2]}", Page(PAGE).text)
+    return _BLOCK.sub(lambda result: f"{result[1]}\n{tables()}\n{result[2]}", Page(PAGE).text)
 
 
 def tables() -> str:
@@ -51,7 +51,7 @@ def _rows(faults: Sequence[Fault]) -> Iterator[Row]:
 def _table(name: str, rows: Sequence[Row]) -> str:
     columns = [column for column in _COLUMNS if any(impl in outcomes for _, outcomes in rows for impl in column)]
     heads = (", ".join(NAMES[impl] for impl in column) for column in columns)
-    lines = [f"## {name}", "", f"| what happens | {' | '.join(heads)} |", f"|{'---|' * (len(columns) + 1)}"]
+    lines = [f"## {name}", "", f"| fault | {' | '.join(heads)} |", f"|{'---|' * (len(columns) + 1)}"]
     for what, outcomes in rows:
         cells = (_cell({impl: outcomes[impl] for impl in column if impl in outcomes}) for column in columns)
         lines.append(f"| {what} | {' | '.join(cells)} |")
@@ -69,6 +69,6 @@ def _cell(outcomes: Mapping[str, str]) -> str:
 
 def _outcome(expected: Expected | None) -> str:
     if expected is None:
-        return "the right answer"
+        return "success"
     name = expected.error.__name__.removesuffix("Error")
     return f"**{name}**, {_THEN[expected.then]}: {expected.words.strip(' :')}"

@@ -21,9 +21,9 @@ Place = Callable[[Catalog], AbstractAsyncContextManager[str]]
 
 @asynccontextmanager
 async def _nobody(catalog: Catalog) -> AsyncIterator[str]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as occupied_port:
+        occupied_port.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{occupied_port.getsockname()[1]}"
 
 
 @asynccontextmanager
@@ -47,10 +47,10 @@ async def _full(catalog: Catalog) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def _tls(who: str, host: str, *, expired: bool = False) -> Place:
+def _tls(who: str, host: str, *, is_expired: bool = False) -> Place:
     @asynccontextmanager
     async def place(catalog: Catalog) -> AsyncIterator[str]:
-        context = authority(who).server(host, until=LONG_AGO if expired else None)
+        context = authority(who).server(host, until=LONG_AGO if is_expired else None)
         async with Misbehaving(catalog, tls=context) as server:
             yield server.url
             assert not server.requests
@@ -87,14 +87,16 @@ _GLUE = "are endpoint and region right, and the server up?"
 _CERTIFICATE = {"": "certificate verify failed"}
 
 PLACES: Mapping[str, Nowhere] = {
-    "nobody listens": Nowhere(_nobody, {"": "cannot connect", "glue": _GLUE}),
-    "nobody knows the host": Nowhere(_unknown, {"": "cannot connect", "glue": _GLUE}),
-    "accepts nothing more": Nowhere(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
-    "an authority nobody knows": Nowhere(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
-    "a certificate of another host": Nowhere(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
-    "a certificate that has expired": Nowhere(_tls("ours", "127.0.0.1", expired=True), _CERTIFICATE, then="never"),
-    "no TLS where it is wanted": Nowhere(
+    "no server at the port": Nowhere(_nobody, {"": "cannot connect", "glue": _GLUE}),
+    "unknown host name": Nowhere(_unknown, {"": "cannot connect", "glue": _GLUE}),
+    "a server that accepts no connections": Nowhere(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
+    "an unknown certificate authority": Nowhere(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
+    "a certificate for another host": Nowhere(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
+    "an expired certificate": Nowhere(_tls("ours", "127.0.0.1", is_expired=True), _CERTIFICATE, then="never"),
+    "a server without TLS": Nowhere(
         _no_tls(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {"": "cannot connect", "glue": _GLUE}
     ),
-    "TLS that does not begin": Nowhere(_no_tls(b""), {"": "no connection within", "glue": _GLUE}, "50ms"),
+    "a server that does not respond to the TLS handshake": Nowhere(
+        _no_tls(b""), {"": "no connection within", "glue": _GLUE}, "50ms"
+    ),
 }

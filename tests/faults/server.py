@@ -62,7 +62,7 @@ class Misbehaving(Server):
         self._left = times
 
     @property
-    def asked(self) -> list[bytes]:
+    def table_requests(self) -> list[bytes]:
         """The requests that are about tables."""
         return [request for request in self.requests if not self.catalog.is_aside(request)]
 
@@ -87,7 +87,7 @@ class Misbehaving(Server):
                 await writer.drain()
                 continue
             right = self.catalog.answer(request, acting=self._acts)
-            if not await _done(deed, deed.words(right), reader, writer):
+            if not await _perform(deed, deed.words(right), reader, writer):
                 return
 
     def _deed_to(self, request: bytes) -> Deed | None:
@@ -115,7 +115,7 @@ class Mute(Server):
             await reader.read()
 
 
-async def _done(deed: Deed, words: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
+async def _perform(deed: Deed, words: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
     """Does the deed; whether the connection goes on."""
     if deed.then == "drip":
         for at in range(len(words)):

@@ -74,15 +74,15 @@ def fault(
     return Fault(name, cells, lists)
 
 
-def with_thrift(given: Fault, deed: Deed, expected: Expected | None) -> Fault:
+def with_thrift(original: Fault, deed: Deed, expected: Expected | None) -> Fault:
     """The same fault on a metastore, too."""
-    return Fault(given.name, {**given.cells, "hive3": Cell(deed, expected)}, given.lists)
+    return Fault(original.name, {**original.cells, "hive3": Cell(deed, expected)}, original.lists)
 
 
-def without_glue(given: Fault) -> Fault:
+def without_glue(original: Fault) -> Fault:
     """The same fault, but on Glue, whose answers nobody bounds but the attempt's time."""
-    cells = {impl: cell for impl, cell in given.cells.items() if impl != "glue"}
-    return Fault(given.name, cells, given.lists)
+    cells = {impl: cell for impl, cell in original.cells.items() if impl != "glue"}
+    return Fault(original.name, cells, original.lists)
 
 
 def alone(impl: str, name: str, deed: Deed, expected: Expected | None) -> Fault:

@@ -1,4 +1,4 @@
-"""What becomes of calls where there is no server, or not the one that is meant: nothing was sent, so all may be."""
+"""Calls without a server, or with another server: nothing was sent, so all may be repeated."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
 from lance_ns_async import Described
-from tests.faults.asking import ATTEMPTS, connected, declared, described, in_doubt, outcome
 from tests.faults.backends import Catalog
 from tests.faults.certificates import authority
+from tests.faults.operations import ATTEMPTS, connect, declare, describe, in_doubt, outcome
 from tests.faults.places import PLACES, Nowhere
 from tests.faults.table import CATALOGS
 
 
-def _reached(catalog: Catalog, url: str, nowhere: Nowhere) -> dict[str, str]:
-    given = {"connect_timeout": nowhere.waits}
+def _tls_properties(catalog: Catalog, url: str, nowhere: Nowhere) -> dict[str, str]:
+    properties = {"connect_timeout": nowhere.waits}
     if url.startswith("https:") and catalog.impl != "glue":
-        given["ca_bundle"] = authority().bundle
+        properties["ca_bundle"] = authority().bundle
         if catalog.impl == "hive3":
-            given["use_ssl"] = "true"
-    return given
+            properties["use_ssl"] = "true"
+    return properties
 
 
 ALL = [pytest.param(name, impl, id=f"{impl}: {name}") for name in PLACES for impl in CATALOGS]
 
 
 @pytest.mark.parametrize(("name", "impl"), ALL)
-async def test_what_was_not_sent_is_never_in_doubt_and_sent_again_where_that_is_of_use(name: str, impl: str) -> None:
+async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: str) -> None:
     catalog, nowhere = CATALOGS[impl](), PLACES[name]
     outcomes: list[str] = []
     again = nowhere.then == "again"
     async with nowhere.place(catalog) as url:
-        async with connected(catalog, url, repeats=ATTEMPTS - 1, more=_reached(catalog, url, nowhere)) as ns:
+        async with connect(catalog, url, repeats=ATTEMPTS - 1, more=_tls_properties(catalog, url, nowhere)) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
-                for ask in (described, declared):
-                    found = await ask(ns, catalog.id("new"))
-                    assert type(found) is ServiceUnavailableError and not in_doubt(found), repr(found)
-                    assert nowhere.expected(impl).words in str(found)
-                    assert (f"{ATTEMPTS} attempts" if again else "ca_bundle") in str(found)
+                for ask in (describe, declare):
+                    result = await ask(ns, catalog.id("new"))
+                    assert type(result) is ServiceUnavailableError and not in_doubt(result), repr(result)
+                    assert nowhere.expected(impl).words in str(result)
+                    assert (f"{ATTEMPTS} attempts" if again else "ca_bundle") in str(result)
     assert outcomes == (["refused"] * 2 * ATTEMPTS if again else ["untrusted"] * 2)
 
 
@@ -46,9 +46,9 @@ async def test_each_of_many_is_told_that_there_is_no_connection(name: str, impl:
     catalog, nowhere = CATALOGS[impl](), PLACES[name]
     ids = [catalog.id(f"t{i}") for i in range(20)]
     async with nowhere.place(catalog) as url:
-        async with connected(catalog, url, more=_reached(catalog, url, nowhere)) as ns:
-            found = await outcome(ns.describe_tables(ids))
-            assert isinstance(found, Described)
-            assert list(found.errors) == ids
-            for error in found.errors.values():
+        async with connect(catalog, url, more=_tls_properties(catalog, url, nowhere)) as ns:
+            result = await outcome(ns.describe_tables(ids))
+            assert isinstance(result, Described)
+            assert list(result.errors) == ids
+            for error in result.errors.values():
                 assert nowhere.expected(impl).words in str(error), error

@@ -1,4 +1,4 @@
-"""Whom a misbehaving server makes us talk to, and what it makes us say: nobody else, and no secret."""
+"""Misbehaving servers cannot redirect calls to other hosts or reveal secrets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lance_namespace.errors import InternalError, LanceNamespaceError
 
 from lance_ns_async import Call
 from tests.fakes.sockets import Script, http
-from tests.faults.answers import answer
-from tests.faults.asking import check_text, connected, declared, described, in_doubt
 from tests.faults.backends import SECRET
+from tests.faults.operations import check_text, connect, declare, describe, in_doubt
+from tests.faults.responses import answer
 from tests.faults.server import Deed, Misbehaving
 from tests.faults.table import CATALOGS, HTTP
 
@@ -24,12 +24,12 @@ async def test_another_host_that_a_redirect_points_to_hears_nothing(impl: str, s
     catalog = CATALOGS[impl]()
     async with Script() as other:
         deed = answer(status, "", {"Location": f"{other.url}/there"})
-        async with Misbehaving(catalog, deed) as server, connected(catalog, server.url, repeats=2) as ns:
-            for ask in (described, declared):
-                found = await ask(ns, catalog.id("new"))
-                assert isinstance(found, InternalError), repr(found)
-                assert f"redirects are not followed; it points to {other.url}/there" in str(found)
-            assert isinstance(found, LanceNamespaceError) and in_doubt(found)
+        async with Misbehaving(catalog, deed) as server, connect(catalog, server.url, repeats=2) as ns:
+            for ask in (describe, declare):
+                result = await ask(ns, catalog.id("new"))
+                assert isinstance(result, InternalError), repr(result)
+                assert f"redirects are not followed; it points to {other.url}/there" in str(result)
+            assert isinstance(result, LanceNamespaceError) and in_doubt(result)
             assert server.writes == 1
         assert (other.connections, other.requests) == (0, [])
 
@@ -42,44 +42,44 @@ async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     catalog = CATALOGS[impl]()
-    told = " ".join(value for value in catalog.properties("").values() if SECRET in value and "storage" not in value)
-    assert told
+    secrets = " ".join(value for value in catalog.properties("").values() if SECRET in value and "storage" not in value)
+    assert secrets
     forms = {
-        "page": f"<html><body>You said {told}</body></html>",
-        "text": f"You said {told}",
+        "page": f"<html><body>You said {secrets}</body></html>",
+        "text": f"You said {secrets}",
         "error of its own": {
-            "error": {"type": "Odd", "message": f"You said {told}"},
+            "error": {"type": "Odd", "message": f"You said {secrets}"},
             "error_code": "ODD",
             "__type": "Odd",
-            "message": f"You said {told}",
+            "message": f"You said {secrets}",
         },
         "kind of error": {
-            "error": {"type": f"Odd {told}", "message": "no"},
-            "error_code": f"ODD {told}",
-            "__type": f"Odd {told}",
+            "error": {"type": f"Odd {secrets}", "message": "no"},
+            "error_code": f"ODD {secrets}",
+            "__type": f"Odd {secrets}",
             "message": "no",
         },
-        "cause of an error": {"__type": "FederationSourceException", "FederationSourceErrorCode": f"Odd {told}"},
+        "cause of an error": {"__type": "FederationSourceException", "FederationSourceErrorCode": f"Odd {secrets}"},
     }
     calls: list[Call] = []
     async with Misbehaving(catalog, answer(status, forms[form])) as server:
-        async with connected(catalog, server.url) as ns:
+        async with connect(catalog, server.url) as ns:
             with ns.observe(calls.append):
-                found = await described(ns, catalog.id("t0"))
-    assert isinstance(found, LanceNamespaceError)
-    check_text(found)
+                result = await describe(ns, catalog.id("t0"))
+    assert isinstance(result, LanceNamespaceError)
+    check_text(result)
     assert SECRET not in caplog.text and calls and SECRET not in repr(calls)
 
 
 async def test_a_token_endpoint_that_repeats_the_secret_is_not_quoted() -> None:
     catalog = CATALOGS["iceberg"]()
     for status in (200, 400, 500):
-        said = http(status, f"You said client_secret=client-{SECRET}")
-        async with Script(*[said] * 9) as tokens, Misbehaving(catalog) as server:
+        response = http(status, f"You said client_secret=client-{SECRET}")
+        async with Script(*[response] * 9) as tokens, Misbehaving(catalog) as server:
             more = {"credential": f"us:client-{SECRET}", "oauth2_server_uri": f"{tokens.url}/token"}
-            async with connected(catalog, server.url, without=["auth_token"], more=more) as ns:
-                found = await described(ns, catalog.id("t0"))
-            assert isinstance(found, LanceNamespaceError) and not server.requests
+            async with connect(catalog, server.url, without=["auth_token"], more=more) as ns:
+                result = await describe(ns, catalog.id("t0"))
+            assert isinstance(result, LanceNamespaceError) and not server.requests
             assert len(tokens.requests) == 1
 
 
@@ -89,6 +89,6 @@ NOWHERE = Deed(lambda right: b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n")
 @pytest.mark.parametrize("impl", BY_HTTP)
 async def test_a_redirect_may_point_nowhere(impl: str) -> None:
     catalog = CATALOGS[impl]()
-    async with Misbehaving(catalog, NOWHERE) as server, connected(catalog, server.url) as ns:
-        found = await described(ns, catalog.id("t0"))
-    assert isinstance(found, InternalError) and "it points to nowhere" in str(found)
+    async with Misbehaving(catalog, NOWHERE) as server, connect(catalog, server.url) as ns:
+        result = await describe(ns, catalog.id("t0"))
+    assert isinstance(result, InternalError) and "it points to nowhere" in str(result)

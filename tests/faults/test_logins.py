@@ -1,4 +1,4 @@
-"""What becomes of a login by SASL that a metastore does not understand, or understands and turns down."""
+"""SASL logins that a metastore does not understand or rejects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError,
 
 from tests.fakes.thrift_sasl import BAD, COMPLETE, ERROR, OK, sasl_message
 from tests.fakes.thrift_wire import EXCEPTION, Message
-from tests.faults.asking import check_text, connected, declared, described, in_doubt
 from tests.faults.backends import SECRET
 from tests.faults.hive import Hive
+from tests.faults.operations import check_text, connect, declare, describe, in_doubt
 from tests.faults.server import Mute
 
 _LOGIN = {"auth": "plain", "user": "us", "password": f"password-{SECRET}", "connect_timeout": "100ms"}
@@ -37,8 +37,8 @@ async def test_a_login_that_comes_to_nothing_did_nothing(
     words: bytes, error: type[LanceNamespaceError], text: str
 ) -> None:
     catalog = Hive()
-    async with Mute(words) as server, connected(catalog, server.url, more=_LOGIN) as ns:
-        for ask in (described, declared):
-            found = await ask(ns, catalog.id("new"))
-            assert type(found) is error and text in str(found) and not in_doubt(found), repr(found)
-            check_text(found)
+    async with Mute(words) as server, connect(catalog, server.url, more=_LOGIN) as ns:
+        for ask in (describe, declare):
+            result = await ask(ns, catalog.id("new"))
+            assert type(result) is error and text in str(result) and not in_doubt(result), repr(result)
+            check_text(result)

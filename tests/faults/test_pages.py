@@ -1,4 +1,4 @@
-"""What becomes of a listing whose pages lead nowhere, round in a circle, or over each other."""
+"""Listings with faulty page tokens: missing, repeated or overlapping pages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lance_namespace import ListTablesRequest
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace, NamespaceId
-from tests.faults.asking import connected, outcome
 from tests.faults.backends import Catalog
+from tests.faults.operations import connect, outcome
 from tests.faults.server import Deed, Misbehaving
 from tests.faults.table import CATALOGS, HTTP
 
@@ -33,13 +33,13 @@ async def _walk(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
 
 
 async def _many(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    listed = await ns.list_many([parent])
-    return [id.name for id in listed.raise_for_errors().tables[parent]]
+    list_tables = await ns.list_many([parent])
+    return [id.name for id in list_tables.raise_for_errors().tables[parent]]
 
 
 async def _many_for_a_while(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    listed = await ns.list_many([parent], timeout=1)
-    return [id.name for id in listed.raise_for_errors().tables[parent]]
+    list_tables = await ns.list_many([parent], timeout=1)
+    return [id.name for id in list_tables.raise_for_errors().tables[parent]]
 
 
 WAYS = pytest.mark.parametrize("ask", [_list, _walk, _many])
@@ -47,17 +47,17 @@ WAYS = pytest.mark.parametrize("ask", [_list, _walk, _many])
 
 def _pages(catalog: Catalog, pages: Iterable[tuple[list[str], object]]) -> Misbehaving:
     """A server of these pages, one after another, whatever is asked for."""
-    said: Iterator[bytes] = (catalog.page(names, token) for names, token in pages)
-    return Misbehaving(catalog, Deed(lambda right: next(said)), only=catalog.is_listing)
+    responses: Iterator[bytes] = (catalog.page(names, token) for names, token in pages)
+    return Misbehaving(catalog, Deed(lambda right: next(responses)), only=catalog.is_listing)
 
 
-async def _asked(
+async def _page_requests(
     catalog: Catalog, server: Misbehaving, ask: Ask, more: Mapping[str, str] | None = None
 ) -> tuple[list[str] | LanceNamespaceError, int]:
     """What comes of it, and how many pages were asked for."""
-    async with server, connected(catalog, server.url, more=more) as ns:
-        found = await outcome(ask(ns, catalog.id("t").parent))
-    return found, sum(map(catalog.is_listing, server.requests))
+    async with server, connect(catalog, server.url, more=more) as ns:
+        result = await outcome(ask(ns, catalog.id("t").parent))
+    return result, sum(map(catalog.is_listing, server.requests))
 
 
 @PAGING
@@ -66,8 +66,8 @@ async def _asked(
 async def test_a_circle_is_noticed_after_one_round(impl: str, ask: Ask, tokens: list[str]) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, (([f"t{i}"], token) for i, token in enumerate(cycle(tokens))))
-    found, pages = await _asked(catalog, server, ask)
-    assert isinstance(found, InternalError) and "page token 'a' came twice" in str(found)
+    result, pages = await _page_requests(catalog, server, ask)
+    assert isinstance(result, InternalError) and "page token 'a' came twice" in str(result)
     assert pages == len(tokens) + 1
 
 
@@ -76,8 +76,8 @@ async def test_a_circle_is_noticed_after_one_round(impl: str, ask: Ask, tokens: 
 async def test_a_listing_without_end_ends_with_the_operation(impl: str, ask: Ask) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, (([], f"{i}") for i in count()))
-    found, pages = await _asked(catalog, server, ask, {"operation_timeout": "1s"})
-    assert isinstance(found, ServiceUnavailableError) and pages > 2
+    result, pages = await _page_requests(catalog, server, ask, {"operation_timeout": "1s"})
+    assert isinstance(result, ServiceUnavailableError) and pages > 2
 
 
 @PAGING
@@ -86,16 +86,16 @@ async def test_a_listing_without_end_ends_with_the_operation(impl: str, ask: Ask
 async def test_a_token_that_is_no_text_is_told(impl: str, ask: Ask, token: object) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token))))
-    found, pages = await _asked(catalog, server, ask)
-    assert isinstance(found, InternalError), repr(found)
-    assert f"{type(token).__name__} instead of a string" in str(found) and pages == 2
+    result, pages = await _page_requests(catalog, server, ask)
+    assert isinstance(result, InternalError), repr(result)
+    assert f"{type(token).__name__} instead of a string" in str(result) and pages == 2
 
 
 @PAGING
 async def test_nobody_is_given_a_token_that_is_no_text(impl: str) -> None:
     catalog = CATALOGS[impl]()
-    found, _ = await _asked(catalog, _pages(catalog, repeat((["t0"], [1]))), _list_one)
-    assert isinstance(found, InternalError), repr(found)
+    result, _ = await _page_requests(catalog, _pages(catalog, repeat((["t0"], [1]))), _list_one)
+    assert isinstance(result, InternalError), repr(result)
 
 
 @PAGING
@@ -104,8 +104,8 @@ async def test_nobody_is_given_a_token_that_is_no_text(impl: str) -> None:
 async def test_empty_pages_are_walked_over(impl: str, ask: Ask, end: object) -> None:
     catalog = CATALOGS[impl]()
     pages = [(["t0"], "1"), ([], "2"), ([], "3"), (["t1"], "4"), ([], end)]
-    found, asked = await _asked(catalog, _pages(catalog, pages), ask)
-    assert (found, asked) == (["t0", "t1"], 5)
+    result, page_count = await _page_requests(catalog, _pages(catalog, pages), ask)
+    assert (result, page_count) == (["t0", "t1"], 5)
 
 
 @PAGING
@@ -113,7 +113,7 @@ async def test_empty_pages_are_walked_over(impl: str, ask: Ask, end: object) -> 
 async def test_what_is_on_two_pages_is_listed_once(impl: str, ask: Ask) -> None:
     catalog = CATALOGS[impl]()
     pages = [(["t0", "t1"], "1"), (["t1", "t2"], "2"), (["t0", "t3", "t3"], None)]
-    found, _ = await _asked(catalog, _pages(catalog, pages), ask)
+    result, _ = await _page_requests(catalog, _pages(catalog, pages), ask)
     # A walk holds a page at a time, and does not know what was on those before.
-    assert isinstance(found, list)
-    assert (list(dict.fromkeys(found)) if ask is _walk else found) == ["t0", "t1", "t2", "t3"]
+    assert isinstance(result, list)
+    assert (list(dict.fromkeys(result)) if ask is _walk else result) == ["t0", "t1", "t2", "t3"]

@@ -19,14 +19,14 @@ _ANOTHERS = Expected(ServiceUnavailableError, "the reply to another call", "read
 _TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
 
 
-def _changed(**parts: str | int) -> Deed:
+def _with_parts(**parts: str | int) -> Deed:
     return Deed(lambda right: replace(decoded(right), **parts).encoded())  # type: ignore[arg-type]  # names of its own
 
 
-def _refused(kind: int) -> Deed:
+def _application_error(kind: int) -> Deed:
     def refusal(right: bytes) -> bytes:
-        asked = decoded(right)
-        return Message(EXCEPTION, asked.name, asked.sequence, Struct({1: "no", 2: kind})).encoded()
+        message = decoded(right)
+        return Message(EXCEPTION, message.name, message.sequence, Struct({1: "no", 2: kind})).encoded()
 
     return Deed(refusal)
 
@@ -34,15 +34,15 @@ def _refused(kind: int) -> Deed:
 def _with(result: Callable[[bytes], bytes], then: End = "keep") -> Deed:
     """The head of the right answer, with another result."""
 
-    def said(right: bytes) -> bytes:
-        asked = decoded(right)
-        return result(Message(2, asked.name, asked.sequence).encoded()[:-1])
+    def respond(right: bytes) -> bytes:
+        message = decoded(right)
+        return result(Message(2, message.name, message.sequence).encoded()[:-1])
 
-    return Deed(said, then)
+    return Deed(respond, then)
 
 
-def _always(said: bytes) -> Deed:
-    return Deed(lambda right: said)
+def _always(respond: bytes) -> Deed:
+    return Deed(lambda right: respond)
 
 
 THRIFT: Sequence[Fault] = tuple(
@@ -50,49 +50,49 @@ THRIFT: Sequence[Fault] = tuple(
     for name, deed, expected in (
         ("an HTTP server", _always(b"HTTP/1.1 400 Bad Request\r\n\r\n"), _NO_REPLY),
         ("the compact protocol", _always(b"\x82\x41\x01\x0dget_table_req"), _NO_REPLY),
-        ("the binary protocol before it was strict", _always(b"\0\0\0\x0dget_table_req\x02"), _NO_REPLY),
-        ("frames that nobody asked for", Deed(frame), _NO_REPLY),
-        ("a login that nobody asked for", _always(sasl_message(BAD, b"Expecting START")), _NO_REPLY),
-        ("a call for an answer", _changed(kind=1), _NO_REPLY),
-        ("another sequence id", _changed(sequence=4711), _ANOTHERS),
-        ("another method's name", _changed(name="get_all_databases"), _ANOTHERS),
+        ("the old binary protocol, which is not strict", _always(b"\0\0\0\x0dget_table_req\x02"), _NO_REPLY),
+        ("framed replies", Deed(frame), _NO_REPLY),
+        ("a SASL login", _always(sasl_message(BAD, b"Expecting START")), _NO_REPLY),
+        ("a call instead of a reply", _with_parts(kind=1), _NO_REPLY),
+        ("another sequence id", _with_parts(sequence=4711), _ANOTHERS),
+        ("the name of another method", _with_parts(name="get_all_databases"), _ANOTHERS),
         (
             "`TApplicationException` UNKNOWN_METHOD",
-            _refused(1),
+            _application_error(1),
             Expected(UnsupportedOperationError, "TApplicationException UNKNOWN_METHOD", "never"),
         ),
         (
             "`TApplicationException` INTERNAL_ERROR",
-            _refused(6),
+            _application_error(6),
             Expected(InternalError, "TApplicationException INTERNAL_ERROR", "doubt"),
         ),
         (
             "`TApplicationException` of unknown type",
-            _refused(4711),
+            _application_error(4711),
             Expected(InternalError, "TApplicationException UNKNOWN", "doubt"),
         ),
         (
-            "an answer without a result",
+            "a reply without a result",
             _with(lambda head: head + b"\0"),
             Expected(InternalError, "an answer without a result", "void"),
         ),
         (
-            "a string of 2 GB that does not come",
+            "a string of 2 GB that is not sent",
             _with(lambda head: head + struct.pack(">BhI", 11, 0, 2**31 - 1), "hang"),
             SILENT,
         ),
         (
-            "a list of 4 billion that does not come",
+            "a list of 4 billion elements that is not sent",
             _with(lambda head: head + struct.pack(">BhBI", 15, 0, 12, 2**32 - 1), "hang"),
             SILENT,
         ),
         (
-            "a string of 2 GB that comes",
+            "a string of 2 GB that is sent",
             _with(lambda head: head + struct.pack(">BhI", 11, 9, 2**31 - 1) + bytes(2 * LIMIT)),
             _TOO_LONG,
         ),
         (
-            "a type that there is not",
+            "an unknown type",
             _with(lambda head: head + struct.pack(">Bh", 77, 0)),
             Expected(InternalError, "a value of type 77, which is unknown", "doubt"),
         ),
@@ -107,15 +107,15 @@ THRIFT: Sequence[Fault] = tuple(
             Expected(InternalError, "a string that is not UTF-8", "doubt"),
         ),
         (
-            "bytes after the answer",
+            "bytes after the reply",
             Deed(lambda right: right + b"\0"),
             Expected(InternalError, "1 bytes after the end of the reply", "doubt"),
         ),
         (
-            "another form",
+            "a result of unknown form",
             _with(lambda head: head + struct.pack(">BhBhB", 12, 0, 8, 1, 0) + b"\0\0\0\0\0"),
             Expected(InternalError, "an answer of unknown form", "void"),
         ),
-        ("an end within a number", Deed(lambda right: right[:6], "close"), LOST),
+        ("closed within a number", Deed(lambda right: right[:6], "close"), LOST),
     )
 )

@@ -1,4 +1,4 @@
-"""What the cases ask with, and what several of their answers hold."""
+"""Requests of the fuzz cases, and common parts of their responses."""
 
 from __future__ import annotations
 

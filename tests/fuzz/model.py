@@ -1,4 +1,4 @@
-"""What a catalog of namespaces and tables is, as a dict."""
+"""Model of a catalog of namespaces and tables, as a dict."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from lance_ns_async import Described, Table
 from lance_ns_async.model import Id
-from tests.faults.asking import outcome
 from tests.faults.backends import SECRET
+from tests.faults.operations import outcome
 from tests.fuzz.answering import Asking, Case, asking
 from tests.fuzz.budget import examples
 from tests.fuzz.error_cases import ERRORS

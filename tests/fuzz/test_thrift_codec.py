@@ -1,4 +1,4 @@
-"""Thrift's decoder on bytes that nobody meant: it ends, keeps no more than it was given, and says why."""
+"""Thrift's decoder with random bytes: it ends, its memory is bounded, and errors have a reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lance_ns_async.transports.thrift.binary import Reply, call, flag, nested, number, short, text, text_pairs, texts
+from lance_ns_async.transports.thrift.binary import (
+    Reply,
+    call,
+    flag,
+    number,
+    short,
+    struct_field,
+    text,
+    text_pairs,
+    texts,
+)
 from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
 from tests.fakes.thrift_wire import LIST, MAP, SET, STRING, STRUCT, Message, Struct, decoded
 from tests.fuzz.budget import examples
@@ -55,7 +65,7 @@ def _values(draw: st.DrawFn) -> tuple[bytes, Any]:
 ARGUMENTS = st.recursive(
     st.lists(_values(), max_size=4).map(lambda fields: _joined(fields)),
     lambda inner: st.tuples(st.integers(1, 2**15 - 1), inner, inner).map(
-        lambda given: (nested(given[0], given[1][0]) + given[2][0], {given[0]: given[1][1], **given[2][1]})
+        lambda given: (struct_field(given[0], given[1][0]) + given[2][0], {given[0]: given[1][1], **given[2][1]})
     ),
     max_leaves=5,
 )

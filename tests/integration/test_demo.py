@@ -34,7 +34,7 @@ def steps(lines: Sequence[str]) -> Sequence[str]:
 def test_spark_reads_all_that_was_made(tmp_path: Path) -> None:
     lines = demo("--dir", str(tmp_path))
     assert steps(lines) == ["create", "resolve", "(one by one)", "open", "start Spark", "plan", "run"]
-    assert lines[-1].startswith("Spark read 15,000 rows of 50 tables, all that were made; mean score 0.")
+    assert lines[-1].startswith("Spark read 15,000 rows of 50 tables, which is correct; mean score 0.")
     again = demo("--dir", str(tmp_path))
     assert steps(again)[0] == "find"
     assert again[-1] == lines[-1]
@@ -49,4 +49,4 @@ def test_spark_reads_what_a_catalog_locates(tmp_path: Path, catalog: str, namesp
         lines = demo("-i", catalog, *given, "--namespace", namespace, "--rows", "20")
     assert lines[0].startswith(f"50 Lance tables of 20 rows in {catalog}:")
     assert lines[0].endswith(f", namespace {namespace}")
-    assert lines[-1].startswith("Spark read 1,000 rows of 50 tables, all that were made")
+    assert lines[-1].startswith("Spark read 1,000 rows of 50 tables, which is correct")

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
-from tests.fakes.hive import FakeHive
-from tests.fakes.hive_raw import Outcome, RawHive, catalog, database, table
-from tests.fakes.hive_series import EVERY, Series
+from tests.fakes.hive3 import FakeHive
+from tests.fakes.hive3.raw import Outcome, RawHive, catalog, database, table
+from tests.fakes.hive3.series import EVERY, Series
 from tests.fakes.thrift_wire import Struct
 from tests.servers.hive import Hive, answers, hive
 from tests.servers.process import ServerError

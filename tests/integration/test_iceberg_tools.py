@@ -1,4 +1,4 @@
-"""What Iceberg's own tools see of a table whose versions the catalog commits: its schemas, and a snapshot a version."""
+"""Tables with versions in the catalog, read by Iceberg's own tools: schemas, and a snapshot for each version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters in a real Spark session: they mean the same whoever applies them, and leave work out."""
+"""Filters in a real Spark session: the same results with and without pushdown, and less work with it."""
 
 from __future__ import annotations
 

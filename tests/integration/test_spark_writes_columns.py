@@ -1,4 +1,4 @@
-"""Which columns and values a real Spark session writes, and what is said of those that do not fit."""
+"""Columns and values that a real Spark session writes, and the errors for those that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write from Spark does in the catalog and the storage: all that needs no JVM."""
+"""Effects of a Spark write on the catalog and the storage, without a JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.write import fitting
-from lance_ns_async.spark.write.write import _ours
+from lance_ns_async.spark.write.write import _task_error
 from tests.support.lake import ID, Lake, lake
 from tests.support.spark_jobs import NONE, ROWS, SCHEMA, Job, files, notes, writing
 
@@ -131,7 +131,7 @@ def test_what_a_task_of_ours_said_is_raised_as_that() -> None:
     )
     error = KeyError(told)
     error.add_note("and this is left")
-    ours = _ours(RuntimeError(told))
+    ours = _task_error(RuntimeError(told))
     assert isinstance(ours, PermissionDeniedError) and str(ours) == "Permission denied: t (at s3://b/t: no)"
-    assert _ours(RuntimeError("ZeroDivisionError: division by zero")) is None
-    assert _ours(RuntimeError("lance_namespace.errors.json: no class of errors")) is None
+    assert _task_error(RuntimeError("ZeroDivisionError: division by zero")) is None
+    assert _task_error(RuntimeError("lance_namespace.errors.json: no class of errors")) is None

@@ -1,4 +1,4 @@
-"""A write from Spark that goes wrong: what is removed, what stays, and what is told of it."""
+"""Failed Spark writes: the rollback, the remaining files, and the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in HTTP alone."""
+"""Network faults of HTTP only."""
 
 from __future__ import annotations
 

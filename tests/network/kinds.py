@@ -1,4 +1,4 @@
-"""What every wire can do wrong, HTTP or not: cuts, delays, splits, and answers that were not asked for."""
+"""Network faults of all wires: cuts, delays, splits, and unrequested responses."""
 
 from __future__ import annotations
 

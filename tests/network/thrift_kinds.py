@@ -1,4 +1,4 @@
-"""What goes wrong in Thrift alone."""
+"""Network faults of Thrift only."""
 
 from __future__ import annotations
 

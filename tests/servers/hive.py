@@ -44,6 +44,9 @@ class Hive(JavaServer):
         if not database.exists():
             shutil.copytree(release.database, database, ignore=shutil.ignore_patterns("*.lck"))
         chosen = {
+            # By default Derby notices a deadlock of two transactions after twenty seconds.
+            "derby.locks.deadlockTimeout": "1",
+            "derby.locks.waitTimeout": "5",
             "derby.stream.error.file": str(directory / "derby.log"),
             "javax.jdo.option.ConnectionURL": connection(database),
             "metastore.warehouse.dir": self.warehouse.as_uri(),

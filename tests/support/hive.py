@@ -1,4 +1,4 @@
-"""What tests of a Hive Metastore's client have in common."""
+"""Helpers for tests of the Hive Metastore's client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_namespace import (
 )
 
 from lance_ns_async import AsyncNamespace
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 

@@ -44,6 +44,7 @@ NAMES = {
     "hive3": "Hive 3",
     "glue": "Glue",
     "polaris": "Polaris",
+    "lakekeeper": "Lakekeeper",
     "unity": "Unity",
     "rest": "REST",
 }
@@ -54,6 +55,7 @@ _CONNECTING: Mapping[str, Mapping[str, str]] = {
     "hive3": {"uri": "thrift://127.0.0.1:1"},
     "iceberg": {"endpoint": "http://127.0.0.1:1"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
+    "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
     "rest": {"uri": "http://127.0.0.1:1"},
 }

@@ -27,6 +27,10 @@ class Server:
     """Calls a second it bears, after a burst of `burst`; 0 for any number."""
     burst: int = 100
     latency: tuple[float, float] = (0.02, 0.02)
+    throttles: bool = False
+    """Whether a refusal says that there are too many calls, as 429 does."""
+    refusal: float = 0.0005
+    """Seconds until a refusal is there."""
     faults: float = 0.0
     """The share refused by accident; half as many again are cut."""
 
@@ -42,6 +46,9 @@ class Run:
     most: int = 0
     at_end: int = 0
     limit: float = 0.0
+    extra_at_end: int = 0
+    """Calls refused while the second half was done."""
+    paced: bool = False
 
 
 def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, bound: float = 600) -> Run:
@@ -51,7 +58,7 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
     events: list[tuple[float, int, str, int, float]] = []
     in_flight = resting = ready = serial = 0
     now = free_at = 0.0
-    tokens, filled = float(server.burst), 0.0
+    tokens, filled, pacing = float(server.burst), 0.0, False
 
     def push(at: float, kind: str, attempt: int, sent: float) -> None:
         nonlocal serial
@@ -61,7 +68,13 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
     while run.done + run.lost < calls:
         assert now < bound, "it does not end"
         while waiting and in_flight + resting < int(limiter.limit):
+            if delay := limiter.pacer.delay(now):
+                if not pacing:
+                    pacing = True
+                    push(now + delay, "pace", 0, 0)
+                break
             attempt = waiting.popleft()
+            limiter.pacer.send(now)
             free_at = max(free_at, now) + _OWN_WORK
             in_flight += 1
             run.sent += 1
@@ -73,7 +86,7 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 took = chance.uniform(*server.latency)
                 tokens, filled = min(server.burst, tokens + (now - filled) * server.rate), now
                 if ready >= server.cap(now) or (server.rate and tokens < 1):
-                    push(now + 0.0005, "refused", attempt, sent)
+                    push(now + server.refusal, "refused", attempt, sent)
                     continue
                 tokens -= 1
                 ready += 1
@@ -82,6 +95,8 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 push(now + took, f"served {outcome}", attempt, sent)
             case "wake":
                 resting -= 1
+            case "pace":
+                pacing = False
             case "again":
                 waiting.append(attempt)
             case _:
@@ -89,13 +104,16 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 if kind.startswith("served"):
                     ready -= 1
                 if kind == "served ok":
-                    limiter.answered(now, sent, in_flight)
+                    limiter.record_response(now, sent, in_flight)
                     run.done += 1
                     continue
                 pace = limiter.pace(sent)
-                note = limiter.failed if kind == "served failed" else limiter.refused
                 resting += 1
-                rest = note(now, sent, in_flight)
+                if kind == "served failed":
+                    rest = limiter.record_failure(now, sent, in_flight)
+                else:
+                    rest = limiter.record_refusal(now, sent, in_flight, is_throttle=server.throttles)
+                    run.extra_at_end += run.done >= calls / 2
                 push(now + rest, "wake", 0, 0)
                 if attempt == attempts:
                     run.lost += 1
@@ -103,4 +121,5 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                     pause = min(5.0, min(0.1, pace) * 2 ** (attempt - 1))
                     push(now + max(rest, chance.uniform(0, pause)), "again", attempt + 1, 0)
     run.seconds, run.at_end, run.limit = now, in_flight, limiter.limit
+    run.paced = limiter.pacer.is_active(now)
     return run

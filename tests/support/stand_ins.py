@@ -1,4 +1,4 @@
-"""What stands in for the catalogs that the documentation's code talks to."""
+"""Replacements of the catalogs in the documentation's code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from tests.documentation.pages import Page
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.rest import FakeRest
 from tests.fakes.unity import FakeUnity
@@ -41,7 +42,7 @@ def _glue() -> Iterator[str]:
     """AWS has one address, so it is the environment that leads elsewhere."""
     with FakeGlue(region="eu-central-1") as server, pytest.MonkeyPatch.context() as environment:
         server.add_nested_catalog("analytics/eu")
-        for service in ("GLUE", "STS"):
+        for service in ("GLUE", "LAKEFORMATION", "STS"):
             environment.setenv(f"AWS_ENDPOINT_URL_{service}", server.endpoint)
         environment.setenv("AWS_ACCESS_KEY_ID", server.properties["access_key_id"])
         environment.setenv("AWS_SECRET_ACCESS_KEY", server.properties["secret_access_key"])
@@ -58,6 +59,13 @@ def _hive() -> Iterator[str]:
 def _iceberg() -> Iterator[str]:
     vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
     with FakeIceberg(vends=vends) as server:
+        yield server.endpoint
+
+
+@contextmanager
+def _lakekeeper() -> Iterator[str]:
+    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
+    with FakeLakekeeper(vends=vends) as server:
         yield server.endpoint
 
 
@@ -97,6 +105,7 @@ _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     "thrift://metastore.example.com:9083": _hive,
     "http://127.0.0.1:5055": _moto,
     "https://catalog.example.com": _iceberg,
+    "https://lakekeeper.example.com": _lakekeeper,
     "https://polaris.example.com": _polaris,
     "https://unity.example.com": _unity,
     "https://lance.example.com": _rest,

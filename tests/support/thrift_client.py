@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.transports.thrift.binary import nested, text
+from lance_ns_async.transports.thrift.binary import struct_field, text
 from lance_ns_async.transports.thrift.connection import Address, Route
 from lance_ns_async.transports.thrift.sasl import Mechanism
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport, open_thrift
@@ -77,7 +77,7 @@ class Client:
         return str(await self.call(DATABASE, text(1, name), decode=lambda found: found[1]))
 
     async def make(self, name: str) -> None:
-        await self.call(CREATE, nested(1, text(1, name)), safe=False)
+        await self.call(CREATE, struct_field(1, text(1, name)), safe=False)
 
     async def call(
         self, method: Method, arguments: bytes, *, decode: Callable[[Any], Any] = lambda found: found, safe: bool = True

@@ -1,4 +1,4 @@
-"""What servers say, on its way to exceptions, logs, observers and terminals: one line, and no control character."""
+"""Servers' texts in exceptions, logs, observers and terminals: one line, without control characters."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lance_ns_async.calls.observers import Call
 from lance_ns_async.errors import Failure, not_lance, one_line, one_line_errors
 from lance_ns_async.model import TableId
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 
@@ -36,6 +37,7 @@ def of_iceberg(text: str) -> Any:
 SERVERS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Callable[[str], Any], list[str]]] = {
     "unity": (FakeUnity, of_unity, ["main", "a", "t"]),
     "iceberg": (FakeIceberg, of_iceberg, ["a", "t"]),
+    "lakekeeper": (FakeLakekeeper, of_iceberg, ["a", "t"]),
     "polaris": (FakePolaris, of_iceberg, ["cat", "a", "t"]),
 }
 

@@ -51,11 +51,12 @@ from lance_ns_async.errors import (
     error_class,
     error_for,
     failure_of,
-    masked,
+    mask,
     retry_after,
 )
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
+from lance_ns_async.transports.http.signing import REJECTION_CODES
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
 
 TABLE = TableId(["prod", "orders"])
@@ -89,7 +90,18 @@ HTTP: ErrorTable = {
     503: ServiceUnavailableError,
     504: ServiceUnavailableError,
 }
+SIGNING: ErrorTable = {
+    **dict.fromkeys(sorted(REJECTION_CODES), UnauthenticatedError),
+    "AccessDenied": PermissionDeniedError,
+    "AccessDeniedException": PermissionDeniedError,
+    "SlowDown": ThrottlingError,
+    "ThrottlingException": ThrottlingError,
+    "TooManyRequestsException": ThrottlingError,
+}
 ICEBERG: ErrorTable = {
+    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
+    (405, "vend_credentials"): UnsupportedOperationError,
+    "request_in_progress": ServiceUnavailableError,
     "NoSuchNamespaceException": NamespaceNotFoundError,
     "NoSuchTableException": TableNotFoundError,
     "NotFoundException": UnreadableRegistrationError,
@@ -106,7 +118,7 @@ ICEBERG: ErrorTable = {
     (409, "batch_create_table_versions"): ConcurrentModificationError,
     (409, "batch_delete_table_versions"): ConcurrentModificationError,
 }
-OAUTH2: ErrorTable = {400: UnauthenticatedError, 406: UnauthenticatedError}
+OAUTH2: ErrorTable = {400: UnauthenticatedError, 405: InvalidInputError, 406: UnauthenticatedError}
 LANCE: ErrorTable = {
     "ConcurrentModificationError": ConcurrentModificationError,
     "InvalidTableStateError": InvalidTableStateError,
@@ -136,7 +148,7 @@ LANCE: ErrorTable = {
 TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
     "common": (COMMON_ERRORS, COMMON),
     "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
-    "iceberg": (ICEBERG_ERRORS, {**COMMON, **HTTP, **ICEBERG}),
+    "iceberg": (ICEBERG_ERRORS, {**COMMON, **HTTP, **SIGNING, **ICEBERG}),
     "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
 }
@@ -207,7 +219,7 @@ def test_the_first_code_that_is_known_decides() -> None:
     assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is NamespaceNotFoundError
 
 
-def test_the_operation_is_asked_before_the_kind_and_the_kind_before_the_code_alone() -> None:
+def test_error_table_prefers_operation_then_kind_then_code() -> None:
     bare: ErrorTable = {409: InternalError}
     kind: ErrorTable = {**bare, (409, "table"): TableAlreadyExistsError}
     operation: ErrorTable = {**kind, (409, "commit"): ConcurrentModificationError}
@@ -311,7 +323,7 @@ def test_what_a_server_says_is_cut() -> None:
 def test_properties_are_shown_without_credentials() -> None:
     shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
     given = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
-    assert masked({**given, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
+    assert mask({**given, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
 
 
 def test_an_error_keeps_its_failure_in_another_process() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.spark.resolve.patterns import Wanted
+from lance_ns_async.namespace.patterns import Selection
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=DELIMITER), min_size=1)
@@ -53,7 +53,7 @@ def test_ids_are_read_and_written(text: str, names: Sequence[str]) -> None:
     assert NamespaceId.parse(text) == NamespaceId(names)
     assert NamespaceId.parse(str(NamespaceId(names))) == NamespaceId(names)
     if names:
-        assert TableId.parse(text) == TableId(names) == Wanted.read(text).ids[0]
+        assert TableId.parse(text) == TableId(names) == Selection.read(text).ids[0]
 
 
 @pytest.mark.parametrize("text", ["orders", "sales.orders", "sales$orders", "sales$v1.2", "$v1.2"])
@@ -126,7 +126,7 @@ def test_one_string_is_no_list_of_names() -> None:
     with pytest.raises(InvalidInputError) as raised:
         TableId("db$t")
     assert str(raised.value) == (
-        "table id 'db$t': one string where a list of names is wanted; use TableId.parse('db$t') or ['db', 't']"
+        "table id 'db$t': one string instead of a list of names; use TableId.parse('db$t') or ['db', 't']"
     )
     with pytest.raises(InvalidInputError, match=r"use NamespaceId.parse\('a'\) or \['a'\]"):
         NamespaceId("a")

@@ -1,4 +1,4 @@
-"""Short names are the catalogs' own, and take nobody else's unless they are told to."""
+"""Short names of backends, and their registration."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ UNREACHABLE = {
     "glue": {"region": "us-east-1"},
     "hive3": {"uri": "thrift://127.0.0.1:1"},
     "iceberg": {"endpoint": "http://127.0.0.1:1"},
+    "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
     "rest": {"uri": "http://127.0.0.1:1"},

@@ -53,7 +53,7 @@ def test_a_bare_number_means_seconds_or_milliseconds(text: str, seconds: float) 
 
 @pytest.mark.parametrize("endpoint", ["http://host?query", "http://host/path?query=1"])
 def test_an_endpoint_has_no_query(endpoint: str) -> None:
-    assert "endpoint: it has a query, and paths are to be added" in refused({"endpoint": endpoint})
+    assert "endpoint: it has a query, so no path can be appended" in refused({"endpoint": endpoint})
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1500", 1.5), ("0.5", 0.0005)])
@@ -128,7 +128,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     parts = name.split("_")
     seams = [data.draw(st.sampled_from("_-.")) for _ in parts[1:]]
     key = parts[0] + "".join(seam + part for seam, part in zip(seams, parts[1:], strict=True))
-    texts = {
+    texts: dict[str, Any] = {
         "endpoint": URL,
         "proxy": URL,
         "oauth2_server_uri": URL,
@@ -138,12 +138,23 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
         "unique_locations": "true",
         "vend_credentials": "true",
         "rest_sigv4_enabled": "true",
+        "sts_endpoint": URL,
+        "assume_role_arn": "arn:aws:iam::123456789012:role/reader",
+        "subject_token_type": "jwt",
+        "requested_token_type": "jwt",
+        "token": lambda: "a token",
     }
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
-    if name.startswith("rest_"):
+    if name.startswith(("rest_", "assume_role")):
         # The others need the first one, and a key needs its secret.
         usual |= {"rest_sigv4_enabled": "true", "rest_access_key_id": "key", "rest_secret_access_key": "secret"}
+    if name in ("audience", "resource", "subject_token_type", "requested_token_type"):
+        usual["subject_token"] = "token"
+    if name.startswith("assume_role_"):
+        usual["assume_role_arn"] = texts["assume_role_arn"]
+    if name == "auth_command_timeout":
+        usual["auth_command"] = "program"
     usual.pop(name, None)
     settings = IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text})
     assert name in settings.model_fields_set
@@ -237,13 +248,13 @@ def test_urls_are_kept_as_they_are_written(text: str) -> None:
 @pytest.mark.parametrize("key", ["endpoint", "oauth2_server_uri"])
 def test_no_password_is_taken_where_it_would_be_shown(key: str) -> None:
     message = refused({"endpoint": URL, key: f"http://user:{SECRET}@127.0.0.1"})
-    assert f"{key}: it holds a user or a password" in message and SECRET not in message
+    assert f"{key}: it contains a user or a password" in message and SECRET not in message
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nX-Other: b", "a\0", "é", "\x7f", "token\n"])
 def test_what_no_header_can_hold_is_refused(text: str) -> None:
     for key in ("auth_token", "header.X-A"):
-        assert f"{key}: a header cannot hold it" in refused({"endpoint": URL, key: text})
+        assert f"{key}: a header cannot contain it" in refused({"endpoint": URL, key: text})
 
 
 @pytest.mark.parametrize("name", ["X A", "X:", "é", "X\n", "(x)"])
@@ -270,7 +281,14 @@ def test_a_value_is_a_string(value: Any) -> None:
     assert refused({"root": value}, DirSettings) == "dir properties: root: Input should be a valid string"
 
 
-SECRET_KEYS = ["auth_token", "credential", "storage.aws_secret_access_key", "header.Authorization"]
+SECRET_KEYS = [
+    "auth_token",
+    "auth_command",
+    "credential",
+    "subject_token",
+    "storage.aws_secret_access_key",
+    "header.Authorization",
+]
 
 
 @pytest.mark.parametrize("key", [*SECRET_KEYS, "proxy"])

@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of remote calls: spans in their callers' traces, and metrics."""
+"""OpenTelemetry instrumentation: spans in the traces of the callers, and metrics."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class DirSettings(Settings):
 
     @field_validator("root")
     @classmethod
-    def _lasts(cls, root: str) -> str:
+    def _check_root(cls, root: str) -> str:
         if root.lower().startswith("memory:"):
             # Each open of such a URI creates a separate storage.
             raise ValueError("data in memory:// is lost after each call; use shared-memory://lake, or a directory")
@@ -92,7 +92,7 @@ class DirectoryBackend(Backend):
 
     settings = DirSettings
     errors = LANCE_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=0, max_depth=None, listing_has_locations=True, relative_locations=True, replaces=True, drops=True
     )
 
@@ -356,7 +356,9 @@ class DirectoryBackend(Backend):
         return [
             name
             for name in names
-            if f"{name}.lance" not in entries.claimed and not self._is_going(entries, name) and self._holds_files(name)
+            if f"{name}.lance" not in entries.nested_locations
+            and not self._is_going(entries, name)
+            and self._holds_files(name)
         ]
 
     def _holds_files(self, name: str) -> bool:
@@ -380,7 +382,7 @@ class DirectoryBackend(Backend):
 
     def _at_root(self, id: TableId, entries: Entries, names: RootNames | None = None) -> Table:
         place = f"{id.name}.lance"
-        if place in entries.claimed or self._is_going(entries, id.name):
+        if place in entries.nested_locations or self._is_going(entries, id.name):
             raise TableNotFoundError(f"table id '{id}'")
         try:
             self._directory.flat.describe_table(DescribeTableRequest(id=list(id)))
@@ -417,7 +419,7 @@ class DirectoryBackend(Backend):
             raise TableAlreadyExistsError("there is a namespace of that name")
         if there is not None:
             _check_not_going(there)
-        if f"{id.name}.lance" in entries.claimed:
+        if f"{id.name}.lance" in entries.nested_locations:
             raise TableAlreadyExistsError(f"a table in a namespace is at {id.name}.lance")
         self._check_place(entries, id, f"{id.name}.lance")
         request = DeclareTableRequest(id=list(id))
@@ -430,7 +432,7 @@ class DirectoryBackend(Backend):
             self._directory.flat.declare_table(request)
 
     def _deregister_at_root(self, id: TableId) -> None:
-        if f"{id.name}.lance" in self._directory.entries().claimed:
+        if f"{id.name}.lance" in self._directory.entries().nested_locations:
             raise TableNotFoundError(f"table id '{id}'")
         place = f"{id.name}.lance"
         if self._places.local is not None:

@@ -243,7 +243,7 @@ class Dropping:
         path, name = self._places.path(place), tombstone(object_id, place)
         try:
             # pylance is not used here: it would create the folder again if a drop removed it at this moment.
-            os.close(os.open(os.path.join(path, dir_markers.HIDDEN), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            os.close(os.open(os.path.join(path, dir_markers.HIDDEN_MARK), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except (FileExistsError, FileNotFoundError) as e:
             raise TableNotFoundError(f"no table is at {place}, or it is deregistered") from e
         # A hidden folder that remains is harmless: the next declaration of the name removes it.
@@ -290,7 +290,7 @@ class Dropping:
         """Returns whether a table at the root of an object store was deregistered; then its data must stay."""
         if DELIMITER in object_id:
             return False
-        return bool(self._directory.files(self._places.uri(place)).contains(dir_markers.HIDDEN))
+        return bool(self._directory.files(self._places.uri(place)).contains(dir_markers.HIDDEN_MARK))
 
     def _collect_objects(self, object_id: str) -> None:
         for entry in self._directory.entries().with_metadata(DROPPING):
@@ -411,11 +411,11 @@ class Dropping:
         try:
             # A symbolic link needs no disk space, and differs from the file that a deregistration creates. It has no
             # valid target, so that programs that walk the root ignore it.
-            os.symlink(TOMBSTONE, os.path.join(path, dir_markers.HIDDEN))
+            os.symlink(TOMBSTONE, os.path.join(path, dir_markers.HIDDEN_MARK))
             return True
         except OSError:
             # The name exists, or another process has renamed the folder back or deleted it, or the disk is full.
-            if not any(os.path.isfile(os.path.join(folder, dir_markers.HIDDEN)) for folder in (path, back)):
+            if not any(os.path.isfile(os.path.join(folder, dir_markers.HIDDEN_MARK)) for folder in (path, back)):
                 return True
         # If another table is there now, the tombstone stays, and no data is lost.
         with suppress(OSError):
@@ -427,7 +427,7 @@ class Dropping:
         path = self._places.path(name)
         # This file is removed last, because it prevents a deregistration from creating it.
         with suppress(FileNotFoundError):
-            os.unlink(os.path.join(path, dir_markers.HIDDEN))
+            os.unlink(os.path.join(path, dir_markers.HIDDEN_MARK))
         with suppress(FileNotFoundError):
             os.rmdir(path)
 
@@ -447,7 +447,7 @@ class Dropping:
         for folder, folders, files in os.walk(top, topdown=False, onerror=_raise_unless_gone):
             # Another process may delete the same files at the same time.
             for file in files:
-                if folder != top or file != dir_markers.HIDDEN:
+                if folder != top or file != dir_markers.HIDDEN_MARK:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(folder, file))
             for below in folders:

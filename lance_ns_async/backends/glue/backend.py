@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -17,25 +17,28 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs
+from lance_ns_async.backends.glue.credentials import LakeFormation, Operation
 from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.values import check_empty
+from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.settings import LocationSettings
+from lance_ns_async.settings import Endpoint, LocationSettings, Seconds
 from lance_ns_async.storage.locations import Root, default_location, segment
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
 from lance_ns_async.transports.aws.settings import AwsSettings
@@ -43,6 +46,10 @@ from lance_ns_async.transports.aws.transport import AwsTransport, open_aws
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
+
+_S3 = ("s3://", "s3a://")
 
 GLUE_ERRORS: ErrorTable = {
     **AWS_ERRORS,
@@ -55,6 +62,8 @@ GLUE_ERRORS: ErrorTable = {
     ("FederatedResourceAlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
     ("FederatedResourceAlreadyExistsException", "table"): TableAlreadyExistsError,
     ("ConcurrentModificationException", "replace_table"): ConcurrentModificationError,
+    # Lake Formation has filters of rows or cells for the table, which Lance cannot apply.
+    "PermissionTypeMismatchException": PermissionDeniedError,
 }
 
 
@@ -75,10 +84,29 @@ class GlueSettings(LocationSettings, AwsSettings):
     `get` describes each table by a call of its own, `list` reads the pages of the database. `auto` chooses between
     these and calls with patterns of names.
     """
+    vend_credentials: bool = False
+    """Whether credentials for tables in S3 are requested from Lake Formation, unless a request sets it to False."""
+    credentials_operation: Operation = "auto"
+    """Permission of the requested credentials: `auto`, `read` or `read_write`."""
+    credentials_timeout_sec: Seconds = Field(default=3600.0, ge=900, le=21600)
+    """Requested lifetime of the credentials."""
+    lake_formation_endpoint: Endpoint | None = None
+    """The URL of Lake Formation; None means AWS's own endpoint."""
+
+    @model_validator(mode="after")
+    def _whole_vending(self) -> Self:
+        alone = [name for name in _VENDING_ONLY if getattr(self, name) != type(self).model_fields[name].default]
+        if alone and not self.vend_credentials:
+            raise ValueError(f"{', '.join(alone)}: set vend_credentials to true with it")
+        return self
 
     def identity(self) -> str:
         """Returns the catalog id and the identity of the AWS settings."""
         return "|".join(filter(None, (self.catalog_id, super().identity())))
+
+
+_VENDING_ONLY = ("credentials_operation", "credentials_timeout_sec", "lake_formation_endpoint")
+"""The properties that only matter for vended credentials."""
 
 
 class GlueBackend(Backend):
@@ -86,13 +114,13 @@ class GlueBackend(Backend):
 
     If a catalog and a database have the same name, the name refers to the database.
 
-    Cost: one call to describe a table, two if it is missing; two concurrent calls to describe a namespace until its
-    kind (catalog or database) is known.
+    Cost: one call to describe a table, two if it is missing or with credentials; two concurrent calls to describe a
+    namespace until its kind (catalog or database) is known.
     """
 
     settings = GlueSettings
     errors = GLUE_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         listing_has_locations=True,
@@ -101,6 +129,9 @@ class GlueBackend(Backend):
         batch_from=8,
         folds_case=True,
         replaces=True,
+        own_properties=tuple(sorted(wire.OWN_PARAMETERS - {"comment"})),
+        own_namespace_properties=(wire.KIND,),
+        parent_properties=((wire.KIND, "catalog"),),
     )
 
     def __init__(self, aws: AwsTransport, settings: GlueSettings) -> None:
@@ -113,10 +144,20 @@ class GlueBackend(Backend):
         self._namespaces = Namespaces(aws, self._catalogs)
         self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self.server)
         self._databases = SingleFlights(self._location_uri)
+        self._lake: LakeFormation | None = None
+        if settings.vend_credentials:
+            self._lake = LakeFormation(
+                aws,
+                operation=settings.credentials_operation,
+                lifetime=settings.credentials_timeout_sec,
+                endpoint=settings.lake_formation_endpoint,
+                sts_endpoint=settings.sts_endpoint,
+            )
+            self.catalog_capabilities = replace(self.catalog_capabilities, vends=True, vends_unasked=True)
         if settings.bulk_strategy != "auto":
-            self.declared = replace(self.declared, describe_batch=0)
+            self.catalog_capabilities = replace(self.catalog_capabilities, describe_batch=0)
         if settings.bulk_strategy == "get":
-            self.declared = replace(self.declared, listing_has_locations=False)
+            self.catalog_capabilities = replace(self.catalog_capabilities, listing_has_locations=False)
 
     @classmethod
     def open(cls, settings: GlueSettings, caller: Caller) -> GlueBackend:
@@ -147,9 +188,23 @@ class GlueBackend(Backend):
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         is_there = self._patterns.watch(id)
-        table = await self._table(id)
+        if self._lake is None or not vend:
+            table = await self._table(id)
+            is_there()
+            return table
+        table, catalog_id = await self._load(id, partial(wire.table_and_catalog, id, self._options))
         is_there()
-        return table
+        if not table.location.lower().startswith(_S3):
+            return table
+        catalog_id = (await self._catalogs.parent_arguments(id.parent)).get("CatalogId", catalog_id)
+        try:
+            credentials = await self._lake.vend(id, catalog_id)
+        except PermissionDeniedError:
+            # A principal may have the right to describe a table, but no right to its credentials.
+            if self._options is None:
+                raise
+            return table
+        return replace(table, storage_options=merge_options(table.storage_options or {}, credentials))
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
         return await self._patterns.describe(await self._within(parent), parent, names)
@@ -238,7 +293,9 @@ class GlueBackend(Backend):
         return {**await self._catalogs.parent_arguments(database), "DatabaseName": database.name.lower()}
 
     async def _table(self, id: TableId) -> Table:
-        decode = partial(wire.table, id, self._options)
+        return await self._load(id, partial(wire.table, id, self._options))
+
+    async def _load(self, id: TableId, decode: Callable[[Any], T]) -> T:
         named = {**await self._within(id.parent), "Name": id.name.lower()}
         try:
             return await self._aws.call("get_table", named, subject=id, operation="describe_table", decode=decode)

@@ -67,12 +67,12 @@ class Namespaces:
         parameters = {key: value for key, value in properties.items() if key != wire.KIND}
         match properties.get(wire.KIND, "database"):
             case "database":
-                expected, change = (
+                new_namespace, change = (
                     GlueNamespace("database", {"Parameters": parameters}),
                     await self._new_database(id, parameters),
                 )
             case "catalog":
-                expected, change = (
+                new_namespace, change = (
                     GlueNamespace("catalog", {"Parameters": parameters}),
                     self._new_catalog(id, parameters),
                 )
@@ -81,11 +81,11 @@ class Namespaces:
 
         async def create() -> GlueNamespace:
             await change()
-            return expected
+            return new_namespace
 
         async def find() -> GlueNamespace | None:
             current = await self._catalogs.find(id, "describe_namespace")
-            return current if current.properties == expected.properties else None
+            return current if current.properties == new_namespace.properties else None
 
         namespace = await create_or_find(id, create, find, NamespaceAlreadyExistsError)
         self._catalogs.note(id, namespace.kind)

@@ -13,7 +13,7 @@ from lance_ns_async.backends import registrations
 from lance_ns_async.backends.values import check_name as check_answer
 from lance_ns_async.backends.values import text
 from lance_ns_async.errors import not_lance
-from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage import locations
 
 KIND = "glue.kind"
@@ -34,6 +34,12 @@ _TEXT = re.compile(r"[ -\uFFFD\U00010000-\U0010FFFF\t]*")
 _CATALOG = re.compile(r"(?!aws:)[^./\\:\x00-\x1f]{1,64}")
 """Valid names of a catalog inside another; a colon is invalid because it separates the account in the id."""
 
+_CATALOG_ID = re.compile(r"([0-9]{12}):?(.*)", re.DOTALL)
+"""Ids of catalogs that begin with an account."""
+
+_RESERVED_IN_RESOURCES = "/:*?"
+"""Characters with a meaning in AWS's resource names."""
+
 _PLAIN = re.compile(r"[\w -]+")
 """Names that match the same in every pattern dialect, including servers that use shell patterns."""
 
@@ -49,7 +55,7 @@ _NOTES = {
 }
 """Parameters, in lower case, that Glue and its tools write."""
 
-_BOOKKEEPING = {"table_type", "managed_by", "empty_table", *_NOTES}
+OWN_PARAMETERS = {"table_type", "managed_by", "empty_table", *_NOTES}
 """Parameters, in lower case, that are not storage options."""
 
 _INPUT = {
@@ -94,6 +100,44 @@ def account(id: str) -> str:
     return id.partition(":")[0]
 
 
+def table_resource(id: TableId, catalog_id: str | None) -> tuple[str, str]:
+    """Returns the account and the resource with which AWS's resource names (ARN) identify a table.
+
+    Args:
+        catalog_id: The id of the table's catalog; None for the caller's own root.
+
+    Returns:
+        The account, empty if the id contains none, and `table/{catalog}/.../{database}/{table}`, in lower case.
+
+    Raises:
+        InvalidInputError: A resource name with this id could identify another table.
+    """
+    match = _CATALOG_ID.fullmatch(catalog_id or "")
+    account, path = match.groups() if match else ("", catalog_id or "")
+    names = [id.parent.name.lower(), id.name.lower()]
+    if any(character in name for name in names for character in _RESERVED_IN_RESOURCES):
+        raise InvalidInputError(
+            f"table {id}: credentials cannot be requested for a name with '/', ':', '*' or '?', because a resource "
+            "name of AWS with it could be that of another table"
+        )
+    return account, "/".join(filter(None, ("table", path, *names)))
+
+
+def credentials(answer: Any) -> dict[str, str]:
+    """Returns the temporary credentials in a response of Lake Formation as storage options of Lance."""
+    try:
+        until = int(answer["Expiration"] * 1000)
+    except (TypeError, ValueError, OverflowError):
+        # The value is not quoted, because it comes from a response with credentials.
+        raise ValueError("Expiration is not a number") from None
+    return {
+        "aws_access_key_id": text(answer["AccessKeyId"]),
+        "aws_secret_access_key": text(answer["SecretAccessKey"]),
+        "aws_session_token": text(answer["SessionToken"]),
+        EXPIRY: str(until),
+    }
+
+
 def databases(answer: Any) -> Page[str]:
     """Returns a page of the names of databases."""
     return Page([text(description["Name"]) for description in answer["DatabaseList"]], _token(answer))
@@ -131,6 +175,11 @@ def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
     if (why := _why_not_lance(description)) is not None:
         raise not_lance(id, why)
     return _table(id, options, description)
+
+
+def table_and_catalog(id: TableId, options: Mapping[str, str] | None, answer: Any) -> tuple[Table, str | None]:
+    """Returns the Lance table in a GetTable response, and the id of its catalog if there is one; see `table`."""
+    return table(id, options, answer), text(answer["Table"].get("CatalogId") or "") or None
 
 
 def tables(parent: NamespaceId, options: Mapping[str, str] | None, answer: Any) -> Page[ListedTable]:
@@ -273,15 +322,15 @@ def check_location(id: TableId, location: str) -> None:
     """Raises InvalidInputError for a location that Glue would reject."""
     if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
         raise InvalidInputError(
-            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, none of them a control "
-            f"character, which {location[:40]!r} is not"
+            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, without control "
+            f"characters, not {location[:40]!r}; choose another"
         )
 
 
 def _table(id: TableId, options: Mapping[str, str] | None, description: Mapping[str, Any]) -> Table:
     stored_parameters = parameters(description)
     properties = registrations.remove_identity(stored_parameters)
-    own = {key: value for key, value in properties.items() if key.lower() not in _BOOKKEEPING}
+    own = {key: value for key, value in properties.items() if key.lower() not in OWN_PARAMETERS}
     return Table(
         id,
         text(description["StorageDescriptor"]["Location"]),

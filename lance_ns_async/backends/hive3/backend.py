@@ -1,7 +1,7 @@
-"""Hive Metastores since 3.0: Lance tables kept as external tables with `table_type=lance`, below catalog and database.
+"""Backend for Hive Metastores since 3.0: Lance tables are external tables with `table_type=lance`, in databases.
 
-Written after the Lance Hive 3 namespace spec, https://lance.org/format/namespace/integrations/hive, on top of the
-Thrift service of Hive 3.1.3 and 4.0.1.
+Spec: Lance Hive 3 namespace, https://lance.org/format/namespace/integrations/hive, with the Thrift service of Hive
+3.1.3 and 4.0.1.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.hive3 import folders
 from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
@@ -39,7 +40,16 @@ from lance_ns_async.backends.hive3.checks import (
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
-from lance_ns_async.backends.hive3.responses import catalog_properties, database_properties, explain, is_made_of
+from lance_ns_async.backends.hive3.responses import (
+    CATALOG_LOCATION,
+    LOCATION,
+    OWNER,
+    OWNER_TYPE,
+    catalog_properties,
+    database_properties,
+    explain,
+    is_made_of,
+)
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
@@ -65,6 +75,9 @@ HIVE_ERRORS: ErrorTable = {
     "NotEmpty": NamespaceNotEmptyError,
     "Denied": PermissionDeniedError,
     "Unacceptable": InvalidInputError,
+    "NotStored": InvalidInputError,
+    # The lengths were checked before the call, so another client removed the table during it.
+    ("NotStored", "replace_table"): ConcurrentModificationError,
     "UnknownDBException": NamespaceNotFoundError,
     ("NoSuchObjectException", "namespace"): NamespaceNotFoundError,
     ("NoSuchObjectException", "declare_table"): NamespaceNotFoundError,
@@ -76,15 +89,18 @@ HIVE_ERRORS: ErrorTable = {
 }
 
 _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
-"""How servers answer that cannot filter tables by parameters."""
+"""Codes of failures of servers that cannot filter tables by parameters."""
 
 
 class HiveBackend(Backend):
-    """A Hive Metastore. Each duty is one call, and one more where an answer does not tell what is missing."""
+    """A Hive Metastore.
+
+    Cost: one call for most methods; one more if a response does not show which object is missing.
+    """
 
     settings = HiveSettings
     errors = HIVE_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
         describe_batch=100,
@@ -93,6 +109,8 @@ class HiveBackend(Backend):
         folds_case=True,
         renames=True,
         replaces=True,
+        own_properties=("table_type", "managed_by", "bucketing_version"),
+        own_namespace_properties=(LOCATION, OWNER, OWNER_TYPE, CATALOG_LOCATION),
     )
 
     def __init__(self, hive: Metastore, settings: HiveSettings) -> None:
@@ -106,7 +124,7 @@ class HiveBackend(Backend):
 
     @classmethod
     def open(cls, settings: HiveSettings, caller: Caller) -> HiveBackend:
-        """A backend for the metastore at `settings.uri`."""
+        """Returns a backend for the metastore at `settings.uri`."""
         user = settings.user_and_groups()
         thrift = open_thrift(
             settings.route(),
@@ -126,7 +144,7 @@ class HiveBackend(Backend):
         check_findable(parent)
         names = await self._hive.databases(parent, operation)
         if not names:
-            # A missing catalog is answered like an empty one.
+            # The response is the same for a missing and for an empty catalog.
             await self._hive.catalog(parent, operation)
         return Page(names)
 
@@ -140,18 +158,18 @@ class HiveBackend(Backend):
         operation = "create_namespace"
         if len(id) == 1:
             catalog = new_catalog(id, properties, default_location(self._root, TableId([id.name.lower()])))
-            expected = catalog_properties(catalog)
+            result = catalog_properties(catalog)
             make = partial(self._hive.create_catalog, id, catalog, operation)
             has_exact_result = True
         else:
             database = new_database(id, properties)
-            expected = database_properties(database)
+            result = database_properties(database)
             make = partial(self._hive.create_database, id, database, operation)
             has_exact_result = database.location is None or is_complete(database.location)
 
         async def create() -> Mapping[str, str]:
             await make()
-            return expected if has_exact_result else await self.describe_namespace(id)
+            return result if has_exact_result else await self.describe_namespace(id)
 
         missing = False
 
@@ -162,7 +180,7 @@ class HiveBackend(Backend):
             except NamespaceNotFoundError:
                 missing = True
                 raise
-            return current if is_made_of(current, expected) else None
+            return current if is_made_of(current, result) else None
 
         try:
             return await create_or_find(id, create, find, NamespaceAlreadyExistsError)
@@ -176,7 +194,7 @@ class HiveBackend(Backend):
         if len(id) == 1:
             await drop_catalog(self._hive, id, cascade=cascade, at_once=self._at_once)
             return
-        # Older servers fail on a null pointer of their own where there is no such database.
+        # Older servers fail with a NullPointerException if the database does not exist.
         await self._hive.database(id, "drop_namespace")
         await drop_database(self._hive, id, cascade=cascade, at_once=self._at_once)
 
@@ -184,7 +202,7 @@ class HiveBackend(Backend):
         check_findable(parent)
         names = await self._lance_tables(parent, "list_tables")
         if not names:
-            # A missing database is answered like an empty one.
+            # The response is the same for a missing and for an empty database.
             await self._hive.database(parent, "list_tables")
         return Page(names)
 
@@ -199,6 +217,7 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
+        is_unique = location is None and self.unique_locations
         place = await self._new_location(id) if location is None else location
         self.check_declaration(id, place, properties)
         place = to_hive(place)
@@ -209,7 +228,12 @@ class HiveBackend(Backend):
         )
 
         async def declare() -> Table:
-            await self._hive.create_table(id, place, parameters_with_identity, operation)
+            new_folders = () if is_unique else await folders.make(table)
+            try:
+                await self._hive.create_table(id, place, parameters_with_identity, operation)
+            except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
+                await folders.remove(table, new_folders)
+                raise
             return table if is_complete(place) else await self._table(id, operation)
 
         async def find() -> Table | None:
@@ -222,7 +246,10 @@ class HiveBackend(Backend):
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Costs two calls: alter_table replaces everything, so what is to stay has to be read first."""
+        """Replaces the registration in place.
+
+        Cost: two calls, because `alter_table` replaces all fields, so the current ones are read first.
+        """
         operation = "replace_table"
         place = to_hive(location)
         parameters = {"managed_by": "storage", **properties, "table_type": "lance"}
@@ -273,7 +300,7 @@ class HiveBackend(Backend):
         try:
             return await self._hive.table(id, operation)
         except TableNotFoundError:
-            # The answer is the same where the database is missing. Those who wonder at once ask once.
+            # The response is the same if the database is missing. Concurrent checks of a database share one call.
             await self._databases.outcome(id.parent)
             raise
 
@@ -287,11 +314,11 @@ class HiveBackend(Backend):
             if failure is None or not _NO_FILTER.intersection(failure.codes):
                 raise
         names = await self._filter_by_descriptions(parent, operation)
-        # That the server answers otherwise shows that it is the filter that it cannot do.
+        # The other calls succeeded, so the server does not support the filter.
         self.server.learn(filters=False)
         return names
 
     async def _filter_by_descriptions(self, parent: NamespaceId, operation: str) -> Sequence[str]:
-        """The Lance tables among all tables, each of which has to be described."""
+        """Returns the names of the Lance tables; describes all tables of the database."""
         names = await self._hive.all_tables(parent, operation)
         return await self._hive.lance_tables_among(parent, names, operation, at_once=self._at_once)

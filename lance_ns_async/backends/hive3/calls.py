@@ -1,4 +1,4 @@
-"""The calls on a Hive Metastore, each a coroutine. None of them can ask the server to delete data."""
+"""Calls of a Hive Metastore, as coroutines. Only `drop_catalog` makes the server delete data."""
 
 from __future__ import annotations
 
@@ -16,75 +16,78 @@ from lance_ns_async.transports.thrift.transport import Method, ThriftTransport
 T = TypeVar("T")
 
 _FILTER_BATCH = 300
-"""Tables asked for by one call where the server cannot tell Lance tables from others; it splits more itself."""
+"""Number of tables described by one call if the server cannot filter Lance tables; servers split larger requests."""
 
 
 class Metastore:
-    """A Hive Metastore, in whose calls `operation` is the duty that they serve."""
+    """A Hive Metastore.
+
+    The argument `operation` is the name of the backend's method that makes the call.
+    """
 
     def __init__(self, thrift: ThriftTransport, storage_options: Mapping[str, str] | None) -> None:
         self._thrift = thrift
         self._storage_options = storage_options
 
     async def catalogs(self, operation: str) -> Sequence[str]:
-        """The names of all catalogs."""
+        """Returns the names of all catalogs."""
         return await self._read(wire.GET_CATALOGS, b"", NamespaceId(), operation, responses.catalogs)
 
     async def catalog(self, id: NamespaceId, operation: str) -> HiveCatalog:
-        """A catalog."""
+        """Returns a catalog."""
         return await self._read(wire.GET_CATALOG, wire.named_catalog(id.name), id, operation, responses.catalog)
 
     async def create_catalog(self, id: NamespaceId, catalog: HiveCatalog, operation: str) -> None:
-        """Makes a catalog, and a database `default` in it."""
+        """Creates a catalog with a database `default`."""
         await self._write(wire.CREATE_CATALOG, wire.new_catalog(catalog), id, operation)
 
     async def alter_catalog(self, id: NamespaceId, catalog: HiveCatalog, operation: str) -> None:
-        """Replaces what is kept about a catalog."""
+        """Replaces all fields of a catalog."""
         await self._write(wire.ALTER_CATALOG, wire.altered_catalog(catalog), id, operation)
 
     async def drop_catalog(self, id: NamespaceId, operation: str) -> None:
-        """Drops a catalog that holds no other database than `default`, AND DELETES ALL that is under its location."""
+        """Drops a catalog that contains at most the database `default`. DELETES ALL FILES under its location."""
         await self._write(wire.DROP_CATALOG, wire.named_catalog(id.name), id, operation)
 
     async def databases(self, catalog: NamespaceId, operation: str) -> Sequence[str]:
-        """The names of the databases in a catalog; none where there is no such catalog."""
+        """Returns the names of the databases in a catalog; empty if the catalog does not exist."""
         return await self._read(
             wire.GET_DATABASES, wire.databases_in(catalog.name), catalog, operation, responses.names
         )
 
     async def database(self, id: NamespaceId, operation: str) -> HiveDatabase:
-        """A database."""
+        """Returns a database."""
         return await self._read(wire.GET_DATABASE, wire.named_database(id), id, operation, responses.database)
 
     async def create_database(self, id: NamespaceId, database: HiveDatabase, operation: str) -> None:
-        """Makes a database."""
+        """Creates a database."""
         await self._write(wire.CREATE_DATABASE, wire.new_database(id, database), id, operation)
 
     async def drop_database(self, id: NamespaceId, operation: str) -> None:
-        """Drops a database that must exist, and hold nothing; all data stays."""
+        """Drops a database, which must exist and be empty. No data is deleted."""
         await self._write(wire.DROP_DATABASE, wire.dropped_database(id), id, operation)
 
     async def lance_tables(self, database: NamespaceId, operation: str) -> Sequence[str]:
-        """The names of the Lance tables in a database; none where there is no such database."""
+        """Returns the names of the Lance tables in a database; empty if the database does not exist."""
         return await self._read(wire.FILTER_TABLES, wire.lance_tables(database), database, operation, responses.names)
 
     async def all_tables(self, database: NamespaceId, operation: str) -> Sequence[str]:
-        """The names of all tables in a database; none where there is no such database."""
+        """Returns the names of all tables in a database; empty if the database does not exist."""
         return await self._read(
             wire.GET_ALL_TABLES, wire.named_database(database), database, operation, responses.names
         )
 
     async def functions(self, database: NamespaceId, operation: str) -> Sequence[str]:
-        """The names of all functions in a database; none where there is no such database."""
+        """Returns the names of all functions in a database; empty if the database does not exist."""
         arguments = wire.all_functions(database)
         return await self._read(wire.GET_FUNCTIONS, arguments, database, operation, responses.names)
 
     async def lance_tables_among(
         self, database: NamespaceId, names: Sequence[str], operation: str, *, at_once: int
     ) -> Sequence[str]:
-        """Those of the names that are Lance tables; each has to be described.
+        """Returns the names of the Lance tables among `names`; describes each table.
 
-        Cost: a call for 300 tables.
+        Cost: one call for every 300 tables.
         """
         tables: list[str] = []
 
@@ -99,35 +102,35 @@ class Metastore:
         return tables
 
     async def tables(self, database: NamespaceId, names: Sequence[str], operation: str) -> dict[str, Table]:
-        """The Lance tables of these names, without those that are none or are missing."""
+        """Returns the Lance tables with these names; omits missing tables and tables of other formats."""
         arguments = wire.named_tables(database, names)
         decode = partial(responses.tables, database, names, self._storage_options)
         return await self._read(wire.GET_TABLES, arguments, database, operation, decode)
 
     async def table(self, id: TableId, operation: str) -> Table:
-        """A Lance table; one that is missing is told apart from a missing database by another call."""
+        """Returns a Lance table. The error for a missing table is the same if its database is missing."""
         decode = partial(responses.table, id, self._storage_options)
         return await self._read(wire.GET_TABLE, wire.named_table(id), id, operation, decode)
 
     async def create_table(self, id: TableId, location: str, parameters: Mapping[str, str], operation: str) -> None:
-        """Makes an external table."""
+        """Creates an external table."""
         await self._write(wire.CREATE_TABLE, wire.new_table(id, location, parameters), id, operation)
 
     async def rename_table(self, id: TableId, to: TableId, operation: str) -> None:
-        """Gives an external table another name, and maybe another database of its catalog. Costs two calls."""
+        """Renames an external table; the new name may be in another database of its catalog. Cost: two calls."""
         decode = partial(responses.rename_field, id, to)
         table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(id), id, operation, decode)
-        # The source was just seen: what can be there already, or lack its database, is the destination.
+        # The source exists, so an error about an existing table or a missing database is about the destination.
         await self._write(wire.ALTER_TABLE, wire.altered_table(id, table), to, operation)
 
     async def replace_table(self, old: Table, location: str, parameters: Mapping[str, str], operation: str) -> None:
-        """Gives an external table another location and other parameters; its data stays. Costs two calls."""
+        """Replaces the location and parameters of an external table. No data is deleted. Cost: two calls."""
         decode = partial(responses.replacement_field, old, location, parameters)
         table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
         await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
 
     async def drop_table(self, id: TableId, operation: str) -> None:
-        """Drops a table; its data stays."""
+        """Drops a table. No data is deleted."""
         await self._write(wire.DROP_TABLE, wire.dropped_table(id), id, operation)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""What a Hive Metastore would refuse, some of it only after 20 seconds, or take for something else."""
+"""Checks of names, locations and properties, which a Hive Metastore rejects after up to 20 seconds or misinterprets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_OWNER = 128
 
 
 def check_new(id: Id) -> None:
-    """Raises InvalidInputError where one of the names is none that every metastore takes."""
+    """Raises InvalidInputError if not all metastores accept the names of a new object."""
     for name, longest in zip(id, _LONGEST_NAMES, strict=False):
         if not _NAME.fullmatch(name):
             raise InvalidInputError(
@@ -46,7 +46,7 @@ def check_new(id: Id) -> None:
 
 
 def check_findable(id: Id) -> None:
-    """Raises the error for an id that can name nothing, where a server would take it for another."""
+    """Raises the error for a missing object if a server would interpret the id as that of another object."""
     for level, name in enumerate(id):
         if findable(name, level):
             continue
@@ -57,14 +57,14 @@ def check_findable(id: Id) -> None:
 
 
 def findable(name: str, level: int = 2) -> bool:
-    """Whether a server looks for an object of just this name; level 0 is a catalog's, 2 a table's."""
-    # A database is addressed as @catalog#name, where # and ! at the end stand for none; blanks are cut off.
+    """Returns whether a server searches for exactly this name; `level` 0 is that of catalogs, 2 that of tables."""
+    # Calls contain a database as @catalog#name. A # or ! at the end means no database, and blanks are removed.
     astray = (level == 0 and "#" in name) or (level == 1 and name.endswith(("#", "!")))
     return name.isprintable() and name == name.strip() and not astray
 
 
 def check_declaration(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
-    """Raises InvalidInputError for a table that would be refused."""
+    """Raises InvalidInputError for a table that a server would reject."""
     check_new(id)
     what = f"table {id}"
     if location is not None:
@@ -81,7 +81,11 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
 
 
 def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> HiveCatalog:
-    """The catalog to make, at the `default` location where the properties name none."""
+    """Returns the catalog to create; at `default` if the properties contain no location.
+
+    Raises:
+        InvalidInputError: A name, a property or the location is invalid.
+    """
     check_new(id)
     what = f"namespace {id}"
     if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
@@ -96,7 +100,11 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
 
 
 def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase:
-    """The database to make."""
+    """Returns the database to create.
+
+    Raises:
+        InvalidInputError: A name, a property or the location is invalid.
+    """
     check_new(id)
     what = f"namespace {id}"
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)

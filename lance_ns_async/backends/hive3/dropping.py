@@ -1,7 +1,7 @@
 """Dropping catalogs and databases of a Hive Metastore.
 
-The server by itself deletes all that is under the location of a catalog. It takes with a database all registrations
-that are in it, whatever their format, and functions.
+A server that drops a catalog deletes all files under its location. With its own cascade, it also removes tables of all
+formats and functions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.lost_responses import remove_or_check
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import rollback
-from lance_ns_async.errors import failure_of, masked, shortened, spelled
+from lance_ns_async.errors import failure_of, mask, shortened, spelled
 from lance_ns_async.model import NamespaceId, TableId
 
 _DEFAULT = "default"
@@ -38,15 +38,19 @@ _LONGEST_NAME = 100
 
 
 async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
-    """Drops a catalog and with `cascade` the databases in it, so many at once; without, it must have none.
+    """Drops a catalog. With `cascade`, also drops its databases; otherwise it must be empty.
 
-    The database `default`, which every catalog is made with, does not count while it is empty. Where it fails or
-    is cancelled, the catalog is what it was, without the tables and databases that were dropped by then.
+    An empty database `default` is ignored, because servers create it with every catalog. If the drop fails or is
+    cancelled, the catalog is restored, without the tables and databases that were already dropped.
+
+    Args:
+        at_once: Maximum number of concurrent calls.
 
     Raises:
-        InvalidInputError: With `cascade`, one of the databases holds more than Lance tables; nothing is dropped.
+        InvalidInputError: With `cascade`, a database contains objects other than Lance tables; nothing is dropped.
+        NamespaceNotEmptyError: Without `cascade`, the catalog contains databases.
 
-    Cost: seven calls, and with `cascade` one for each database and what `drop_database` costs for what is in them.
+    Cost: seven calls. With `cascade`, also one for each database, and the cost of `drop_database` for its tables.
     """
     if id.name.lower() == "hive":
         raise InvalidInputError(f"namespace {id}: a metastore requires this catalog; drop the databases in it")
@@ -85,7 +89,7 @@ async def _drop_without_others(hive: Metastore, id: NamespaceId, catalog: HiveCa
 
 @contextmanager
 def _note_deregistrations(id: NamespaceId, tables: Sequence[TableId]) -> Iterator[None]:
-    """Has errors tell of tables that were deregistered before."""
+    """Adds a note about the tables that were deregistered to errors of the block."""
     try:
         yield
     except LanceNamespaceError as e:
@@ -95,9 +99,9 @@ def _note_deregistrations(id: NamespaceId, tables: Sequence[TableId]) -> Iterato
 
 
 async def _move_away(hive: Metastore, id: NamespaceId, catalog: HiveCatalog) -> None:
-    """Says that the catalog lies where nothing is: the server deletes its location with all that is in it."""
+    """Sets the catalog's location to an unused path, because the server deletes all files under the location."""
     await hive.alter_catalog(id, replace(catalog, location=_nowhere(catalog.location)), _OPERATION)
-    # Where several servers are behind one address, some may have it otherwise in a cache.
+    # If there are several servers behind one address, another one may have the old location in its cache.
     if (await hive.catalog(id, _OPERATION)).location == catalog.location:
         raise ServiceUnavailableError(
             f"Service unavailable: {id} ({_OPERATION}: the metastore still has it at {catalog.location}, and would "
@@ -106,13 +110,16 @@ async def _move_away(hive: Metastore, id: NamespaceId, catalog: HiveCatalog) -> 
 
 
 async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
-    """Drops a database that must exist, and with `cascade` the registrations of the Lance tables in it; all data stays.
+    """Drops a database, which must exist. With `cascade`, also deregisters its Lance tables. No data is deleted.
+
+    Args:
+        at_once: Maximum number of concurrent calls.
 
     Raises:
-        InvalidInputError: With `cascade`, it holds more than Lance tables; nothing is dropped.
+        InvalidInputError: With `cascade`, it contains objects other than Lance tables; nothing is dropped.
 
-    Cost: one call, and one more where the answer was lost. With `cascade` two more, one for 300 tables, and one for
-    each table.
+    Cost: one call; one more if the response was lost. With `cascade`, also two calls, one for every 300 tables, and
+    one for each table.
     """
     tables = await _empty(hive, [id], at_once=at_once) if cascade else []
     with _note_deregistrations(id, tables):
@@ -120,12 +127,12 @@ async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool, at_o
 
 
 async def _drop_empty(hive: Metastore, id: NamespaceId) -> None:
-    """Drops a database. Never by the server's own cascade: that would also take what was made since."""
+    """Drops a database, without the server's own cascade, which would also remove tables created meanwhile."""
     await remove_or_check(partial(hive.drop_database, id, _OPERATION), partial(hive.database, id, _OPERATION))
 
 
 async def _empty(hive: Metastore, ids: Sequence[NamespaceId], *, at_once: int) -> Sequence[TableId]:
-    """Removes the registrations of all tables in databases that hold nothing but Lance tables; gives their ids."""
+    """Deregisters all tables in databases that contain only Lance tables; returns their ids."""
     contents: dict[NamespaceId, Sequence[TableId]] = {}
 
     async def look(id: NamespaceId) -> None:
@@ -137,7 +144,7 @@ async def _empty(hive: Metastore, ids: Sequence[NamespaceId], *, at_once: int) -
 
     async def remove(table: TableId) -> None:
         operation = "deregister_table"
-        # Somebody else may have removed it meanwhile.
+        # Another client may have removed it meanwhile.
         with suppress(TableNotFoundError):
             await remove_or_check(partial(hive.drop_table, table, operation), partial(hive.table, table, operation))
         removals.append(table)
@@ -154,7 +161,7 @@ async def _empty(hive: Metastore, ids: Sequence[NamespaceId], *, at_once: int) -
 
 
 async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Sequence[TableId]:
-    """Returns the tables of a database; raises InvalidInputError where it holds more than Lance tables."""
+    """Returns the tables of a database; raises InvalidInputError if it contains other objects than Lance tables."""
     names = await hive.all_tables(id, _OPERATION)
     lance = set(await hive.lance_tables_among(id, names, _OPERATION, at_once=at_once))
     others = [f"the table {shortened(name, _LONGEST_NAME)}" for name in sorted(names) if name not in lance]
@@ -181,7 +188,12 @@ async def _functions(hive: Metastore, id: NamespaceId) -> Sequence[str]:
 async def _put_back(
     hive: Metastore, id: NamespaceId, before: HiveCatalog | None, default: HiveDatabase | None, error: BaseException
 ) -> bool:
-    """Makes the catalog what it was `before`, if it was changed; whether it was dropped all the same."""
+    """Restores the catalog if it was changed; returns whether it was dropped in spite of the error.
+
+    Args:
+        before: The catalog before the change; None if it was not changed.
+        default: The dropped database `default`; None if there was none.
+    """
     try:
         if before is not None:
             await hive.catalog(id, _OPERATION)
@@ -192,7 +204,7 @@ async def _put_back(
     except NamespaceNotFoundError:
         return before is not None
     except LanceNamespaceError as e:
-        database = default and replace(default, parameters=masked(default.parameters))
+        database = default and replace(default, parameters=mask(default.parameters))
         error.add_note(f"and the catalog could not be restored ({e}): {before}, its database default {database}")
     return False
 

@@ -1,4 +1,4 @@
-"""Locations in a Hive Metastore, which does not keep them as they are written."""
+"""Conversion of locations, which a Hive Metastore stores in another form."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ _BEGINNING = re.compile(r"(?:[^/:]+:)?(?://[^/]*)?")
 
 
 def from_hive(location: str) -> str:
-    """A location as others write it: metastores give `file:/x` for `file:///x`."""
+    """Returns a location of a metastore in the usual form: `file:///x` for `file:/x`."""
     return _SLASHES.sub("file:///", location)
 
 
 def to_hive(location: str) -> str:
-    """A location as the server will give it back: metastores keep neither a slash at the end nor `file:/x`."""
+    """Returns a location in the form in which it is read back: `file:///x`, and without a slash at the end."""
     return from_hive(location.rstrip("/") or "/")
 
 
-def is_complete(place: str) -> bool:
-    """Whether a place is kept as it was sent; a server completes others by its own file system."""
-    return "://" in place
+def is_complete(location: str) -> bool:
+    """Returns whether a server stores the location unchanged; it completes other paths with its own file system."""
+    return "://" in location
 
 
-def is_at(location: str, place: str) -> bool:
-    """Whether a location is what the server makes of a place that it was sent."""
-    return location == place if is_complete(place) else path(location) == path(place)
+def is_at(location: str, sent_location: str) -> bool:
+    """Returns whether a server returns `location` for the location `sent_location`."""
+    return location == sent_location if is_complete(sent_location) else path(location) == path(sent_location)
 
 
 def path(location: str) -> str:
-    """A location without scheme and host."""
+    """Returns the path of a location, without scheme and host."""
     return _BEGINNING.sub("", location, count=1)

@@ -1,4 +1,4 @@
-"""What comes over the wire from a Hive Metastore: what answers and exceptions mean."""
+"""Decoders of a Hive Metastore's responses, and the codes of its exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.errors import PHRASES, Code, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.transports.thrift.binary import nested, text, text_pairs
+from lance_ns_async.transports.thrift.binary import struct_field, text, text_pairs
 from lance_ns_async.transports.thrift.decoder import Decoder, fields_of, struct_in
 
 INTERNAL_PARAMETERS = frozenset(
@@ -30,7 +30,7 @@ INTERNAL_PARAMETERS = frozenset(
         "transient_lastDdlTime",
     }
 )
-"""Parameters of tables that metastores keep for themselves: no answer shows them, and no declaration sets them."""
+"""Parameters of tables for internal use; responses omit them, and declarations may not contain them."""
 
 DESCRIPTION, LOCATION = "database.description", "database.location-uri"
 OWNER, OWNER_TYPE = "database.owner", "database.owner-type"
@@ -49,7 +49,7 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("NoSuchObject", r"^(database )?[^ ]+$", "NoSuchDatabase"),
         ("InvalidObject", r"^No such catalog|^(database )?[^ ]+$", "NoSuchDatabase"),
         ("InvalidOperation", r"already exists$", "TableExists"),
-        ("InvalidOperation", r"table not found$", "NoSuchTable"),
+        ("InvalidOperation", r"table not found$|^table .+ doesn't exist", "NoSuchTable"),
         ("InvalidOperation", r"does(n't| not) exist", "NoSuchDatabase"),
         ("InvalidOperation", r"is not empty|still objects|non-default databases", "NotEmpty"),
         ("Meta", r"(?i)duplicate (key|entry)|unique (key )?constraint", "Duplicate"),
@@ -58,35 +58,36 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("Meta", r"^Can not drop ", "Unacceptable"),
         ("Meta", r"No FileSystem for scheme|ClassNotFoundException|URISyntaxException", "Unacceptable"),
         ("Meta", r"is not a directory|Unable to create database path", "Unacceptable"),
-        ("Meta", r"Attempt to store value|Put request failed", "Unacceptable"),
+        ("Meta", r"Attempt to store value", "Unacceptable"),
+        ("Meta", r"Put request failed", "NotStored"),
     )
 )
 
 
 def explain(name: str, message: str) -> tuple[Code, ...]:
-    """What an exception means, where its message says more than its name."""
+    """Returns the codes of an exception by its message; empty if its name is precise enough."""
     return tuple(code for exception, pattern, code in _EXCEPTION_CODES if exception == name and pattern.search(message))
 
 
 def catalogs(result: Any) -> list[str]:
-    """The names of all catalogs."""
+    """Returns the names of the catalogs in a response."""
     return names(result[1])
 
 
 def catalog(result: Any) -> HiveCatalog:
-    """The catalog of an answer."""
+    """Returns the catalog in a response."""
     fields = result[1]
     return HiveCatalog(values.text(fields[1]), values.text(fields[3]), _optional_text(fields, 2))
 
 
 def catalog_properties(catalog: HiveCatalog) -> dict[str, str]:
-    """What a catalog's answer shows."""
+    """Returns the properties of a catalog."""
     description = {} if catalog.description is None else {CATALOG_DESCRIPTION: catalog.description}
     return {**description, CATALOG_LOCATION: locations.from_hive(catalog.location)}
 
 
 def database(result: Any) -> HiveDatabase:
-    """The database of an answer."""
+    """Returns the database in a response."""
     kind = result.get(7)
     if not isinstance(kind, int | None):
         raise TypeError(f"{type(kind).__name__} instead of a number")
@@ -100,7 +101,7 @@ def database(result: Any) -> HiveDatabase:
 
 
 def database_properties(database: HiveDatabase) -> dict[str, str]:
-    """The parameters of a database, and its other fields under names of their own where they say something."""
+    """Returns the parameters of a database; its other fields are added as properties if they are not empty."""
     fields = {
         DESCRIPTION: database.description,
         LOCATION: database.location and locations.from_hive(database.location),
@@ -122,14 +123,14 @@ def is_made_of(properties: Mapping[str, str], requested_properties: Mapping[str,
 
 
 def names(result: Any) -> list[str]:
-    """A list of names."""
+    """Returns the names in a response."""
     if not isinstance(result, list):
         raise TypeError(f"{type(result).__name__} instead of a list of names")
     return [values.text(name) for name in result]
 
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, result: Any) -> Table:
-    """The Lance table of an answer."""
+    """Returns the Lance table in a response."""
     values.check_name(id.name, result[1].get(1))
     return _table(id, storage_options, result[1])
 
@@ -137,7 +138,7 @@ def table(id: TableId, storage_options: Mapping[str, str] | None, result: Any) -
 def tables(
     parent: NamespaceId, names: Sequence[str], storage_options: Mapping[str, str] | None, result: Any
 ) -> dict[str, Table]:
-    """The Lance tables of an answer, which has them in any order and each once, by the names they were asked by."""
+    """Returns the Lance tables in a response by the requested names; a response has each table once, in any order."""
     by_name = {one[1]: one for one in result[1] if _is_lance(one)}
     return {
         name: _table(parent.table(name), storage_options, by_name[name.lower()])
@@ -147,12 +148,12 @@ def tables(
 
 
 def lance_names(result: Any) -> list[str]:
-    """The names of the Lance tables among those of an answer."""
+    """Returns the names of the Lance tables in a response."""
     return [values.text(one[1]) for one in result[1] if _is_lance(one)]
 
 
 def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
-    """The table of an answer under another name, as a field 3 with all else as it came, known to us or not."""
+    """Returns the table in a response with another name, encoded as field 3; other fields stay, also unknown ones."""
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({9: None, 12: None})
     decoder.feed(body)
@@ -165,13 +166,13 @@ def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
     fields[1] = text(1, to.name.lower())
     fields[2] = text(2, to.parent.name.lower())
     fields[9] = text_pairs(9, table_parameters(decoder.fields.get(9, {})))
-    return nested(3, *fields.values())
+    return struct_field(3, *fields.values())
 
 
 def replacement_field(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> bytes:
-    """Returns the table of an answer with another location and other parameters, as a field 3.
+    """Returns the table in a response with another location and other parameters, encoded as field 3.
 
-    All else stays as it came, known to us or not. So do the parameters that the metastore keeps for itself.
+    Other fields stay, also unknown ones, and so do the parameters in `INTERNAL_PARAMETERS`.
     """
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 12: None, 25: None})
@@ -188,19 +189,19 @@ def replacement_field(old: Table, location: str, properties: Mapping[str, str], 
     fields = fields_of(body)
     storage = fields_of(struct_in(fields[7]))
     storage[2] = text(2, location)
-    fields[7] = nested(7, *storage.values())
+    fields[7] = struct_field(7, *storage.values())
     own = {key: value for key, value in values.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS}
     fields[9] = text_pairs(9, table_parameters({**own, **properties}))
-    return nested(3, *fields.values())
+    return struct_field(3, *fields.values())
 
 
 def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters of a table without the metastore's own."""
+    """Returns the parameters of a table without those for internal use."""
     return {key: value for key, value in parameters.items() if key not in INTERNAL_PARAMETERS}
 
 
 def _optional_text(fields: Any, field: int) -> str | None:
-    """A text that need not be there."""
+    """Returns the text of a field; None if it is missing."""
     return None if (value := fields.get(field)) is None else values.text(value)
 
 
@@ -220,6 +221,6 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, fields: Any) 
         locations.from_hive(values.text(fields[7][2])),
         visible_parameters(parameters),
         storage_options,
-        # Since 4.0 a metastore numbers its tables; older ones have the second of the creation alone.
+        # Since 4.0, tables have numbers; older metastores only store the second of the creation.
         registration=registrations.identity(parameters, fields.get(4), fields.get(25)),
     )

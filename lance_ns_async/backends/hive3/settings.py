@@ -1,4 +1,4 @@
-"""What can be told about a Hive Metastore."""
+"""Settings of the Hive Metastore backend."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ class HiveSettings(LocationSettings):
     backend = "hive3"
 
     uri: Annotated[str, AfterValidator(_uri)] = f"thrift://localhost:{_PORT}"
-    """Where the server is; several, joined by commas, are tried in turn."""
+    """Address of the server; several addresses, separated by commas, are tried in order."""
     ugi: Annotated[str, AfterValidator(_ugi)] | None = None
-    """`user:group1,group2`: who the calls come from, where the server takes our word for it."""
+    """User and groups of the calls, as `user:group1,group2`, for servers without authentication."""
     root: Root | None = None
-    """Where catalogs and tables go that are made without a location; None: working directory."""
+    """Directory for new catalogs and tables without a location; None means the working directory."""
     client_pool_size: int = Field(default=3, ge=1)
-    """Connections at most, and so calls in flight."""
+    """Maximum number of connections, and of calls in flight."""
     connect_timeout: Seconds = Field(default=5.0, gt=0)
-    """For each address."""
+    """Limit for each address."""
     read_timeout: Seconds = Field(default=60.0, gt=0)
-    """A server tries for 20 seconds by itself before it answers that its database fails."""
+    """If its database fails, a server retries for 20 seconds before it responds."""
     keep_alive: Seconds = Field(default=60.0, gt=0)
-    """How long an idle connection is used again."""
+    """How long an idle connection may be reused."""
     framed: bool = False
-    """Whether the server wants messages in frames, as with `metastore.thrift.framed.transport.enabled`."""
+    """Whether the server uses framed messages, as with `metastore.thrift.framed.transport.enabled`."""
     use_ssl: bool = False
     ca_bundle: str | None = None
     """A PEM file of certificate authorities to trust instead of the system's."""
@@ -73,13 +73,13 @@ class HiveSettings(LocationSettings):
     """A PEM file with a client certificate, and its key unless `client_key` names it."""
     client_key: str | None = None
     auth: Literal["none", "plain", "kerberos"] = "none"
-    """How to log in by SASL."""
+    """The SASL mechanism of the login."""
     user: str | None = None
     password: SecretStr | None = None
     kerberos_service: str = "hive"
     """The first part of the server's principal, `service/host@REALM`."""
     max_response_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
-    """The longest answer that is read; descriptions of 100 tables come in one."""
+    """Maximum size of a response; one response contains the descriptions of up to 100 tables."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -96,20 +96,20 @@ class HiveSettings(LocationSettings):
         return self
 
     def identity(self) -> str:
-        """The server and the user."""
+        """Returns the addresses and the user."""
         user = self.user or (self.ugi or "").partition(":")[0]
         return "|".join(filter(None, (self.uri, user)))
 
     def within(self, policy: Policy) -> Policy:
-        """The policy with no more calls in flight than there are connections."""
+        """Returns the policy with at most as many calls in flight as connections."""
         return replace(policy, max_in_flight=min(policy.max_in_flight, self.client_pool_size))
 
     def usual_attempt(self) -> float:
-        """Connecting and reading together."""
+        """Returns the time-outs for connecting and reading together."""
         return self.connect_timeout + self.read_timeout
 
     def route(self) -> Route:
-        """How to reach the server; raises InvalidInputError where a certificate cannot be read."""
+        """Returns the route to the server; raises InvalidInputError if a certificate cannot be read."""
         try:
             tls = tls_context(self.ca_bundle, self.client_cert, self.client_key) if self.use_ssl else None
         except OSError as e:
@@ -119,7 +119,7 @@ class HiveSettings(LocationSettings):
             _addresses(self.uri),
             connect_timeout=self.connect_timeout,
             max_response_bytes=self.max_response_bytes,
-            framed=self.framed,
+            is_framed=self.framed,
             tls=tls,
         )
 
@@ -133,7 +133,7 @@ class HiveSettings(LocationSettings):
         return None
 
     def user_and_groups(self) -> tuple[str, Sequence[str]] | None:
-        """Who the calls come from; None where the server is not told."""
+        """Returns the user and the groups to send; None if none are configured."""
         if self.ugi is None:
             return None
         user, _, groups = self.ugi.partition(":")

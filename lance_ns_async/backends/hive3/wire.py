@@ -1,6 +1,7 @@
-"""What goes over the wire to a Hive Metastore: its methods and their arguments, all without a call.
+"""Methods of a Hive Metastore and encoders of their arguments. No function here makes a call.
 
-After the IDL of Hive 3.1.3, which later servers still speak. Names are sent in lower case, as metastores keep them.
+Source: the IDL of Hive 3.1.3, which later servers still support. Names are sent in lower case, as metastores store
+them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.transports.thrift.binary import flag, nested, no_structs, number, short, text, text_pairs, texts
+from lance_ns_async.transports.thrift.binary import (
+    flag,
+    no_structs,
+    number,
+    short,
+    struct_field,
+    text,
+    text_pairs,
+    texts,
+)
 from lance_ns_async.transports.thrift.decoder import Shape
 from lance_ns_async.transports.thrift.transport import Method
 
@@ -44,14 +54,14 @@ DROP_TABLE = Method("drop_table", (_MISSING, _META), void=True)
 
 OWNER_TYPES = {1: "USER", 2: "ROLE", 3: "GROUP"}
 
-# LIKE takes a Java regular expression and matches it as a whole; = fails where the column is a CLOB.
+# LIKE matches a whole value with a Java regular expression; = fails if the column is a CLOB.
 _LANCE_ALONE = 'hive_filter_field_params__table_type like "(?i)lance"'
 _ALL = -1
 
 
 @dataclass(frozen=True, slots=True)
 class HiveCatalog:
-    """A catalog as a metastore keeps it."""
+    """A catalog as a metastore stores it."""
 
     name: str
     location: str
@@ -59,12 +69,12 @@ class HiveCatalog:
 
     def field(self, id: int) -> bytes:
         description = () if self.description is None else (text(2, self.description),)
-        return nested(id, text(1, self.name.lower()), *description, text(3, self.location))
+        return struct_field(id, text(1, self.name.lower()), *description, text(3, self.location))
 
 
 @dataclass(frozen=True, slots=True)
 class HiveDatabase:
-    """A database as a metastore keeps it."""
+    """A database as a metastore stores it."""
 
     parameters: Mapping[str, str]
     description: str | None = None
@@ -81,84 +91,84 @@ class HiveDatabase:
         ]
         if self.owner_type is not None:
             parts.append(number(7, self.owner_type))
-        return nested(id, *parts)
+        return struct_field(id, *parts)
 
 
 def user_arguments(name: str, groups: Sequence[str]) -> bytes:
-    """The arguments of set_ugi."""
+    """Returns the arguments of set_ugi."""
     return text(1, name) + texts(2, groups)
 
 
 def reference(database: NamespaceId) -> str:
-    """A database for methods that have no argument for its catalog."""
+    """Returns a database's name for methods without an argument for the catalog."""
     catalog, name = database
     return f"@{catalog.lower()}#{name.lower()}"
 
 
 def named_catalog(name: str) -> bytes:
-    """The arguments of get_catalog and drop_catalog."""
-    return nested(1, text(1, name.lower()))
+    """Returns the arguments of get_catalog and drop_catalog."""
+    return struct_field(1, text(1, name.lower()))
 
 
 def new_catalog(catalog: HiveCatalog) -> bytes:
-    """The arguments of create_catalog."""
-    return nested(1, catalog.field(1))
+    """Returns the arguments of create_catalog."""
+    return struct_field(1, catalog.field(1))
 
 
 def altered_catalog(catalog: HiveCatalog) -> bytes:
-    """The arguments of alter_catalog."""
-    return nested(1, text(1, catalog.name.lower()), catalog.field(2))
+    """Returns the arguments of alter_catalog."""
+    return struct_field(1, text(1, catalog.name.lower()), catalog.field(2))
 
 
 def databases_in(catalog: str) -> bytes:
-    """The arguments of get_databases."""
+    """Returns the arguments of get_databases."""
     return text(1, f"@{catalog.lower()}#*")
 
 
 def named_database(id: NamespaceId) -> bytes:
-    """The arguments of get_database and get_all_tables."""
+    """Returns the arguments of get_database and get_all_tables."""
     return text(1, reference(id))
 
 
 def new_database(id: NamespaceId, database: HiveDatabase) -> bytes:
-    """The arguments of create_database."""
+    """Returns the arguments of create_database."""
     catalog, name = id
     return database.field(1, catalog, name)
 
 
 def all_functions(database: NamespaceId) -> bytes:
-    """The arguments of get_functions that give all functions."""
+    """Returns the arguments of get_functions for all functions."""
     return text(1, reference(database)) + text(2, "*")
 
 
 def dropped_database(id: NamespaceId) -> bytes:
-    """The arguments of a drop_database that is refused where anything is in it, and leaves all data where it is."""
+    """Returns the arguments of drop_database without cascade and without deletion of data."""
     return text(1, reference(id)) + flag(2, False) + flag(3, False)
 
 
 def lance_tables(database: NamespaceId) -> bytes:
-    """The arguments of get_table_names_by_filter that give all Lance tables."""
+    """Returns the arguments of get_table_names_by_filter for all Lance tables."""
     return text(1, reference(database)) + text(2, _LANCE_ALONE) + short(3, _ALL)
 
 
 def named_table(id: TableId) -> bytes:
-    """The arguments of get_table_req."""
+    """Returns the arguments of get_table_req."""
     catalog, database, name = (level.lower() for level in id)
-    return nested(1, text(1, database), text(2, name), text(4, catalog))
+    return struct_field(1, text(1, database), text(2, name), text(4, catalog))
 
 
 def named_tables(database: NamespaceId, names: Sequence[str]) -> bytes:
-    """The arguments of get_table_objects_by_name_req."""
+    """Returns the arguments of get_table_objects_by_name_req."""
     catalog, name = (level.lower() for level in database)
-    return nested(1, text(1, name), texts(2, [table.lower() for table in names]), text(4, catalog))
+    return struct_field(1, text(1, name), texts(2, [table.lower() for table in names]), text(4, catalog))
 
 
 def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> bytes:
-    """The arguments of create_table for a table without columns, which readers of Lance do not want."""
+    """Returns the arguments of create_table for a table without columns, which readers of Lance do not need."""
     catalog, database, name = (level.lower() for level in id)
-    # A descriptor without columns or serialization makes the server fail on its own null pointers.
-    storage = nested(7, no_structs(1), text(2, location), nested(7))
-    return nested(
+    # Without the fields for columns and serialization, the server fails with a NullPointerException.
+    storage = struct_field(7, no_structs(1), text(2, location), struct_field(7))
+    return struct_field(
         1,
         text(1, name),
         text(2, database),
@@ -171,16 +181,16 @@ def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> byte
 
 
 def altered_table(id: TableId, table: bytes) -> bytes:
-    """The arguments of alter_table; `table` is a field 3."""
+    """Returns the arguments of alter_table; `table` is encoded as field 3."""
     return text(1, reference(id.parent)) + text(2, id.name.lower()) + table
 
 
 def dropped_table(id: TableId) -> bytes:
-    """The arguments of a drop_table that leaves the data where it is."""
+    """Returns the arguments of drop_table without deletion of data."""
     return text(1, reference(id.parent)) + text(2, id.name.lower()) + flag(3, False)
 
 
 def table_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters to send with a table: one that is not EXTERNAL owns its data, whatever its type says."""
-    # Without the last one the server lists all that is under the location.
+    """Returns the parameters to send with a table. A table without EXTERNAL owns its data, whatever its type is."""
+    # Without DO_NOT_UPDATE_STATS, the server lists all files under the location.
     return {**parameters, "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true"}

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 from uuid import uuid4
 
 from lance_namespace.errors import (
@@ -21,36 +20,36 @@ from lance_namespace.errors import (
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
     PermissionDeniedError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.base import Backend, Capabilities, Prepare, Version, Versions
+from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
+from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
+    IN_PROGRESS,
     Routes,
     declaration,
     explain,
     identifier,
     is_registered_as,
-    namespace_names,
-    namespace_properties,
+    new_key,
     replacement,
-    routes,
     table,
     table_names,
     table_of_uuid,
 )
 from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, ignore
-from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import client_credentials
+from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
@@ -63,11 +62,14 @@ ICEBERG_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     **SIGNING_ERRORS,
     "NoSuchNamespaceException": NamespaceNotFoundError,
+    # The parent was checked before the call, so another client dropped the namespace right after its creation.
+    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
     "NoSuchTableException": TableNotFoundError,
     # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
     "NotFoundException": UnreadableRegistrationError,
     ("NotFoundException", "declare_table"): TableAlreadyExistsError,
     "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    IN_PROGRESS: ServiceUnavailableError,
     406: UnsupportedOperationError,
     (404, "declare_table"): NamespaceNotFoundError,
     (405, "vend_credentials"): UnsupportedOperationError,
@@ -87,7 +89,7 @@ PROTECTION = {"gc.enabled": "false"}
 _MANAGERS = ("storage", "impl")
 
 
-class IcebergBackend(Backend):
+class IcebergBackend(IcebergNamespaces):
     """An Iceberg REST catalog.
 
     Cost: one call to describe a table; the first operation needs one more call, to `/v1/config`. With credentials, one
@@ -96,7 +98,7 @@ class IcebergBackend(Backend):
 
     settings = IcebergSettings
     errors = ICEBERG_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         paginates=True,
@@ -106,6 +108,12 @@ class IcebergBackend(Backend):
         renames=True,
         replaces=True,
         location_properties=("location",),
+        own_properties=(
+            *("table_type", "managed_by", "gc.enabled", "write.metadata.path"),
+            # Added by servers: Iceberg's reference implementation, and Nessie.
+            *("write.parquet.compression-codec", "created-at", "nessie.*"),
+        ),
+        own_namespace_properties=("location", "exists", "nessie.*"),
     )
 
     def __init__(self, http: HttpTransport, settings: IcebergSettings, caller: Caller) -> None:
@@ -114,76 +122,27 @@ class IcebergBackend(Backend):
         Args:
             caller: Repeats the attempts of a version commit.
         """
-        self._http = http
+        super().__init__(http, settings.warehouse)
         self._settings = settings
         self._caller = caller
         self._storage_options = settings.storage_options()
         if settings.vend_credentials:
-            self.declared = replace(self.declared, vends_unasked=True)
+            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations = settings.unique_locations
         self.configured_options = self._storage_options
-        self._routes: Routes | None = None
-        self._configuration = SingleFlight(self._configure)
 
     @classmethod
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:
         """Returns a backend for the catalog at `settings.endpoint`."""
         signer = open_signer(settings, caller)
-        if settings.credential is None:
-            http = open_http(settings, caller, path="/v1", explain=explain, signer=signer)
-        else:
-            id, secret = settings.client()
-            uri = settings.oauth2_server_uri or f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens"
-            tokens = partial(client_credentials, caller=caller, uri=uri, client=id, secret=secret, scope=settings.scope)
-            http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens, signer=signer)
+        tokens = open_tokens(settings, caller, uri=f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens")
+        http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens, signer=signer)
         return cls(http, settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        routes = self._routes or await self._config()
-        query = routes.page(token, limit)
-        if parent:
-            query.append(f"parent={routes.namespace(parent)}")
-        page = await self._http.request(
-            "GET",
-            routes.namespaces(),
-            query="&".join(query),
-            subject=parent,
-            operation="list_namespaces",
-            decode=namespace_names,
-        )
+        page = await super().list_namespaces(parent, token, limit)
         return await self._check_listing(page, parent, "list_namespaces")
-
-    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        routes = self._routes or await self._config()
-        return await self._http.request(
-            "GET",
-            routes.namespaces(id),
-            subject=id,
-            operation="describe_namespace",
-            decode=partial(namespace_properties, id),
-        )
-
-    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        routes = self._routes or await self._config()
-        if id.parent:
-            # Some servers create a child namespace even if its parent does not exist.
-            await self._must_exist(id.parent, "describe_namespace")
-        routes.namespace(id)
-        return await self._http.request(
-            "POST",
-            routes.namespaces(),
-            body={"namespace": list(id), "properties": dict(properties)},
-            subject=id,
-            operation="create_namespace",
-            decode=partial(namespace_properties, id),
-        )
-
-    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
-        routes = self._routes or await self._config()
-        await self._http.request(
-            "DELETE", routes.namespaces(id), subject=id, operation="drop_namespace", decode=check_empty
-        )
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
@@ -203,15 +162,15 @@ class IcebergBackend(Backend):
             return await plain()
         try:
             decode = partial(credentials.loaded_table, id, self._storage_options)
-            loaded = await self._load(id, "describe_table", decode, vend=True)
+            load_result = await self._load(id, "describe_table", decode, vend=True)
         except PermissionDeniedError:
             # A principal may have the right to load a table, but no right to its credentials.
             if self._storage_options is None:
                 raise
             return await plain()
         routes = self._routes or await self._config()
-        renew = partial(self._renew, loaded) if routes.vends_separately else None
-        return await credentials.with_credentials(loaded, renew)
+        renew = partial(self._renew, load_result) if routes.vends_separately else None
+        return await credentials.with_credentials(load_result, renew)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -230,6 +189,7 @@ class IcebergBackend(Backend):
                 body=body,
                 subject=id,
                 operation="declare_table",
+                key=self._key(routes),
                 decode=partial(table, id, self._storage_options),
             ),
             partial(self._load, id, "declare_table", partial(table_of_uuid, id, self._storage_options, uuid)),
@@ -306,10 +266,14 @@ class IcebergBackend(Backend):
                 body=body,
                 subject=old.id,
                 operation="replace_table",
+                key=self._key(routes),
                 decode=partial(table, old.id, self._storage_options),
             ),
             find,
         )
+
+    def needs_protection(self, table: Table) -> bool:
+        return not self._protection.keys() <= (table.properties or {}).keys()
 
     async def protect_table(self, table: Table) -> bool:
         properties = table.properties or {}
@@ -367,24 +331,6 @@ class IcebergBackend(Backend):
                 "POST", routes.table(id), body=body, subject=id, operation=operation, decode=ignore, safe=True
             )
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
-    async def _config(self) -> Routes:
-        return await self._configuration.outcome(lambda: self._routes)
-
-    async def _configure(self) -> Routes:
-        warehouse = self._settings.warehouse
-        self._routes = await self._http.request(
-            "GET",
-            "/config",
-            query=f"warehouse={quote(warehouse, safe='')}" if warehouse else "",
-            subject=NamespaceId(),
-            operation="get_config",
-            decode=routes,
-        )
-        return self._routes
-
     async def _load_state(self, id: TableId, all: bool, *, operation: str) -> versions.TableState:
         # A commit reads manifests, for which it may need credentials.
         vend = self._settings.vend_credentials
@@ -412,9 +358,9 @@ class IcebergBackend(Backend):
             decode=decode,
         )
 
-    async def _renew(self, loaded: credentials.LoadedTable) -> Table:
+    async def _renew(self, load_result: credentials.LoadedTable) -> Table:
         """Returns a loaded table with credentials from the endpoint for them."""
-        id = loaded.plain.id
+        id = load_result.plain.id
         routes = self._routes or await self._config()
         return await self._http.request(
             "GET",
@@ -422,18 +368,22 @@ class IcebergBackend(Backend):
             headers=credentials.DELEGATION,
             subject=id,
             operation="vend_credentials",
-            decode=partial(credentials.renewed_table, loaded),
+            decode=partial(credentials.renewed_table, load_result),
         )
+
+    def _key(self, routes: Routes) -> str | None:
+        """Returns the key of a commit to one table; None if the server would forget it before the last attempt.
+
+        Other changes get no key, because some servers that support keys ignore them there.
+        """
+        lifetime = routes.key_lifetime
+        return new_key() if lifetime is not None and lifetime >= self._caller.policy.operation_timeout else None
 
     async def _check_listing(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
         # Some servers return an empty listing for a missing namespace.
         if parent and not page.items:
             await self._must_exist(parent, operation)
         return page
-
-    async def _must_exist(self, id: NamespaceId, operation: str) -> None:
-        routes = self._routes or await self._config()
-        await self._http.request("HEAD", routes.namespaces(id), subject=id, operation=operation, decode=ignore)
 
     def _stored_properties(self, id: TableId, properties: Mapping[str, str]) -> dict[str, str]:
         managed_by = properties.get("managed_by", self._settings.managed_by).lower()

@@ -68,16 +68,18 @@ def table_with_credentials(id: TableId, options: Mapping[str, str] | None, body:
     return loaded_table(id, options, body).table
 
 
-def renewed_table(loaded: LoadedTable, body: Any) -> Table:
+def renewed_table(load_result: LoadedTable, body: Any) -> Table:
     """Returns a loaded table with the credentials in a response of the endpoint for credentials.
 
     Raises:
         ValueError: An expiry is not a number.
     """
-    return _with_options(loaded.plain, vended_credentials.combine(loaded.properties, _entry(loaded.plain, body)))
+    return _with_options(
+        load_result.plain, vended_credentials.combine(load_result.properties, _entry(load_result.plain, body))
+    )
 
 
-async def with_credentials(loaded: LoadedTable, renew: Callable[[], Awaitable[Table]] | None) -> Table:
+async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitable[Table]] | None) -> Table:
     """Returns a loaded table with credentials that last until Lance requests new ones, if the server vends such.
 
     Args:
@@ -88,19 +90,19 @@ async def with_credentials(loaded: LoadedTable, renew: Callable[[], Awaitable[Ta
 
     Cost: none if the table came with credentials that do not end soon; otherwise one call.
     """
-    if renew is None or (loaded.has_credentials and not _ends_soon(loaded.table)):
-        return loaded.table
+    if renew is None or (load_result.has_credentials and not _ends_soon(load_result.table)):
+        return load_result.table
     try:
         return await renew()
     except LanceNamespaceError as e:
-        if loaded.has_credentials or isinstance(e, _NONE_VENDED):
-            return loaded.table
+        if load_result.has_credentials or isinstance(e, _NONE_VENDED):
+            return load_result.table
         raise
 
 
 def _with_options(plain: Table, properties: Mapping[str, Any]) -> Table:
-    vended = vended_credentials.storage_options(properties, plain.location)
-    options = vended_credentials.merge_options(plain.storage_options or {}, vended)
+    vended_options = vended_credentials.storage_options(properties, plain.location)
+    options = vended_credentials.merge_options(plain.storage_options or {}, vended_options)
     return replace(plain, storage_options=options or None)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from lance_ns_async.settings import LocationSettings, Url
+from lance_ns_async.settings import LocationSettings
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
 from lance_ns_async.transports.http.signing import SigningSettings
@@ -19,8 +19,6 @@ class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
 
     warehouse: str | None = None
     """The warehouse in the request to `/v1/config`, which returns the prefix of all paths; not a level of ids."""
-    oauth2_server_uri: Url | None = None
-    """The token endpoint; None means `{endpoint}/v1/oauth/tokens`."""
     root: Root | None = None
     """Root of default locations, `{root}/{namespace}/{table}`; None means the working directory."""
     metadata_path: str | None = None
@@ -37,5 +35,6 @@ class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
 
     def identity(self) -> str:
-        """Returns endpoint, warehouse, client id and the id of the key that signs requests."""
-        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id)))
+        """Returns endpoint, warehouse, client id, and the id of the key and the role that sign requests."""
+        parts = (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
+        return "|".join(filter(None, parts))

@@ -1,12 +1,15 @@
-"""The wire format of Iceberg REST catalogs: paths, request bodies and decoders of responses. Nothing makes a call."""
+"""The wire format of Iceberg REST catalogs: paths, request bodies and decoders of responses, without calls."""
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import time_ns
 from typing import Any
 from urllib.parse import quote, unquote
+from uuid import UUID
 
 from lance_namespace.errors import InvalidInputError
 
@@ -18,6 +21,11 @@ _PAGE_SIZE = 1000
 """Names per page, if neither the caller nor the catalog sets a number."""
 
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
+
+IN_PROGRESS = "request_in_progress"
+"""Subtype of an error if the server still works on an earlier attempt of the same call."""
+
+_DURATION = re.compile(r"P(?:([0-9]+)D)?(?:T(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:\.[0-9]+)?S)?)?")
 
 _REFERENCE = re.compile("[@#]|^`.*`$", re.DOTALL)
 """Names in which Nessie finds a reference to a branch or a time, or backticks that it removes."""
@@ -36,6 +44,8 @@ class Routes:
     """Whether the server has an endpoint for the credentials of a table."""
     names_hold_references: bool = False
     """Whether a table's name can contain a reference to a branch of the catalog, as in Nessie."""
+    key_lifetime: float | None = None
+    """Seconds for which the server recognizes a change by its key; None if it does not support keys."""
     changes_locations: bool = True
     """Whether an existing table's location can change; Nessie returns 200 for such a commit and ignores it."""
 
@@ -95,6 +105,8 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return (), text(body["message"])
     error = body["error"]
     kind = text(error.get("type") or "")
+    if error.get("subtype") == IN_PROGRESS:
+        return (IN_PROGRESS, kind), f"{kind}: {text(error.get('message') or '')}"
     message = text(error.get("message") or "")
     if kind == "NotFoundException":
         message += "; the catalog has lost its own metadata of the table: deregister_table frees the name"
@@ -117,6 +129,7 @@ def routes(body: Any) -> Routes:
         vends_separately=_CREDENTIALS in (endpoints or ()),
         names_hold_references=is_nessie,
         changes_locations=not is_nessie,
+        key_lifetime=_seconds(body.get("idempotency-key-lifetime")),
     )
 
 
@@ -234,6 +247,21 @@ def is_registered_as(table: Table, location: str, properties: Mapping[str, str])
 def identifier(id: TableId) -> dict[str, Any]:
     """Returns the id of a table in the form of Iceberg REST."""
     return {"namespace": list(id.parent), "name": id.name}
+
+
+def new_key() -> str:
+    """Returns a new UUID of version 7, the form that the API recommends for keys of changes; see RFC 9562."""
+    millis, chance = time_ns() // 1_000_000, secrets.randbits(74)
+    return str(UUID(int=millis << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1))
+
+
+def _seconds(duration: Any) -> float | None:
+    """Returns an ISO 8601 duration in seconds; None if it is none, or in months or years."""
+    match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _check_encoded(part: Any) -> str:

@@ -5,13 +5,11 @@ Spec: https://lance.org/format/namespace/integrations/polaris; where servers dif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import (
     InternalError,
@@ -28,22 +26,23 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import journal
 from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
-from lance_ns_async.backends.journal import JournalBackend
-from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.polaris import wire
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.values import check_empty
-from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled
+from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, client_credentials
+from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, open_tokens
+from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 _OF_THE_SERVICE: ErrorTable = {
     "MissingOrInvalidRealm": InternalError,
@@ -54,6 +53,7 @@ _OF_THE_SERVICE: ErrorTable = {
 
 POLARIS_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
+    **SIGNING_ERRORS,
     **_OF_THE_SERVICE,
     wire.LOCATION_TAKEN: InvalidInputError,
     "ForbiddenException": PermissionDeniedError,
@@ -79,7 +79,7 @@ TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
 
 
-class PolarisBackend(JournalBackend):
+class PolarisBackend(GenericTableBackend):
     """Apache Polaris. Ids begin with a catalog, and the namespaces below it nest.
 
     Cost: one call to describe an existing table.
@@ -88,13 +88,15 @@ class PolarisBackend(JournalBackend):
     settings = PolarisSettings
     errors = POLARIS_ERRORS
     # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=2,
         max_depth=None,
         paginates=False,
         lists_only_lance=True,
         vends=True,
         location_properties=("location",),
+        own_properties=("table_type", "polaris.*"),
+        own_namespace_properties=("location", "polaris.*"),
     )
 
     def __init__(self, http: HttpTransport, settings: PolarisSettings) -> None:
@@ -104,40 +106,36 @@ class PolarisBackend(JournalBackend):
         self.unique_locations = settings.unique_locations
         self.configured_options = self._options
         if settings.vend_credentials:
-            self.declared = replace(self.declared, vends_unasked=True)
+            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         if settings.filter_tables:
-            self.declared = replace(self.declared, lists_only_lance=False)
+            self.catalog_capabilities = replace(self.catalog_capabilities, lists_only_lance=False)
 
     @classmethod
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:
         """Returns a backend for the server at `settings.endpoint`."""
         realm = {"polaris-realm": settings.realm} if settings.realm else {}
-        open_transport = partial(open_http, settings, caller, path="/api", explain=wire.explain, headers=realm)
-        if settings.credential is None:
-            return cls(open_transport(), settings)
-        id, secret = settings.client()
-        # A gateway in front of the server may require its headers on this call, too.
-        own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
-        tokens = partial(
-            client_credentials,
-            caller=caller,
+        signer = open_signer(settings, caller)
+        tokens = open_tokens(
+            settings,
+            caller,
             uri=f"{settings.endpoint.rstrip('/')}/api/catalog/v1/oauth/tokens",
-            client=id,
-            secret=secret,
-            scope=settings.scope,
-            headers={**realm, **own},
+            headers=realm,
             errors=TOKEN_ERRORS,
             explain_error=wire.explain,
             lifetime=inf,
         )
-        return cls(open_transport(tokens=tokens), settings)
+        http = open_http(
+            settings, caller, path="/api", explain=wire.explain, headers=realm, tokens=tokens, signer=signer
+        )
+        return cls(http, settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         if not parent:
             return await self._catalogs()
         query = f"parent={wire.levels(parent)}" if len(parent) > 1 else ""
         decode = partial(wire.children, parent)
-        return await self._whole(wire.namespaces(parent), query, parent, "list_namespaces", decode)
+        # No page size is requested, because some servers then return a single page.
+        return await self._list_all(wire.namespaces(parent), query, parent, "list_namespaces", decode)
 
     def listed_name(self, id: NamespaceId) -> str:
         return id.name if self._settings.list_style == "relative" else ".".join(id)
@@ -161,7 +159,7 @@ class PolarisBackend(JournalBackend):
             decode=partial(wire.namespace_properties, id),
         )
         try:
-            return await create()
+            return await _with_advice(id, create)
         except InternalError as e:
             if (failure := failure_of(e)) is None or wire.LOST_RACE not in failure.codes:
                 raise
@@ -170,7 +168,7 @@ class PolarisBackend(JournalBackend):
             await self._properties(id, "create_namespace")
         except NamespaceNotFoundError:
             # The failed call has changed nothing, so that it can be sent again.
-            return await create()
+            return await _with_advice(id, create)
         except LanceNamespaceError as e:
             raise error from e
         raise NamespaceAlreadyExistsError(
@@ -185,7 +183,7 @@ class PolarisBackend(JournalBackend):
         )
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        page = await self._whole(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
+        page = await self._list_all(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
         page = Page(journal.visible_names(page.items))
         if self.capabilities.lists_only_lance:
             return page
@@ -200,7 +198,7 @@ class PolarisBackend(JournalBackend):
             headers=_DELEGATION if vend else None,
             subject=id,
             operation="describe_table",
-            decode=partial(wire.lance_table, id, self._options, vend),
+            decode=partial(self._decode_table, id, vend=vend),
         )
 
     async def _declare_registration(
@@ -209,27 +207,14 @@ class PolarisBackend(JournalBackend):
         if (place := location) is None:
             place = await self._new_location(id)
             wire.check_location(id, place)
-        body = wire.declaration(id.name, place, properties)
-        request = partial(self._http.request, subject=id, operation="declare_table")
-        table: Table = await create_or_find(
+        return await self._create_table(
             id,
-            partial(
-                request,
-                "POST",
-                wire.tables(id.parent),
-                body=body,
-                decode=partial(wire.lance_table, id, self._options, False),
-            ),
-            partial(request, "GET", wire.table(id), decode=partial(wire.declared_table, id, self._options, body)),
+            declaration(id.name, place, properties),
+            collection=wire.tables(id.parent),
+            path=wire.table(id),
+            location=place,
+            send=partial(_with_advice, id),
         )
-        if table.location != place:
-            error = InternalError(
-                f"table {id}: the catalog would register it at {table.location}, not at {place}; "
-                "give a location that it accepts"
-            )
-            await self._undo(id, error)
-            raise error
-        return table
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         # A table that could not be addressed afterwards is not created.
@@ -242,7 +227,7 @@ class PolarisBackend(JournalBackend):
             )
 
     async def _remove_registration(self, id: TableId) -> None:
-        await self._http.request("DELETE", wire.table(id), subject=id, operation="deregister_table", decode=check_empty)
+        await self._delete_table(id, wire.table(id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
@@ -284,36 +269,24 @@ class PolarisBackend(JournalBackend):
             "GET", wire.namespace(id), subject=id, operation=operation, decode=partial(wire.namespace_properties, id)
         )
 
-    async def _whole(
-        self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
-    ) -> Page[str]:
-        """Returns a complete listing. No page size is requested, because some servers then return a single page."""
-
-        async def fetch(token: str | None) -> Page[str]:
-            parameters = [query] if query else []
-            if token is not None:
-                parameters.append(f"pageToken={quote(token, safe='')}")
-            return await self._http.request(
-                "GET", path, query="&".join(parameters), subject=parent, operation=operation, decode=decode
-            )
-
-        names: dict[str, None] = {}
-        async with aclosing(walk(fetch)) as pages:
-            async for _, page in pages:
-                names.update(dict.fromkeys(page.items))
-        return Page(list(names))
-
-    async def _undo(self, id: TableId, error: InternalError) -> None:
-        """Removes the registration that was just made; if that fails, adds a note to the error."""
-        try:
-            await self._remove_registration(id)
-        except LanceNamespaceError as e:
-            error.add_note(f"and it is still registered there, because that could not be undone ({e})")
+    def _decode_table(self, id: TableId, body: Any, *, vend: bool = False) -> Table:
+        return lance_table(id, self._options, body, vend=wire.vended_options if vend else None)
 
     async def layout_location(self, id: TableId) -> str:
         if self._settings.root is not None:
             return default_location(self._settings.root, id)
         return wire.location_inside(id, await self._properties(id.parent, "declare_table"))
+
+
+async def _with_advice(id: NamespaceId | TableId, create: Callable[[], Awaitable[T]]) -> T:
+    """Returns the result of `create`; if the server rejects the request, its error explains a name that may be why."""
+    try:
+        return await create()
+    except InvalidInputError as e:
+        failure, advice = failure_of(e), wire.name_advice(id.name)
+        if failure is None or 400 not in failure.codes or advice is None:
+            raise
+        raise with_failure(InvalidInputError(f"{e}; {advice}"), failure) from e.__cause__
 
 
 def _below_a_catalog(id: NamespaceId, action: str) -> None:

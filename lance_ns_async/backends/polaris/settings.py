@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 from lance_ns_async.settings import LocationSettings
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
+from lance_ns_async.transports.http.signing import SigningSettings
 
 EVERY = ("*",)
 """The value of `catalogs` that requests the list of catalogs from the server."""
@@ -23,7 +24,7 @@ def _parse_catalogs(value: object) -> tuple[str, ...]:
     return names
 
 
-class PolarisSettings(LocationSettings, OAuth2Settings):
+class PolarisSettings(LocationSettings, SigningSettings, OAuth2Settings):
     """Properties of Apache Polaris; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
 
     backend = "polaris"
@@ -57,5 +58,6 @@ class PolarisSettings(LocationSettings, OAuth2Settings):
         return endpoint.rstrip("/").removesuffix("/api/catalog")
 
     def identity(self) -> str:
-        """Returns endpoint, realm and client id."""
-        return "|".join(filter(None, (self.endpoint, self.realm, self.client()[0])))
+        """Returns endpoint, realm, client id, and the id of the key and the role that sign requests."""
+        parts = (self.endpoint, self.realm, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
+        return "|".join(filter(None, parts))

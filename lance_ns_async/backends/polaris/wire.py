@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends import registrations, vended_credentials
+from lance_ns_async.backends import vended_credentials
+from lance_ns_async.backends.generic_tables import present_properties
 from lance_ns_async.backends.iceberg import wire
 from lance_ns_async.backends.values import check_levels, text
-from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.errors import Code
+from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.storage import locations
 from lance_ns_async.storage.locations import segment
 from lance_ns_async.transports.http import oauth2
@@ -34,7 +35,6 @@ _SEPARATOR = "\x1f"
 _REWRITTEN = (".", "..")
 """Path segments that proxies or the server remove, even if they are percent-encoded."""
 
-_TYPE_KEY = "table_type"
 _AMBIGUOUS = "/?#%"
 """Characters with a meaning in a URI; the server puts names into locations without encoding them."""
 
@@ -72,6 +72,23 @@ def levels(id: NamespaceId) -> str:
 def is_addressable(name: str) -> bool:
     """Returns whether a URL path can contain this name."""
     return bool(name) and name not in _REWRITTEN
+
+
+_REJECTED_LATER = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|#+`]|^\s|\s$")
+"""Parts of names that Polaris 1.4.1 accepts, and later servers do not."""
+
+
+def name_advice(name: str) -> str | None:
+    """Returns advice for a name that the server has rejected; None if no known server rejects it.
+
+    The server's version is unknown: neither its configuration nor a header contains it.
+    """
+    if (match := _REJECTED_LATER.search(name)) is None:
+        return None
+    return (
+        f"the name {name!r} contains {match[0]!r}: Polaris from 1.5 on accepts no '/' and no blank at an end of a new "
+        'name, and from 1.6 on no control characters and none of \\ : * ? " < > | # + `; choose another name'
+    )
 
 
 _MISTAKES: Mapping[Code, str] = {
@@ -120,56 +137,13 @@ def children(parent: NamespaceId, body: Any) -> Page[str]:
 def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
     """Returns the properties of a namespace."""
     check_levels(id[1:], body.get("namespace"))
-    return _properties(body)
+    return present_properties(body)
 
 
-def lance_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
-    """Returns the Lance table in a response.
-
-    Its storage options are `options`, overridden by the table's properties, and with `vend` by vended credentials.
-
-    Raises:
-        NotALanceTableError: The table has another format, or no location.
-        AnotherAnswerError: The response describes another table.
-    """
-    description = body["table"]
-    if (name := text(description.get("name", id.name))) != id.name:
-        # A proxy that rewrites paths may have requested another table.
-        raise AnotherAnswerError(f"an answer about the table {name!r}")
-    if (format := description.get("format") or "").lower() != "lance":
-        raise not_lance(id, f"its format is {format!r}")
-    if not (location := description.get("base-location")):
-        raise not_lance(id, "it has no base-location")
-    stored_properties = _properties(description)
-    properties = registrations.remove_identity(stored_properties)
-    storage_options = {**options, **properties}
-    storage_options.pop(_TYPE_KEY, None)
-    if vend:
-        entries = body.get("storage-access-configs") or ()
-        storage_options = vended_credentials.merge_options(
-            storage_options, vended_credentials.storage_options(vended_credentials.nearest(entries, location), location)
-        )
-    return Table(
-        id, text(location), properties, storage_options or None, registration=registrations.identity(stored_properties)
-    )
-
-
-def declared_table(id: TableId, options: Mapping[str, str], declaration: Mapping[str, Any], body: Any) -> Table | None:
-    """Returns the table in a response; None if it differs from the declaration."""
-    description = body["table"]
-    same = all(description.get(key) == declaration.get(key) for key in ("format", "base-location", "doc", "properties"))
-    return lance_table(id, options, False, body) if same else None
-
-
-def declaration(name: str, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the body of the request that declares a Lance table."""
-    body = {
-        "name": name,
-        "format": "lance",
-        "base-location": location,
-        "properties": registrations.add_identity({**properties, _TYPE_KEY: "lance"}),
-    }
-    return body | ({"doc": properties["doc"]} if "doc" in properties else {})
+def vended_options(body: Mapping[str, Any], location: str) -> Mapping[str, str]:
+    """Returns the storage options in the credentials that a response vends for a location."""
+    entries = body.get("storage-access-configs") or ()
+    return vended_credentials.storage_options(vended_credentials.nearest(entries, location), location)
 
 
 _LOCAL = re.compile(r"(file:|/)", re.IGNORECASE)
@@ -219,9 +193,3 @@ def _segment(id: NamespaceId | TableId, name: str) -> str:
             f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which proxies or the server rewrite"
         )
     return quote(name, safe="")
-
-
-def _properties(description: Mapping[str, Any]) -> dict[str, str]:
-    # The server stores null values, which the result type cannot represent.
-    properties: Mapping[str, Any] = description.get("properties") or {}
-    return {key: text(value) for key, value in properties.items() if value is not None}

@@ -34,7 +34,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.rest_protocol import BY_OPERATION
-from lance_ns_async.transports.http.oauth2 import client_credentials
+from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
@@ -84,7 +84,7 @@ class RestBackend(Backend):
 
     settings = RestSettings
     errors = REST_ERRORS
-    declared = Capabilities(
+    catalog_capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
         paginates=True,
@@ -102,8 +102,8 @@ class RestBackend(Backend):
         self._is_remote = settings.data_operations == "remote"
         self._storage_options = settings.storage_options()
         self.configured_options = self._storage_options
-        self.declared = replace(
-            self.declared,
+        self.catalog_capabilities = replace(
+            self.catalog_capabilities,
             min_depth=settings.min_depth,
             max_depth=settings.max_depth,
             vends_unasked=settings.vend_credentials,
@@ -112,21 +112,11 @@ class RestBackend(Backend):
     @classmethod
     def open(cls, settings: RestSettings, caller: Caller) -> RestBackend:
         """Returns a backend for the server at `settings.endpoint`."""
-        connect = partial(
-            open_http, settings, caller, path="", explain=wire.explain, signer=open_signer(settings, caller)
-        )
-        if settings.credential is None or settings.oauth2_server_uri is None:
-            return cls(connect(), settings)
-        id, secret = settings.client()
-        tokens = partial(
-            client_credentials,
-            caller=caller,
-            uri=settings.oauth2_server_uri,
-            client=id,
-            secret=secret,
-            scope=settings.scope,
-        )
-        return cls(connect(tokens=tokens), settings)
+        signer = open_signer(settings, caller)
+        # The protocol has no token endpoint; the settings require oauth2_server_uri where one is needed.
+        tokens = open_tokens(settings, caller, uri=settings.endpoint)
+        http = open_http(settings, caller, path="", explain=wire.explain, tokens=tokens, signer=signer)
+        return cls(http, settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         return await self._list("list_namespaces", "namespaces", parent, token, limit)

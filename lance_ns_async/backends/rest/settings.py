@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from lance_ns_async.model import DELIMITER
-from lance_ns_async.settings import Url
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
 from lance_ns_async.transports.http.signing import SigningSettings
 
@@ -35,8 +34,6 @@ class RestSettings(SigningSettings, OAuth2Settings):
     """Maximum number of namespaces above a table; None if namespaces nest to any depth."""
     data_operations: Literal["local", "remote"] = "local"
     """Who reads and writes the rows of tables: this process, in the storage, or (`remote`) the server."""
-    oauth2_server_uri: Url | None = None
-    """The token endpoint for `credential`."""
     vend_credentials: bool = False
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
     tls_assert_hostname: bool = True
@@ -50,10 +47,11 @@ class RestSettings(SigningSettings, OAuth2Settings):
 
     @model_validator(mode="after")
     def _token_endpoint(self) -> Self:
-        if self.credential is not None and self.oauth2_server_uri is None:
-            raise ValueError("credential: give the address of the token endpoint with it, as oauth2_server_uri")
-        if self.credential is None and self.oauth2_server_uri is not None:
-            raise ValueError("oauth2_server_uri: give the credential with it")
+        grants = [name for name in ("credential", "subject_token") if getattr(self, name) is not None]
+        if grants and self.oauth2_server_uri is None:
+            raise ValueError(f"{grants[0]}: give the address of the token endpoint with it, as oauth2_server_uri")
+        if not grants and self.oauth2_server_uri is not None:
+            raise ValueError("oauth2_server_uri: give credential or subject_token with it")
         return self
 
     @model_validator(mode="after")
@@ -69,5 +67,6 @@ class RestSettings(SigningSettings, OAuth2Settings):
         return self.tls_assert_hostname
 
     def identity(self) -> str:
-        """Returns endpoint, client id and the id of the key that signs requests."""
-        return "|".join(filter(None, (self.endpoint, self.client()[0], self.rest_access_key_id)))
+        """Returns endpoint, client id, and the id of the key and the role that sign requests."""
+        parts = (self.endpoint, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
+        return "|".join(filter(None, parts))

@@ -48,6 +48,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -96,8 +97,16 @@ class UnityBackend(JournalBackend):
 
     settings = UnitySettings
     errors = UNITY_ERRORS
-    declared = Capabilities(
-        min_depth=2, max_depth=2, paginates=True, listing_has_locations=True, page_worth=32, cascades=True, vends=True
+    catalog_capabilities = Capabilities(
+        min_depth=2,
+        max_depth=2,
+        paginates=True,
+        listing_has_locations=True,
+        page_worth=32,
+        cascades=True,
+        vends=True,
+        stores_columns=True,
+        own_properties=("table_type",),
     )
 
     def __init__(self, http: HttpTransport, settings: UnitySettings) -> None:
@@ -110,8 +119,8 @@ class UnityBackend(JournalBackend):
         self._at_once = settings.max_in_flight
         self._creates = CreateQueue(settings.endpoint, settings.api_path)
         self._credentials = CredentialVendor(http, settings.credentials_operation)
-        self.declared = replace(
-            self.declared,
+        self.catalog_capabilities = replace(
+            self.catalog_capabilities,
             vends=settings.credentials_operation != "none",
             vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
         )
@@ -120,9 +129,11 @@ class UnityBackend(JournalBackend):
     def open(cls, settings: UnitySettings, caller: Caller) -> UnityBackend:
         """Returns a backend for the catalog `settings.catalog` of the server at `settings.endpoint`."""
         path = settings.api_path
-        if settings.endpoint.rstrip("/").endswith(path):
-            path = ""
-        return cls(open_http(settings, caller, path=path, explain=wire.explain), settings)
+        root = settings.endpoint.rstrip("/")
+        if root.endswith(path):
+            root, path = root.removesuffix(path), ""
+        tokens = open_tokens(settings, caller, uri=f"{root}{wire.TOKENS}", explain_error=wire.explain_token_error)
+        return cls(open_http(settings, caller, path=path, explain=wire.explain, tokens=tokens), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         if not parent:

@@ -163,7 +163,7 @@ def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
 
 
 def _struct_field(column: Any) -> Json:
-    """Returns the field of a column; older and other writers omit it, and then the column's other members define it."""
+    """Returns the field of a column; if its writer omitted it, it is derived from the column's other members."""
     spark_field = json.loads(column["type_json"]) if column.get("type_json") else _named_type(column)
     if isinstance(spark_field, dict) and "name" in spark_field and "type" in spark_field:
         return spark_field

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from lance_ns_async.backends.unity.credentials import Operation
 from lance_ns_async.backends.unity.wire import possible
-from lance_ns_async.settings import HttpSettings, LocationSettings, Seconds
+from lance_ns_async.settings import LocationSettings, Seconds
 from lance_ns_async.storage.locations import checked_root
+from lance_ns_async.transports.http.oauth2 import ACCESS_TOKEN, OAuth2Settings, TokenType
 
 
 def _no_millis(value: object) -> object:
@@ -42,7 +43,7 @@ PlainSeconds = Annotated[Seconds, BeforeValidator(_no_millis)]
 """Seconds; rejects bare numbers that probably mean milliseconds, the unit of other Lance clients."""
 
 
-class UnitySettings(LocationSettings, HttpSettings):
+class UnitySettings(LocationSettings, OAuth2Settings):
     """Properties of one catalog of Unity Catalog; bare numbers of the time-outs are seconds."""
 
     backend = "unity"
@@ -53,6 +54,9 @@ class UnitySettings(LocationSettings, HttpSettings):
     """The path of the API, appended to the endpoint unless the endpoint already ends with it."""
     connect_timeout: PlainSeconds = Field(default=10.0, gt=0)
     read_timeout: PlainSeconds = Field(default=60.0, gt=0)
+    scope: str = ""
+    """The requested scope; empty for none."""
+    requested_token_type: TokenType | None = ACCESS_TOKEN
     credentials_operation: Annotated[Operation, BeforeValidator(_fold_case)] = "auto"
     """Permission of the requested credentials: `auto`, `read`, `read_write`, or `none` to request no credentials."""
     vend_credentials: bool = False
@@ -60,6 +64,14 @@ class UnitySettings(LocationSettings, HttpSettings):
     root: Annotated[str, AfterValidator(partial(checked_root, also=("s3a", "abfs")))] | None = None
     """Base of default table locations, `{root}/{catalog}/{schema}/{table}`; None means the working directory."""
 
+    @model_validator(mode="after")
+    def _known_token_endpoint(self) -> Self:
+        if self.credential is not None and self.subject_token is None and self.oauth2_server_uri is None:
+            raise ValueError(
+                "credential: give oauth2_server_uri with it, because Unity Catalog itself only exchanges tokens"
+            )
+        return self
+
     def identity(self) -> str:
-        """Returns endpoint and catalog."""
-        return f"{self.endpoint}|{self.catalog}"
+        """Returns endpoint, catalog and client id."""
+        return "|".join(filter(None, (self.endpoint, self.catalog, self.client()[0])))

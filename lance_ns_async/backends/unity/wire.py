@@ -16,6 +16,10 @@ from lance_ns_async.backends.values import check_levels, text, texts
 from lance_ns_async.backends.values import check_name as check_answer
 from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.transports.http import oauth2
+
+TOKENS = "/api/1.0/unity-control/auth/tokens"
+"""The path of the server's token endpoint, which exchanges tokens of the identity providers that it trusts."""
 
 PAGE_SIZE = 100
 """Maximum page size of the server."""
@@ -143,6 +147,13 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return (f"{missing[1].upper()}_NOT_FOUND", code), text_with_code
     # The replaced suffix is Databricks' spelling.
     return (code.replace("_DOES_NOT_EXIST", "_NOT_FOUND"), code), text_with_code
+
+
+def explain_token_error(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns codes and message of an error of a token endpoint, in Unity's format or in that of OAuth2."""
+    if "error_code" in body:
+        return (text(body["error_code"]),), f"{body['error_code']}: {text(body.get('message') or '')}"
+    return oauth2.explain(body)
 
 
 def schema_names(parent: NamespaceId, body: Any) -> Page[str]:

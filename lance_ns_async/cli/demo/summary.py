@@ -49,14 +49,14 @@ class Summary:
     def _lines(self) -> Iterator[tuple[str, float, str]]:
         creation, resolution, read = self.creation, self.resolution, self.read
         if creation.new:
-            existing = f", {creation.existing:,} were there" if creation.existing else ""
+            existing = f", {creation.existing:,} existed already" if creation.existing else ""
             yield (
                 "create",
                 creation.seconds,
                 f"{creation.new:,} tables{existing}; {_rate(creation.new, creation.seconds)} tables/s",
             )
         else:
-            yield "find", creation.seconds, f"all {creation.existing:,} tables were there"
+            yield "find", creation.seconds, f"all {creation.existing:,} tables existed already"
         calls = "1 call" if resolution.calls == 1 else f"{resolution.calls:,} calls"
         yield "resolve", resolution.resolving, f"{calls}; {_rate(self.tables, resolution.resolving)} tables/s"
         ratio = resolution.one_by_one / resolution.resolving
@@ -83,8 +83,8 @@ class Summary:
     def _verdict(self, read: Read) -> str:
         counts = f"Spark read {read.rows:,} rows of {read.tables:,} tables"
         if not self.is_right:
-            return f"{counts}, but {self.tables * self.rows:,} rows of {self.tables:,} tables were made"
-        return f"{counts}, all that were made; mean score {read.mean_score:.4f}, longest vector {read.longest:.3f}"
+            return f"{counts}, but {self.tables * self.rows:,} rows of {self.tables:,} tables were written"
+        return f"{counts}, which is correct; mean score {read.mean_score:.4f}, longest vector {read.longest:.3f}"
 
 
 def _seconds(seconds: float) -> str:

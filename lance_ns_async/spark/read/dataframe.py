@@ -29,7 +29,7 @@ TASKS_A_CORE = 4
 USUAL_CORES = 8
 """The assumed number of cores if it is unknown, as in a Spark Connect client."""
 
-_registered: WeakSet[SparkSession] = WeakSet()
+_sessions_with_source: WeakSet[SparkSession] = WeakSet()
 """Sessions with the registered data source; Spark warns of each registration after the first."""
 
 
@@ -71,9 +71,9 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataF
     """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0."""
     from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables
 
-    if spark not in _registered:
+    if spark not in _sessions_with_source:
         spark.dataSource.register(LanceTables)
-        _registered.add(spark)
+        _sessions_with_source.add(spark)
     return spark.read.format(NAME).schema(schema).option(OPTION, plan.encode()).load()
 
 

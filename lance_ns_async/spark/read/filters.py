@@ -81,13 +81,13 @@ _MOST_NOT = 8
 def sql(filter: Filter, filterable: Collection[str]) -> str | None:
     """Returns an equivalent condition, which is true, false and null for the same rows; None if there is none."""
     name = column(filter)
-    if name is None or name not in filterable or not _is_bearable(filter):
+    if name is None or name not in filterable or not _is_quick_to_plan(filter):
         return None
     condition = _condition(filter, f"`{name}`")
     return None if condition is None or len(condition) > LONGEST else condition
 
 
-def _is_bearable(filter: Filter) -> bool:
+def _is_quick_to_plan(filter: Filter) -> bool:
     """Returns whether Lance can parse and plan the filter in a short time; otherwise Spark applies it."""
     depth = 0
     while isinstance(filter, Not):

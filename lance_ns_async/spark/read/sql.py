@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Self
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
+from lance_ns_async.namespace.patterns import table_id
 from lance_ns_async.spark.read.dataframe import build_dataframe
 from lance_ns_async.spark.read.unions import union, warn_of_chains
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
-from lance_ns_async.spark.resolve.patterns import table_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

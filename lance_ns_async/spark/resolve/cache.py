@@ -10,8 +10,8 @@ from time import time
 from typing import Any
 
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.spark.resolve.location import expiry
-from lance_ns_async.spark.resolve.patterns import Wanted
 from lance_ns_async.storage.datasets import Details
 
 LEAD = 60.0
@@ -19,7 +19,7 @@ LEAD = 60.0
 
 
 @dataclass(slots=True)
-class Known:
+class CacheEntry:
     """A cached table: its description, and the details of its dataset if it was opened."""
 
     table: Table
@@ -30,7 +30,7 @@ class Known:
     details: Details | None = None
 
 
-class Memory:
+class LocationCache:
     """LRU cache of at most `limit` tables, for at most `ttl` seconds each.
 
     Thread-safe. A pickled copy is empty.
@@ -39,39 +39,39 @@ class Memory:
     def __init__(self, *, ttl: float, limit: int) -> None:
         self._ttl = ttl
         self._limit = limit
-        self._known: dict[TableId, Known] = {}
+        self._entries: dict[TableId, CacheEntry] = {}
         self._lock = Lock()
 
-    def get(self, id: TableId, *, lasting: float = LEAD) -> Known | None:
+    def get(self, id: TableId, *, lasting: float = LEAD) -> CacheEntry | None:
         """Returns the entry of a table; None if there is none or its options expire within `lasting` seconds."""
         with self._lock:
-            known = self._known.pop(id, None)
-            if known is not None:
+            entry = self._entries.pop(id, None)
+            if entry is not None:
                 # The entry moves to the end, because the first entries are the least recently used.
-                self._known[id] = known
-        if known is None or time() >= known.until:
+                self._entries[id] = entry
+        if entry is None or time() >= entry.until:
             return None
-        return known if known.expires_at is None or time() + lasting < known.expires_at else None
+        return entry if entry.expires_at is None or time() + lasting < entry.expires_at else None
 
-    def learn(self, table: Table) -> Known:
+    def learn(self, table: Table) -> CacheEntry:
         """Adds a table that was just described and returns its entry."""
-        known = Known(table, time() + self._ttl, expiry(table.storage_options))
+        entry = CacheEntry(table, time() + self._ttl, expiry(table.storage_options))
         with self._lock:
-            self._known.pop(table.id, None)
-            self._known[table.id] = known
-            for id in list(islice(self._known, max(0, len(self._known) - self._limit))):
-                del self._known[id]
-        return known
+            self._entries.pop(table.id, None)
+            self._entries[table.id] = entry
+            for id in list(islice(self._entries, max(0, len(self._entries) - self._limit))):
+                del self._entries[id]
+        return entry
 
-    def forget(self, wanted: Wanted | None = None) -> None:
-        """Removes the tables that `wanted` selects; None for all."""
+    def forget(self, selection: Selection | None = None) -> None:
+        """Removes the tables of `selection`; None for all."""
         with self._lock:
-            known = list(self._known)
+            ids = list(self._entries)
         # Matching many ids may take long, so it runs without the lock.
-        going = known if wanted is None else [id for id in known if any(p.matches(id) for p in wanted.patterns)]
+        going = ids if selection is None else [id for id in ids if any(p.matches(id) for p in selection.patterns)]
         with self._lock:
-            for id in (*(wanted.ids if wanted else ()), *going):
-                self._known.pop(id, None)
+            for id in (*(selection.ids if selection else ()), *going):
+                self._entries.pop(id, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Memory, ttl=self._ttl, limit=self._limit), ()
+        return partial(LocationCache, ttl=self._ttl, limit=self._limit), ()

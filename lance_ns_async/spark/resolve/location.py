@@ -93,7 +93,7 @@ def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
     seconds = min(moments) - time()
     when = f"expire in {seconds:.0f} s" if seconds > 0 else "have expired"
     warnings.warn(
-        f"the storage options of {len(moments)} tables {when}, and what Spark reads or writes keeps those it was "
-        "given: refresh the locations, and begin anew for each long job",
+        f"the storage options of {len(moments)} tables {when}, and a Spark read or write keeps the options that "
+        "it starts with: refresh the locations before each long job",
         stacklevel=stacklevel + 1,
     )

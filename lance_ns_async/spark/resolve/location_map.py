@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
+from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.spark.resolve.location import Location
-from lance_ns_async.spark.resolve.patterns import Wanted, What, table_id
 from lance_ns_async.spark.resolve.report import Report
 
 M = TypeVar("M", bound="LocationMap")
@@ -41,13 +41,13 @@ class LocationMap(Mapping[TableId, Location]):
 
     def __getitem__(self, id: str | Iterable[str]) -> Location:
         try:
-            wanted = table_id(id)
+            key = table_id(id)
         except (InvalidInputError, TypeError) as e:
             # An invalid id is no key of the mapping, so `in` and `get` must not raise for it.
             raise KeyError(id) from e
-        if (found := self._by_id.get(wanted)) is None:
-            raise KeyError(self._lacks(wanted))
-        return found
+        if (location := self._by_id.get(key)) is None:
+            raise KeyError(self._lacks(key))
+        return location
 
     def __iter__(self) -> Iterator[TableId]:
         return iter(self._by_id)
@@ -70,18 +70,18 @@ class LocationMap(Mapping[TableId, Location]):
         Cost:
             No remote call.
         """
-        wanted = Wanted.read(what)
-        strangers = [id for id in wanted.ids if id not in self._by_id]
+        selection = Selection.read(what)
+        strangers = [id for id in selection.ids if id not in self._by_id]
         if strangers:
             raise InvalidInputError(f"select: {self._lacks(strangers[0])}")
-        named = frozenset(wanted.ids)
-        chosen = (
+        named = frozenset(selection.ids)
+        locations = (
             location
             for id, location in self._by_id.items()
-            if id in named or any(pattern.matches(id) for pattern in wanted.patterns)
+            if id in named or any(pattern.matches(id) for pattern in selection.patterns)
         )
-        found = type(self)(chosen, self.report)
-        return found.with_secrets() if self._carries_secrets else found
+        subset = type(self)(locations, self.report)
+        return subset.with_secrets() if self._carries_secrets else subset
 
     def _lacks(self, id: TableId) -> str:
         reason = self._reasons.get(id)
@@ -101,10 +101,10 @@ class LocationMap(Mapping[TableId, Location]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {id: at.storage_options for id, at in self.items()} if self._carries_secrets else None
-        return _unpickled, (type(self), list(self.values()), self.report, options)
+        return _unpickle, (type(self), list(self.values()), self.report, options)
 
 
-def _unpickled(
+def _unpickle(
     kind: type[M],
     locations: list[Location],
     report: Report,

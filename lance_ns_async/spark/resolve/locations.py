@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_ns_async.spark.serve.endpoint import Served
+    from lance_ns_async.spark.serve.endpoint import CatalogService
     from lance_ns_async.spark.serve.upstream import Resolver
 
 
@@ -67,7 +67,7 @@ class Locations(LocationMap):
 
     def serve(
         self, spark: SparkSession, catalog: str = "lance", *, resolver: Resolver | None = None
-    ) -> AbstractContextManager[Served]:
+    ) -> AbstractContextManager[CatalogService]:
         """Serves these tables to Spark's Lance connector as a catalog while the context is open.
 
         SQL names a table as `catalog.namespace.table`. All queries and DataFrame actions must run inside the context,

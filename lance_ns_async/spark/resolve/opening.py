@@ -64,5 +64,5 @@ async def open_tables(
         schema = details.schema.remove_metadata()
         return replace(details, schema=schemas.setdefault(schema, schema))
 
-    located = {table.id: table for table in tables}
-    return await open_each(located, open_one, max_in_flight=max_in_flight, progress=progress)
+    by_id = {table.id: table for table in tables}
+    return await open_each(by_id, open_one, max_in_flight=max_in_flight, progress=progress)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TypeAlias
 
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
+from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.errors import failure_of
 from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.rendering import (
+    DENIED,
+    FAILED,
+    MISSING,
+    Section,
+    as_html,
+    as_text,
+    attempts_of,
+    duration,
+    error_kind,
+    quantile,
+)
 
 Subject: TypeAlias = TableId | NamespaceId | str
 """The subject of a problem: a table, a namespace to search, or a pattern without a match."""
-
-SHOWN = 20
-"""Maximum number of printed problems of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +68,29 @@ class Report:
 
     def line(self) -> str:
         """Returns a summary of the report in one line."""
-        asked = self.found + len(self.problems)
-        line = f"resolved {self.found}/{asked} in {_time(self.seconds)}"
+        total = self.found + len(self.problems)
+        line = f"resolved {self.found}/{total} in {duration(self.seconds)}"
         if self.p50 is not None and self.p95 is not None:
-            line += f" (p50 {_time(self.p50)}, p95 {_time(self.p95)})"
+            line += f" (p50 {duration(self.p50)}, p95 {duration(self.p95)})"
         if self.remembered:
-            line += f"; {self.remembered} from memory"
+            line += f"; {self.remembered} from the cache"
         counts = [f"{len(problems)} {kind}" for kind, problems in self._kinds()]
         return f"{line}; {', '.join(counts)}" if counts else line
 
     def __repr__(self) -> str:
-        lines = [self.line()]
-        for kind, problems in self._kinds():
-            shown = problems[:SHOWN]
-            width = min(max(len(str(problem.subject)) for problem in shown), 40)
-            lines += (f"  {kind:7}  {printable(str(p.subject)):{width}}  {printable(p.reason)}" for p in shown)
-            lines += _more(problems, f"  {kind:7}  ")
-        return "\n".join(lines)
+        return as_text(self.line(), self._sections())
 
     def _repr_html_(self) -> str:
-        rows: list[str] = []
-        for kind, problems in self._kinds():
-            for p in problems[:SHOWN]:
-                cells = (kind, printable(str(p.subject)), printable(p.reason), str(p.attempts))
-                rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-            rows += (f"<tr><td></td><td colspan='3'>{more}</td></tr>" for more in _more(problems, ""))
-        if not rows:
-            return f"<p>{escape(self.line())}</p>"
-        head = "<tr><th></th><th>what</th><th>reason</th><th>attempts</th></tr>"
-        return f"<p>{escape(self.line())}</p><table>{head}{''.join(rows)}</table>"
+        return as_html(self.line(), ("what", "reason", "attempts"), self._sections())
 
     def _kinds(self) -> Iterator[tuple[str, Sequence[Problem]]]:
-        for kind, problems in (("missing", self.missing), ("denied", self.denied), ("failed", self.failed)):
+        for kind, problems in ((MISSING, self.missing), (DENIED, self.denied), (FAILED, self.failed)):
             if problems:
                 yield kind, problems
+
+    def _sections(self) -> Iterator[Section]:
+        for kind, problems in self._kinds():
+            yield Section(kind, [(str(p.subject), p.reason, str(p.attempts)) for p in problems])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,67 +109,45 @@ class WriteReport:
 
 
 def report(
-    found: int,
+    count: int,
     errors: Iterable[tuple[Subject, LanceNamespaceError]],
     *,
     seconds: float,
     calls: Sequence[float],
-    remembered: int = 0,
+    from_cache: int = 0,
 ) -> Report:
     """Returns the report of a run.
 
     Args:
-        found: Number of resolved tables.
+        count: Number of resolved tables.
         errors: Pairs of subject and error. They are no mapping, because a table and a namespace with the same names
             are equal keys.
         seconds: Duration of the run.
         calls: Duration of each remote call in seconds.
-        remembered: Number of resolved tables that came from the cache.
+        from_cache: Number of resolved tables that came from the cache.
     """
-    missing: list[Problem] = []
-    denied: list[Problem] = []
-    failed: list[Problem] = []
+    problems: dict[str, list[Problem]] = {MISSING: [], DENIED: [], FAILED: []}
     for subject, error in errors:
-        problem = Problem(subject, str(error), _attempts(error))
-        match error:
-            case TableNotFoundError() | NamespaceNotFoundError():
-                missing.append(problem)
-            case PermissionDeniedError() | UnauthenticatedError():
-                denied.append(problem)
-            case _:
-                failed.append(problem)
-    ranked = sorted(calls)
-    p50, p95 = _quantile(ranked, 0.50), _quantile(ranked, 0.95)
-    return Report(found, tuple(missing), tuple(denied), tuple(failed), seconds, len(ranked), p50, p95, remembered)
+        problems[error_kind(error)].append(Problem(subject, str(error), attempts_of(error)))
+    durations = sorted(calls)
+    return Report(
+        count,
+        tuple(problems[MISSING]),
+        tuple(problems[DENIED]),
+        tuple(problems[FAILED]),
+        seconds,
+        len(durations),
+        quantile(durations, 0.50),
+        quantile(durations, 0.95),
+        from_cache,
+    )
 
 
 def one_error(errors: Sequence[LanceNamespaceError], *, of: int) -> LanceNamespaceError:
     """Returns one error for all, of the class of the first, with the messages of the first five; `of` is the total."""
     few = errors[:5]
-    told = "; ".join(map(str, few))
+    messages = "; ".join(map(str, few))
     more = f"; and {len(errors) - len(few)} more" if len(errors) > len(few) else ""
-    raised = type(few[0])(f"{len(errors)} of {of} could not be resolved: {told}{more}")
-    raised.__cause__ = few[0]
-    return raised
-
-
-def printable(text: str) -> str:
-    """Returns the text with a replacement character in place of each unprintable character."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def _attempts(error: LanceNamespaceError) -> int:
-    failure = failure_of(error)
-    return 1 if failure is None else failure.attempts
-
-
-def _quantile(ranked: Sequence[float], share: float) -> float | None:
-    return ranked[min(int(len(ranked) * share), len(ranked) - 1)] if ranked else None
-
-
-def _more(problems: Sequence[Problem], indent: str) -> Iterable[str]:
-    return [f"{indent}... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
+    error = type(few[0])(f"{len(errors)} of {of} could not be resolved: {messages}{more}")
+    error.__cause__ = few[0]
+    return error

@@ -13,13 +13,13 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import folded
-from lance_ns_async.spark.resolve.cache import Memory
+from lance_ns_async.spark.resolve.cache import LocationCache
 from lance_ns_async.spark.resolve.locations import Locations
-from lance_ns_async.spark.resolve.patterns import Wanted, What, table_id
-from lance_ns_async.spark.resolve.prefetch import Ask, prefetch
-from lance_ns_async.spark.resolve.progress import Tell
+from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,14 +67,14 @@ class LocationResolver:
     ) -> None:
         if not isinstance(namespace, Namespace | AsyncNamespace):
             raise InvalidInputError(
-                f"LocationResolver({namespace!r}): wants a Namespace or an AsyncNamespace of lance_ns_async; "
-                "LocationResolver.connect makes one from a catalog's name and properties"
+                f"LocationResolver({namespace!r}): must be a Namespace or an AsyncNamespace of lance_ns_async; "
+                "LocationResolver.connect creates one from a catalog's name and properties"
             )
         _check(ttl, remembers)
         self._namespace = namespace
         self._owns = False
         self._vends = vend_credentials
-        self._memory = Memory(ttl=ttl, limit=remembers)
+        self._cache = LocationCache(ttl=ttl, limit=remembers)
 
     @classmethod
     def connect(
@@ -128,7 +128,7 @@ class LocationResolver:
         on_error: Literal["report", "raise"] = "report",
         max_in_flight: int = IN_FLIGHT,
         timeout: float | None = None,
-        progress: bool | Tell = True,
+        progress: bool | ProgressCallback = True,
     ) -> Locations:
         """Returns the locations of the tables that `what` selects.
 
@@ -156,8 +156,8 @@ class LocationResolver:
             Tables in the cache are not described or opened again. Otherwise listings of the namespaces that a pattern
             can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
         """
-        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
-        return self._run(ask, "prefetch")
+        request = self._prefetch_request(what, pin_versions, on_error, max_in_flight, timeout, progress)
+        return self._run(request, "prefetch")
 
     async def aprefetch(
         self,
@@ -167,15 +167,15 @@ class LocationResolver:
         on_error: Literal["report", "raise"] = "report",
         max_in_flight: int = IN_FLIGHT,
         timeout: float | None = None,
-        progress: bool | Tell = True,
+        progress: bool | ProgressCallback = True,
     ) -> Locations:
         """Resolves tables like `prefetch`, but without blocking the event loop; arguments and errors are the same.
 
         With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
         end. An AsyncNamespace is no error here.
         """
-        ask = self._prefetching(what, pin_versions, on_error, max_in_flight, timeout, progress)
-        return await self._arun(ask)
+        request = self._prefetch_request(what, pin_versions, on_error, max_in_flight, timeout, progress)
+        return await self._arun(request)
 
     def refresh(
         self,
@@ -211,7 +211,7 @@ class LocationResolver:
             At most about one describe for each table that is not cached or whose storage options expire sooner. Nothing
             is opened.
         """
-        return self._run(self._refreshing(locations, lasting, on_error, max_in_flight, timeout), "refresh")
+        return self._run(self._refresh_request(locations, lasting, on_error, max_in_flight, timeout), "refresh")
 
     async def arefresh(
         self,
@@ -226,7 +226,7 @@ class LocationResolver:
 
         `aprefetch` describes in which loop the work runs. An AsyncNamespace is no error here.
         """
-        return await self._arun(self._refreshing(locations, lasting, on_error, max_in_flight, timeout))
+        return await self._arun(self._refresh_request(locations, lasting, on_error, max_in_flight, timeout))
 
     def write(
         self,
@@ -276,14 +276,16 @@ class LocationResolver:
         """
         from lance_ns_async.spark.write.write import MODES, Writing, write
 
-        namespace = self._blocking("write", "a job of Spark's would hold that up, so give the resolver a Namespace")
+        namespace = self._blocking(
+            "write", "a Spark job would block that loop, so create the resolver with a Namespace"
+        )
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         writing = Writing(table, requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
         try:
             return write(namespace, df, writing)
         finally:
-            self._memory.forget(Wanted((table,), ()))
+            self._cache.forget(Selection((table,), ()))
 
     def forget(self, what: What | None = None) -> None:
         """Removes tables from the cache, so that the next prefetch requests them from the catalog.
@@ -294,7 +296,7 @@ class LocationResolver:
         Raises:
             InvalidInputError: An item is neither a valid id nor a valid pattern.
         """
-        self._memory.forget(None if what is None else Wanted.read(what))
+        self._cache.forget(None if what is None else Selection.read(what))
 
     def close(self) -> None:
         """Closes the namespace if the resolver owns it, as after `connect`. Repeated calls have no effect."""
@@ -324,17 +326,17 @@ class LocationResolver:
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
 
-    def _prefetching(
+    def _prefetch_request(
         self,
         what: What,
         pin_versions: bool,
         on_error: str,
         max_in_flight: int,
         timeout: float | None,
-        progress: bool | Tell,
-    ) -> Ask:
-        return Ask(
-            wanted=Wanted.read(what),
+        progress: bool | ProgressCallback,
+    ) -> PrefetchRequest:
+        return PrefetchRequest(
+            selection=Selection.read(what),
             pin_versions=pin_versions,
             on_error=on_error,
             max_in_flight=max_in_flight,
@@ -343,27 +345,27 @@ class LocationResolver:
             vends=self._vends,
         )
 
-    def _refreshing(
+    def _refresh_request(
         self, locations: Locations, lasting: float, on_error: str, max_in_flight: int, timeout: float | None
-    ) -> Ask:
-        return Ask(
-            wanted=Wanted(tuple(locations), ()),
+    ) -> PrefetchRequest:
+        return PrefetchRequest(
+            selection=Selection(tuple(locations), ()),
             pin_versions=False,
             on_error=on_error,
             max_in_flight=max_in_flight,
             timeout=timeout,
             progress=False,
             vends=self._vends,
-            keeps=locations,
+            previous=locations,
             lasting=lasting,
         )
 
-    def _run(self, ask: Ask, name: str) -> Locations:
-        remedy = f"use `await resolver.a{name}(...)` there, or give the resolver a Namespace"
-        return self._blocking(name, remedy).run(partial(prefetch, memory=self._memory, ask=ask))
+    def _run(self, request: PrefetchRequest, name: str) -> Locations:
+        remedy = f"use `await resolver.a{name}(...)` there, or create the resolver with a Namespace"
+        return self._blocking(name, remedy).run(partial(prefetch, cache=self._cache, request=request))
 
-    async def _arun(self, ask: Ask) -> Locations:
-        work = partial(prefetch, memory=self._memory, ask=ask)
+    async def _arun(self, request: PrefetchRequest) -> Locations:
+        work = partial(prefetch, cache=self._cache, request=request)
         if isinstance(self._namespace, AsyncNamespace):
             return await work(self._namespace)
         return await self._namespace.arun(work)
@@ -372,13 +374,13 @@ class LocationResolver:
         """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""
         if isinstance(self._namespace, AsyncNamespace):
             raise InvalidInputError(
-                f"{name}: this resolver has an AsyncNamespace, which lives in its own event loop; {remedy}"
+                f"{name}: this resolver has an AsyncNamespace, which runs in its own event loop; {remedy}"
             )
         return self._namespace
 
 
 def _check(ttl: float, remembers: int) -> None:
     if not ttl >= 0:
-        raise InvalidInputError(f"ttl {ttl}: it is a number of seconds; 0 to remember nothing")
+        raise InvalidInputError(f"ttl {ttl}: must be a number of seconds, at least 0; use 0 for no cache")
     if remembers < 0:
-        raise InvalidInputError(f"remembers {remembers}: it is a number of tables; 0 to remember nothing")
+        raise InvalidInputError(f"remembers {remembers}: must be at least 0; use 0 for no cache")

@@ -71,18 +71,18 @@ def to_json(locations: LocationMap, *, secrets: bool) -> str:
         if secrets and at.storage_options is not None:
             table["storage_options"] = dict(at.storage_options)
         tables.append(table)
-    packed = [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas]
-    return json.dumps({"report": _from_report(locations.report), "schemas": packed, "tables": tables})
+    encodings = [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas]
+    return json.dumps({"report": _from_report(locations.report), "schemas": encodings, "tables": tables})
 
 
 def from_json(text: str, kind: type[M]) -> M:
     """Returns the locations from the output of `to_json`; raises InvalidInputError for any other text."""
     try:
-        found = json.loads(text)
-        schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))) for packed in found["schemas"]]
-        return kind((_location(table, schemas) for table in found["tables"]), _report(found["report"]))
+        content = json.loads(text)
+        schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoding))) for encoding in content["schemas"]]
+        return kind((_location(table, schemas) for table in content["tables"]), _report(content["report"]))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError) as e:
-        raise InvalidInputError(f"locations: the text is not what to_json writes ({type(e).__name__}: {e})") from e
+        raise InvalidInputError(f"locations: the text is not output of to_json ({type(e).__name__}: {e})") from e
 
 
 def _rows(locations: LocationMap, *, secrets: bool) -> Sequence[tuple[Any, ...]]:
@@ -122,34 +122,34 @@ def _from_report(report: Report) -> Mapping[str, Any]:
     }
 
 
-def _report(found: Mapping[str, Any]) -> Report:
+def _report(content: Mapping[str, Any]) -> Report:
     return Report(
-        found["found"],
-        tuple(map(_problem, found["missing"])),
-        tuple(map(_problem, found["denied"])),
-        tuple(map(_problem, found["failed"])),
-        found["seconds"],
-        found["calls"],
-        found["p50"],
-        found["p95"],
-        found.get("remembered", 0),
+        content["found"],
+        tuple(map(_problem, content["missing"])),
+        tuple(map(_problem, content["denied"])),
+        tuple(map(_problem, content["failed"])),
+        content["seconds"],
+        content["calls"],
+        content["p50"],
+        content["p95"],
+        content.get("remembered", 0),
     )
 
 
 def _from_problem(problem: Problem) -> Mapping[str, Any]:
     subject = problem.subject
     kind = "pattern" if isinstance(subject, str) else subject.kind
-    told = subject if isinstance(subject, str) else list(subject)
-    return {kind: told, "reason": problem.reason, "attempts": problem.attempts}
+    value = subject if isinstance(subject, str) else list(subject)
+    return {kind: value, "reason": problem.reason, "attempts": problem.attempts}
 
 
-def _problem(found: Mapping[str, Any]) -> Problem:
+def _problem(content: Mapping[str, Any]) -> Problem:
     subject: Subject
-    match found:
+    match content:
         case {"table": names}:
             subject = TableId(names)
         case {"namespace": names}:
             subject = NamespaceId(names)
         case _:
-            subject = found["pattern"]
-    return Problem(subject, found["reason"], found["attempts"])
+            subject = content["pattern"]
+    return Problem(subject, content["reason"], content["attempts"])

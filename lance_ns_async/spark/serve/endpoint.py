@@ -19,8 +19,8 @@ from lance_ns_async.namespace.background_loop import BackgroundLoop
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.location import warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
-from lance_ns_async.spark.serve.prefetched import Prefetched
-from lance_ns_async.spark.serve.upstream import Catalog, Nobody, Resolver, Upstream
+from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly, Resolver, Upstream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,61 +48,64 @@ _addresses: WeakKeyDictionary[SparkSession, dict[str, _Address]] = WeakKeyDictio
 """Addresses of served catalogs by session: Spark keeps a catalog's first configuration until the session ends."""
 
 
-class Served:
+class CatalogService:
     """A catalog that is served to Spark, with its request counts. Its representation is one line."""
 
-    def __init__(self, catalog: str, prefetched: Prefetched, upstream: Upstream) -> None:
+    def __init__(self, catalog: str, namespace: PrefetchNamespace, upstream: Upstream) -> None:
         self.catalog = catalog
         """The name of the catalog in SQL."""
-        self._prefetched = prefetched
+        self._namespace = namespace
         self._upstream = upstream
 
     @property
     def answered(self) -> int:
         """Number of requests about a table that needed no call to the real catalog."""
-        return self._prefetched.answered
+        return self._namespace.hits
 
     @property
     def misses(self) -> int:
         """Number of requests for a table to the real catalog."""
-        return self._upstream.located
+        return self._upstream.table_requests
 
     @property
     def passed(self) -> int:
         """Number of other requests that the real catalog handled: listings and changes."""
-        return self._upstream.passed
+        return self._upstream.other_requests
 
     def __repr__(self) -> str:
-        line = f"catalog {self.catalog}: answered {self.answered:,} from the prefetch, {self.misses:,} asked upstream"
-        return f"{line}, {self.passed:,} passed on" if self.passed else line
+        counts = f"{self.answered:,} requests answered from the prefetch, {self.misses:,} by the catalog"
+        line = f"catalog {self.catalog}: {counts}"
+        return f"{line}, {self.passed:,} other requests" if self.passed else line
 
 
 @contextmanager
-def serve(locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None) -> Iterator[Served]:
+def serve(
+    locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None
+) -> Iterator[CatalogService]:
     """Serves a catalog to Spark; see `Locations.serve`."""
-    upstream = Nobody(locations) if resolver is None else Catalog(resolver, _namespace(resolver))
-    prefetched = Prefetched(locations, upstream)
+    upstream = PrefetchOnly(locations) if resolver is None else CatalogUpstream(resolver, _namespace(resolver))
+    namespace = PrefetchNamespace(locations, upstream)
     _check_session(spark, catalog)
     address = _choose_address(spark, catalog)
     warn_of_expiry(locations.values(), stacklevel=3)
-    served = Served(catalog, prefetched, upstream)
+    service = CatalogService(catalog, namespace, upstream)
     with ExitStack() as stack:
         # It is the loop of the namespace, too: one loop serves all leases of the process.
         loop = BackgroundLoop.lease()
         stack.callback(loop.release)
-        server = serving(prefetched, port=address.port, token=address.token, grace=GRACE)
+        server = serving(namespace, port=address.port, token=address.token, grace=GRACE)
         try:
             gateway = stack.enter_context(loop.keep_open(server))
         except InvalidInputError as e:
             if not isinstance(e.__cause__, OSError):
                 raise
-            raise InvalidInputError(f"catalog {catalog!r}: {e}; give it another name with catalog=...") from e
-        stack.callback(log.info, "%r", served)
+            raise InvalidInputError(f"catalog {catalog!r}: {e}; set another name with catalog=...") from e
+        stack.callback(log.info, "%r", service)
         for key, value in _settings(catalog, gateway).items():
             spark.conf.set(key, value)
             stack.callback(spark.conf.unset, key)
         _addresses.setdefault(spark, {})[catalog] = _Address(urlsplit(gateway.url).port or 0, address.token)
-        yield served
+        yield service
 
 
 def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
@@ -125,8 +128,8 @@ def _namespace(resolver: Resolver) -> Namespace:
     namespace = resolver.namespace
     if not isinstance(namespace, Namespace):
         raise InvalidInputError(
-            "serve: this resolver has an AsyncNamespace, whose event loop stands still while Spark plans; "
-            "give a resolver of a Namespace"
+            "serve: this resolver has an AsyncNamespace, whose event loop is blocked while Spark plans; "
+            "create the resolver with a Namespace"
         )
     return namespace
 
@@ -138,7 +141,7 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
             "use `dataframe` there, which needs no catalog"
         )
     if not _NAME.fullmatch(catalog):
-        raise InvalidInputError(f"catalog {catalog!r}: it is no name that Spark could have for a catalog")
+        raise InvalidInputError(f"catalog {catalog!r}: not a valid catalog name; use letters, digits, '_' and '-'")
     jvm = spark._jvm
     assert jvm is not None
     # Spark uses the same class loader to find catalogs.
@@ -157,7 +160,10 @@ def _choose_address(spark: SparkSession, catalog: str) -> _Address:
         InvalidInputError: Spark has another catalog of this name.
     """
     if (there := spark.conf.get(f"spark.sql.catalog.{catalog}", None)) is not None:
-        raise InvalidInputError(f"catalog {catalog!r}: Spark has one of this name, {there}; name it with catalog=...")
+        raise InvalidInputError(
+            f"catalog {catalog!r}: the session already has a catalog of this name, {there}; "
+            "set another name with catalog=..."
+        )
     # SQL is used, because the Python API runs a job for the same list.
     if catalog not in {row["catalog"] for row in spark.sql("SHOW CATALOGS").collect()}:
         return _Address(0, secrets.token_urlsafe(32))
@@ -165,6 +171,6 @@ def _choose_address(spark: SparkSession, catalog: str) -> _Address:
         return _addresses[spark][catalog]
     except KeyError:
         raise InvalidInputError(
-            f"catalog {catalog!r}: Spark has loaded one of this name, and keeps it for this session; "
-            "give another name with catalog=..."
+            f"catalog {catalog!r}: Spark has loaded a catalog of this name, and keeps it for this session; "
+            "set another name with catalog=..."
         ) from None

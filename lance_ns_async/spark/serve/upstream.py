@@ -20,10 +20,10 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import What
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.location_map import LocationMap
-from lance_ns_async.spark.resolve.patterns import What
 
 
 class Resolver(Protocol):
@@ -47,9 +47,9 @@ class Upstream(Protocol):
 
     renews: bool
     """Whether a known table can be requested again."""
-    located: int
+    table_requests: int
     """Number of requests for a table."""
-    passed: int
+    other_requests: int
     """Number of other requests."""
 
     async def locate(self, id: TableId) -> Location:
@@ -71,7 +71,7 @@ class Upstream(Protocol):
         """Returns the load of remote calls; None if there are no remote calls."""
 
 
-class Catalog:
+class CatalogUpstream:
     """The catalog of a resolver; its calls run in the event loop of the namespace."""
 
     renews = True
@@ -79,12 +79,12 @@ class Catalog:
     def __init__(self, resolver: Resolver, namespace: Namespace) -> None:
         self._resolver = resolver
         self._namespace = namespace
-        self.located = 0
-        self.passed = 0
+        self.table_requests = 0
+        self.other_requests = 0
 
     async def locate(self, id: TableId) -> Location:
         """Returns the location of the table from the resolver's cache or the catalog."""
-        self.located += 1
+        self.table_requests += 1
         locations = await self._resolver.aprefetch(id, pin_versions=False, on_error="raise", progress=False)
         return locations[id]
 
@@ -98,7 +98,7 @@ class Catalog:
 
     async def do(self, operation: str, request: Any, *others: Any) -> Any:
         """Returns the response of the namespace's operation."""
-        self.passed += 1
+        self.other_requests += 1
         return await self._namespace.arun(lambda client: getattr(client, operation)(request, *others))
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
@@ -114,12 +114,12 @@ class Catalog:
         return self._namespace.snapshot()
 
 
-class Nobody:
+class PrefetchOnly:
     """Upstream without a catalog: lists the prefetched tables and refuses everything else."""
 
     renews = False
-    located = 0
-    passed = 0
+    table_requests = 0
+    other_requests = 0
 
     def __init__(self, locations: LocationMap) -> None:
         self._ids = tuple(locations)
@@ -159,7 +159,7 @@ class Nobody:
                 return NamespaceExistsResponse()
         names = getattr(request, "id", None) or ()
         subject = TableId(names) if names and "namespace" not in operation else NamespaceId(names)
-        refuse(subject, f"cannot be asked for {operation}")
+        refuse(subject, f"{operation} needs the catalog")
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Returns an empty context, because there are no remote calls."""
@@ -185,22 +185,22 @@ class Nobody:
     def _below(self, parent: NamespaceId) -> Sequence[TableId]:
         ids = [id for id in self._ids if id.parent[: len(parent)] == parent]
         if not ids:
-            refuse(parent, "has no table that was prefetched")
+            refuse(parent, "contains no prefetched table")
         return ids
 
 
 def refuse(subject: Id, why: str) -> NoReturn:
-    """Raises UnsupportedOperationError, because there is no catalog; the message contains a remedy."""
+    """Raises UnsupportedOperationError for a request that needs the catalog; the message contains a remedy."""
     raise UnsupportedOperationError(
-        f"{subject.kind} {subject}: it {why}, and there is no catalog to ask: prefetch what is needed, "
-        "or give `serve` a resolver=..."
+        f"{subject.kind} {subject}: {why}, and `serve` has no resolver; prefetch the tables that you need, "
+        "or pass resolver=... to `serve`"
     )
 
 
 async def _page(names: Iterable[str], request: ListTablesRequest | ListNamespacesRequest) -> Page[str]:
-    ordered = sorted(names)
+    items = sorted(names)
 
     async def fetch(token: str | None, size: int | None) -> Page[str]:
-        return Page(ordered)
+        return Page(items)
 
     return await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)

@@ -86,7 +86,7 @@ def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
     from lance_namespace.errors import LanceNamespaceError
 
     from lance_ns_async.model import Table, TableId
-    from lance_ns_async.storage.pylance_errors import translated
+    from lance_ns_async.storage.pylance_errors import translate_errors
 
     failures: list[Exception] = []
 
@@ -101,7 +101,7 @@ def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
     rows = pa.RecordBatchReader.from_batches(sink.schema, shaped_batches())
     table = Table(TableId.parse(sink.table), sink.location)
     try:
-        with translated(table):
+        with translate_errors(table):
             # If Lance fails, it removes the files that it has written.
             fragments = write_fragments(rows, **_where(sink), **sink.limits)
     except LanceNamespaceError:

@@ -75,18 +75,18 @@ class Writing:
             self._check_version(version)
         return schema
 
-    def sink(self, staged: StagedWrite) -> Sink:
+    def sink(self, staged_write: StagedWrite) -> Sink:
         """Returns the target and the options for the tasks."""
         limits = {**self.limits, "data_storage_version": self.data_storage_version}
-        dataset = staged.dataset
+        dataset = staged_write.dataset
         return Sink(
             str(self.id),
-            staged.table.location,
-            staged.schema,
-            version=None if dataset is None or staged.replaces else dataset.version,
-            replaces=dataset is not None and staged.replaces,
+            staged_write.table.location,
+            staged_write.schema,
+            version=None if dataset is None or staged_write.replaces else dataset.version,
+            replaces=dataset is not None and staged_write.replaces,
             limits={name: value for name, value in limits.items() if value is not None},
-            options=staged.table.storage_options,
+            options=staged_write.table.storage_options,
         )
 
     def _check_version(self, there: str | None) -> None:
@@ -105,25 +105,25 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     context = _context(df.sparkSession)
     names = None if context is None else context.accumulator([], Names())
     try:
-        staged = namespace.run(partial(_begin, writing=writing, frame=df.schema))
+        staged_write = namespace.run(partial(_begin, writing=writing, frame=df.schema))
     except TableAlreadyExistsError as e:
         if writing.mode != "ignore":
             raise
-        return namespace.run(partial(_left_as_it_is, id=writing.id, error=e))
+        return namespace.run(partial(_describe_existing, id=writing.id, error=e))
     try:
-        warn_of_expiry([Location.of(staged.table, None)], stacklevel=3)
-        tasks = df.mapInArrow(fragments_writer(writing.sink(staged), names), f"{COLUMN} string")
+        warn_of_expiry([Location.of(staged_write.table, None)], stacklevel=3)
+        tasks = df.mapInArrow(fragments_writer(writing.sink(staged_write), names), f"{COLUMN} string")
         with _interrupting(context):
             fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
         leftovers = _fragments([] if names is None else names.value)
-        namespace.run(partial(_abandon, staged=staged, fragments=leftovers, error=error))
-        if (ours := _ours(error)) is not None:
-            raise ours from error
+        namespace.run(partial(_abandon, staged_write=staged_write, fragments=leftovers, error=error))
+        if (task_error := _task_error(error)) is not None:
+            raise task_error from error
         raise
-    dataset = namespace.run(lambda it: staging(it).commit(staged, fragments))
+    dataset = namespace.run(lambda it: staging(it).commit(staged_write, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
-    return WriteReport(writing.id, staged.table.location, dataset.version, rows, len(fragments))
+    return WriteReport(writing.id, staged_write.table.location, dataset.version, rows, len(fragments))
 
 
 async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> StagedWrite:
@@ -132,12 +132,12 @@ async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType)
 
 
 async def _abandon(
-    namespace: AsyncNamespace, staged: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
+    namespace: AsyncNamespace, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
-    await staging(namespace).abandon(staged, fragments, error)
+    await staging(namespace).abandon(staged_write, fragments, error)
 
 
-async def _left_as_it_is(namespace: AsyncNamespace, id: TableId, error: TableAlreadyExistsError) -> WriteReport:
+async def _describe_existing(namespace: AsyncNamespace, id: TableId, error: TableAlreadyExistsError) -> WriteReport:
     try:
         table, dataset = await staging(namespace).find(id)
     except TableNotFoundError:
@@ -183,7 +183,7 @@ def _fragments(texts: Sequence[str]) -> list[FragmentMetadata]:
     return [FragmentMetadata.from_json(text) for text in texts]
 
 
-def _ours(error: BaseException) -> LanceNamespaceError | None:
+def _task_error(error: BaseException) -> LanceNamespaceError | None:
     """Returns the error that a writer task raised; None if the job failed otherwise, as in a function of the user."""
     match = _OURS.search(str(error))
     cls: Any = None if match is None else getattr(errors, match["name"], None)

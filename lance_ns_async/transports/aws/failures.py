@@ -31,7 +31,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
-from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.http.tls import UNTRUSTED
 from lance_ns_async.transports.responses import retry_after
 
@@ -204,11 +204,11 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str 
 
 def _response_failure(response: Mapping[str, Any], optional: bool, secrets: Collection[str | None]) -> Failure:
     error, about = response.get("Error", {}), response.get("ResponseMetadata", {})
-    code = _first_line(unsaid(str(error.get("Code", "")), secrets))
+    code = _first_line(redact(str(error.get("Code", "")), secrets))
     status = about.get("HTTPStatusCode", 0)
     headers = about.get("HTTPHeaders", {})
     request = about.get("RequestId")
-    message = _first_line(unsaid(str(error.get("Message") or "no message"), secrets))
+    message = _first_line(redact(str(error.get("Message") or "no message"), secrets))
     if 300 <= status < 400:
         message = f"redirects are not followed; it points to {headers.get('location', 'nowhere')}"
     codes = [*_finer(code, response, secrets), code, status]
@@ -233,7 +233,7 @@ def _was_turned_away(code: str, status: int) -> bool:
 def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | None]) -> Iterator[Code]:
     """Yields codes that are more specific than the error's own code."""
     if code == "FederationSourceException" and (cause := response.get("FederationSourceErrorCode")):
-        yield f"{code}: {_first_line(unsaid(str(cause), secrets))}"
+        yield f"{code}: {_first_line(redact(str(cause), secrets))}"
     if code == "GlueEncryptionException":
         message = str(response["Error"].get("Message", "")).lower()
         if "denied" in message or "not authorized" in message:

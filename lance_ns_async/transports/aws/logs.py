@@ -29,12 +29,12 @@ async def call_unlogged(call: Awaitable[T]) -> T:
 
     Other users of botocore in the process log as before.
     """
-    with unlogged():
+    with suppress_logs():
         return await call
 
 
 @contextmanager
-def unlogged() -> Iterator[None]:
+def suppress_logs() -> Iterator[None]:
     """Suppresses the log records of botocore's work in this context that quote requests or responses."""
     _silence()
     token = _ours.set(True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from aiobotocore.parsers import AioJSONParser, AioResponseParserFactory
+from aiobotocore.parsers import AioJSONParser, AioResponseParserFactory, AioRestJSONParser
 from botocore.parsers import ResponseParserError
 
 _ERROR_MEMBERS = ("__type", "message", "Message")
 
 
-class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships no types
+class _PlainJson:
     """Parses successful responses as plain JSON, with times as numbers and with unknown members.
 
     botocore parses the errors.
@@ -19,7 +19,7 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
 
     async def parse(self, response: Any, shape: Any) -> Any:
         if response["status_code"] != 200 or (shape is not None and shape.event_stream_name):
-            return await super().parse(response, shape)
+            return await super().parse(response, shape)  # type: ignore[misc]  # that of the parser
         body = response["body"]
         if not isinstance(body, bytes):
             body = await body
@@ -51,10 +51,20 @@ class PlainJsonParser(AioJSONParser):  # type: ignore[misc]  # the package ships
         return {name: value for name, value in members.items() if name not in _ERROR_MEMBERS or isinstance(value, str)}
 
 
+class PlainJsonParser(_PlainJson, AioJSONParser):  # type: ignore[misc]  # the package ships no types
+    """Parses responses of services like Glue."""
+
+
+class PlainRestJsonParser(_PlainJson, AioRestJSONParser):  # type: ignore[misc]  # the package ships no types
+    """Parses responses of services like Lake Formation, whose operations are paths; members in headers are omitted."""
+
+
 class PlainJsonParsers(AioResponseParserFactory):  # type: ignore[misc]  # the package ships no types
-    """Factory of parsers: `PlainJsonParser` for JSON, botocore's parsers for all other protocols."""
+    """Factory of parsers: plain JSON for JSON, botocore's parsers for all other protocols."""
 
     def create_parser(self, protocol_name: str) -> Any:
         if protocol_name == "json":
             return PlainJsonParser(**self._defaults)
+        if protocol_name == "rest-json":
+            return PlainRestJsonParser(**self._defaults)
         return super().create_parser(protocol_name)

@@ -11,7 +11,40 @@ from lance_ns_async.settings import Endpoint, Seconds, Settings
 Region = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,63}$")]
 
 
-class AwsSettings(Settings):
+class RoleSettings(Settings):
+    """Settings of a role whose temporary keys sign calls. Bare numbers of times are seconds."""
+
+    assume_role_arn: str | None = Field(default=None, pattern=r"^arn:\S+$", min_length=20, max_length=2048)
+    """The role to assume for calls on the catalog."""
+    assume_role_region: Region | None = None
+    """The region of the STS service; None means that of the catalog."""
+    assume_role_external_id: SecretStr | None = Field(default=None, min_length=2, max_length=1224)
+    assume_role_session_name: str = Field(default="lance-ns-async", pattern=r"^[\w+=,.@-]{2,64}$")
+    """Name of the role session, as it appears in AWS's logs."""
+    assume_role_timeout_sec: Seconds = Field(default=3600.0, ge=900, le=43200)
+    """Lifetime of the role's credentials; they are renewed before it ends."""
+    sts_endpoint: Endpoint | None = None
+    """The URL of STS; None means AWS's own endpoint."""
+
+    @model_validator(mode="after")
+    def _whole_role(self) -> Self:
+        fields = RoleSettings.model_fields
+        alone = sorted(name for name in _ROLE_ONLY if getattr(self, name) != fields[name].default)
+        if self.assume_role_arn is None and alone:
+            raise ValueError(f"{', '.join(alone)}: give assume_role_arn with it")
+        return self
+
+
+_ROLE_ONLY = (
+    "assume_role_external_id",
+    "assume_role_region",
+    "assume_role_session_name",
+    "assume_role_timeout_sec",
+)
+"""The properties that only matter for a role."""
+
+
+class AwsSettings(RoleSettings):
     """Settings of every catalog on AWS. Bare numbers of all times are seconds."""
 
     region: Region | None = None
@@ -23,17 +56,6 @@ class AwsSettings(Settings):
     secret_access_key: SecretStr | None = Field(default=None, min_length=1)
     session_token: SecretStr | None = Field(default=None, min_length=1)
     """The session token of temporary keys."""
-    assume_role_arn: str | None = Field(default=None, pattern=r"^arn:\S+$", min_length=20, max_length=2048)
-    """The role to assume for calls on the catalog."""
-    assume_role_region: Region | None = None
-    """The region of the STS service; None means `region`."""
-    assume_role_external_id: SecretStr | None = Field(default=None, min_length=2, max_length=1224)
-    assume_role_session_name: str = Field(default="lance-ns-async", pattern=r"^[\w+=,.@-]{2,64}$")
-    """Name of the role session, as it appears in AWS's logs."""
-    assume_role_timeout_sec: Seconds = Field(default=3600.0, ge=900, le=43200)
-    """Lifetime of the role's credentials; they are renewed before it ends."""
-    sts_endpoint: Endpoint | None = None
-    """The URL of STS; None means AWS's own endpoint."""
     connect_timeout: Seconds = Field(default=3.0, gt=0)
     read_timeout: Seconds = Field(default=15.0, gt=0)
     keep_alive: Seconds = Field(default=12.0, gt=0)
@@ -49,8 +71,6 @@ class AwsSettings(Settings):
             raise ValueError("access_key_id and secret_access_key: give both or none")
         if self.session_token is not None and self.access_key_id is None:
             raise ValueError("session_token: give access_key_id and secret_access_key with it")
-        if self.assume_role_arn is None and (alone := self._about_the_role()):
-            raise ValueError(f"{', '.join(alone)}: give assume_role_arn with it")
         return self
 
     def usual_attempt(self) -> float:
@@ -60,6 +80,3 @@ class AwsSettings(Settings):
     def identity(self) -> str:
         """Returns region, endpoint, role and key id."""
         return "|".join(filter(None, (self.region, self.endpoint, self.assume_role_arn, self.access_key_id))) or "aws"
-
-    def _about_the_role(self) -> list[str]:
-        return sorted(name for name in self.model_fields_set if name.startswith("assume_role_"))

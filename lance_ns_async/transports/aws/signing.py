@@ -19,28 +19,33 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.transports.aws.credentials import ChainCredentials, Keys, KeySource, StaticCredentials
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
-from lance_ns_async.transports.aws.logs import unlogged
+from lance_ns_async.transports.aws.logs import suppress_logs
+from lance_ns_async.transports.aws.transport import AwsTransport, assume_role
 from lance_ns_async.transports.http.signing import SigningSettings
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
-_UNSIGNED = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
+_UNSIGNED_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """Headers that proxies may change on the way."""
 
 
 class SigV4Signer:
     """Signs requests for one service with keys from a source."""
 
-    def __init__(self, source: KeySource, *, name: str, region: str | None) -> None:
+    def __init__(
+        self, source: KeySource, *, name: str, region: str | None, beneath: AwsTransport | None = None
+    ) -> None:
         """Creates a signer.
 
         Args:
+            beneath: The transport that the source of keys uses, which is closed together with this; None if none.
             name: The name of the service.
             region: None means the region of AWS's own configuration.
         """
         self._source = source
         self._name = name
         self._region = region
+        self._beneath = beneath
 
     async def current(self) -> Keys:
         """Returns the keys for the next request.
@@ -58,7 +63,7 @@ class SigV4Signer:
         """Returns keys other than `old`, which the service rejected; None if there are no others."""
         return await self._source.replace(old)
 
-    def signed(self, keys: Keys, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
+    def sign(self, keys: Keys, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
         """Returns the headers of a request with its signature, which is valid for a few minutes.
 
         Another `Authorization` is sent as `Original-Authorization`, as Iceberg's own clients do. The signature covers
@@ -67,24 +72,32 @@ class SigV4Signer:
         Args:
             url: The percent-encoded URL, exactly as it is sent.
         """
-        sent = headers.copy()
-        if (authorization := sent.pop("authorization", None)) is not None:
-            sent["original-authorization"] = authorization
-        sent.setdefault("host", _host(url))
-        sent["x-amz-content-sha256"] = sha256(content or b"").hexdigest()
+        signed_headers = headers.copy()
+        if (authorization := signed_headers.pop("authorization", None)) is not None:
+            signed_headers["original-authorization"] = authorization
+        signed_headers.setdefault("host", _host(url))
+        signed_headers["x-amz-content-sha256"] = sha256(content or b"").hexdigest()
         request = AWSRequest(
-            method, url, headers={name: value for name, value in sent.items() if name not in _UNSIGNED}, data=content
+            method,
+            url,
+            headers={name: value for name, value in signed_headers.items() if name not in _UNSIGNED_HEADERS},
+            data=content,
         )
-        with unlogged():
+        with suppress_logs():
             credentials = ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token)
             SigV4Auth(credentials, self._name, self._region).add_auth(request)
-        sent.update(dict(request.headers.items()))
-        return sent
+        signed_headers.update(dict(request.headers.items()))
+        return signed_headers
 
     def secrets(self, headers: Mapping[str, str]) -> list[str]:
         """Returns the secrets in the headers of a signed request."""
         authorization = headers.get("original-authorization", "").rpartition(" ")[2]
         return [headers.get("x-amz-security-token", ""), authorization]
+
+    async def aclose(self) -> None:
+        """Closes the connections of the source of keys."""
+        if self._beneath is not None:
+            await self._beneath.aclose()
 
 
 def open_sigv4(settings: SigningSettings, caller: Caller) -> SigV4Signer:
@@ -97,7 +110,10 @@ def open_sigv4(settings: SigningSettings, caller: Caller) -> SigV4Signer:
         token = settings.rest_session_token.get_secret_value() if settings.rest_session_token else None
         keys = Keys(settings.rest_access_key_id, settings.rest_secret_access_key.get_secret_value(), token)
         source = StaticCredentials(keys)
-    return SigV4Signer(source, name=settings.rest_signing_name, region=settings.rest_signing_region)
+    region, beneath = settings.rest_signing_region, None
+    if settings.assume_role_arn is not None:
+        source, beneath = assume_role(settings, source, caller, region)
+    return SigV4Signer(source, name=settings.rest_signing_name, region=region, beneath=beneath)
 
 
 def _configured_region() -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,12 +36,13 @@ from lance_ns_async.transports.aws.credentials import (
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, SIGNATURES, failure
 from lance_ns_async.transports.aws.logs import call_unlogged
 from lance_ns_async.transports.aws.parser import PlainJsonParsers
-from lance_ns_async.transports.aws.settings import AwsSettings
+from lance_ns_async.transports.aws.settings import AwsSettings, RoleSettings
 from lance_ns_async.transports.aws.wire import DirectSession
-from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.http.reuse import Trust
+from lance_ns_async.transports.http.signing import SigningSettings
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
-from lance_ns_async.transports.responses import decoded
+from lance_ns_async.transports.responses import decode_body
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ class AwsTransport:
         self._trust = Trust()
         self._client: Any = None
         self._stack = AsyncExitStack()
-        self._closed = False
+        self._is_closed = False
         if beneath is not None:
             self._stack.push_async_callback(beneath.aclose)
 
@@ -132,7 +133,7 @@ class AwsTransport:
             self._sign_with(keys)
             answer = await self._answer(getattr(client, action), arguments, perhaps)
             try:
-                return decoded(decode, answer)
+                return decode_body(decode, answer)
             except Failure as failure:
                 if failure.codes[0] == "mismatch":
                     self._trust.withdraw()
@@ -170,9 +171,26 @@ class AwsTransport:
 
         return fetch
 
+    def sibling(self, name: str, endpoint: str | None) -> AwsTransport:
+        """Returns a transport to another service, with the same credentials and slots; it is closed with this one.
+
+        Args:
+            name: botocore's name of the service.
+            endpoint: The URL of the service; None means AWS's own endpoint.
+        """
+        service = replace(self._service, name=name, endpoint=endpoint)
+        sibling = AwsTransport(service, self._credentials, self._caller)
+        self._stack.push_async_callback(sibling.aclose)
+        return sibling
+
+    async def partition_and_region(self) -> tuple[str, str]:
+        """Returns the names in AWS's resource names, such as `aws` and `eu-central-1`; makes no remote call."""
+        client = self._client or await self._opening.outcome(lambda: self._client)
+        return client.meta.partition, client.meta.region_name
+
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
-        self._closed = True
+        self._is_closed = True
         await self._stack.aclose()
 
     async def _open(self) -> Any:
@@ -196,7 +214,7 @@ class AwsTransport:
             secrets = self._signing.secret_key, self._signing.token
             error = failure(e, optional=optional, secrets=secrets)
             message = str(e)
-            has_secrets = error.codes[0] in SIGNATURES or unsaid(message, secrets) != message
+            has_secrets = error.codes[0] in SIGNATURES or redact(message, secrets) != message
             raise error from (None if has_secrets else e)
         except (AttributeError, TypeError, RuntimeError) as e:
             # A client that is closed during a call raises these exceptions.
@@ -209,7 +227,7 @@ class AwsTransport:
         self._signing.token = keys.token
 
     def _check_open(self, cause: Exception | None = None) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InvalidInputError(f"{self._service.name} client: it is closed; connect anew") from cause
 
 
@@ -233,7 +251,20 @@ def _credentials(settings: AwsSettings, caller: Caller) -> tuple[KeySource, AwsT
     own = _own_credentials(settings, caller)
     if settings.assume_role_arn is None:
         return own, None
-    region = settings.assume_role_region or settings.region
+    return assume_role(settings, own, caller, settings.region)
+
+
+def assume_role(
+    settings: AwsSettings | SigningSettings, own: KeySource, caller: Caller, region: str | None
+) -> tuple[KeySource, AwsTransport]:
+    """Returns the source of a role's keys, and the transport to STS that it uses; makes no call yet.
+
+    Args:
+        settings: The role, and the settings of connections.
+        own: The keys that may assume the role.
+        region: The region of the catalog; None means that of AWS's own configuration.
+    """
+    region = settings.assume_role_region or region
     # STS has its own slots, so that calls that wait for the role cannot block it.
     beside = caller.beside(AWS_ERRORS)
     sts = AwsTransport(_service("sts", settings, caller, region, settings.sts_endpoint), own, beside)
@@ -254,7 +285,7 @@ def _own_credentials(settings: AwsSettings, caller: Caller) -> KeySource:
     return StaticCredentials(Keys(settings.access_key_id, settings.secret_access_key.get_secret_value(), token))
 
 
-def _role(settings: AwsSettings) -> dict[str, Any]:
+def _role(settings: RoleSettings) -> dict[str, Any]:
     arguments = {
         "RoleArn": settings.assume_role_arn,
         "RoleSessionName": settings.assume_role_session_name,
@@ -265,7 +296,9 @@ def _role(settings: AwsSettings) -> dict[str, Any]:
     return arguments
 
 
-def _service(name: str, settings: AwsSettings, caller: Caller, region: str | None, endpoint: str | None) -> Service:
+def _service(
+    name: str, settings: AwsSettings | SigningSettings, caller: Caller, region: str | None, endpoint: str | None
+) -> Service:
     return Service(
         name=name,
         region=region,

@@ -8,8 +8,13 @@ from time import monotonic
 from typing import Any, Protocol
 
 import httpx
+from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.concurrency import SingleFlight
+from lance_ns_async.errors import failure_of
+
+LIFETIME = 3600.0
+"""Default lifetime in seconds of a token of unknown lifetime."""
 
 _USED = 0.8
 """Fraction of its lifetime for which a token is used; the rest allows for the renewal and for clock differences."""
@@ -22,8 +27,8 @@ class Tokens(Protocol):
         """Returns a token that is expected to be valid."""
         ...
 
-    async def renewed(self, refused: str) -> str:
-        """Returns a token other than `refused`, which the server rejected."""
+    async def replace(self, old: str) -> str:
+        """Returns a token that replaces `old`, which the server rejected."""
         ...
 
 
@@ -38,7 +43,7 @@ class Signer(Protocol):
         """Returns keys other than `old`, which the server rejected; None if there are no others."""
         ...
 
-    def signed(self, keys: Any, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
+    def sign(self, keys: Any, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
         """Returns the headers of a request with its signature.
 
         Args:
@@ -57,6 +62,8 @@ class Token:
 
     value: str = field(repr=False)
     lifetime: float
+    refresh_token: str | None = field(default=None, repr=False)
+    """The token of OAuth2's refresh grant that the server returned with it; None if it returned none."""
 
 
 class RenewedTokens:
@@ -74,21 +81,27 @@ class RenewedTokens:
         Raises:
             LanceNamespaceError: The error of `fetch`.
         """
-        return self._living() or await self._renewal.outcome(self._living)
+        return self._valid_token() or await self._renewal.outcome(self._valid_token)
 
-    async def renewed(self, refused: str) -> str:
-        """Returns the token that replaces `refused`; fetches it unless another caller has already done so.
+    async def replace(self, old: str) -> str:
+        """Returns the token that replaces `old`; fetches it unless another caller has already done so.
 
         Raises:
             LanceNamespaceError: The error of `fetch`.
         """
-        return await self._renewal.outcome(lambda: None if self._value == refused else self._living())
+        return await self._renewal.outcome(lambda: None if self._value == old else self._valid_token())
 
-    def _living(self) -> str | None:
+    def _valid_token(self) -> str | None:
         return self._value if monotonic() < self._until else None
 
     async def _renew(self) -> str:
-        token = await self._fetch()
+        try:
+            token = await self._fetch()
+        except LanceNamespaceError as e:
+            # Whatever the result of the fetch, the call that needed the token was not sent.
+            if (failure := failure_of(e)) is not None:
+                failure.delivered = False
+            raise
         self._value = token.value
         self._until = monotonic() + _USED * token.lifetime
         return self._value

@@ -1,131 +1,331 @@
-"""Bearer tokens by the OAuth2 client-credentials grant, renewed when they expire or are rejected."""
+"""Authentication of HTTP catalogs: the properties, and bearer tokens by the grants of OAuth2.
+
+Specs: RFC 6749, sections 4.4 and 6, and RFC 8693 for the exchange of tokens. The names of the parameters are those of
+Iceberg's own clients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import httpx
-from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
-from pydantic import SecretStr, model_validator
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    ThrottlingError,
+    UnauthenticatedError,
+)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of
+from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of, with_failure
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.settings import HttpSettings
-from lance_ns_async.transports.http.auth import RenewedTokens, Token
+from lance_ns_async.settings import HttpSettings, Seconds, TokenFunction, Url
+from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens, Token, Tokens
+from lance_ns_async.transports.http.token_sources import command_tokens, function_tokens, parse_command
 from lance_ns_async.transports.http.transport import Explain, HttpTransport
 
 OAUTH2_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     # RFC 6749 allows 400 for an unknown client; some servers respond with 406.
     400: UnauthenticatedError,
+    405: InvalidInputError,
     406: UnauthenticatedError,
 }
 
-LIFETIME = 3600.0
-"""Default lifetime in seconds of a token whose response contains none."""
+_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
+ACCESS_TOKEN = f"{_TOKEN_TYPE}access_token"
+"""The type of ordinary bearer tokens."""
+
+_TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_TOKEN_TYPES = ("access_token", "id_token", "jwt", "refresh_token", "saml1", "saml2")
+
+
+def _token_type(value: str) -> str:
+    if value in _TOKEN_TYPES:
+        return f"{_TOKEN_TYPE}{value}"
+    if ":" not in value:
+        raise ValueError(f"not a type of token; write one of {', '.join(_TOKEN_TYPES)}, or a URI")
+    return value
+
+
+def _function(value: object) -> object:
+    if not callable(value):
+        raise ValueError("it is a Python callable that returns a token; a token itself is the property auth_token")
+    return value
+
+
+TokenType = Annotated[str, AfterValidator(_token_type)]
+"""The URI of a type of tokens; the last part suffices for those of RFC 8693, such as `id_token`."""
 
 
 class OAuth2Settings(HttpSettings):
-    """Additional settings of backends that support OAuth2 client credentials."""
+    """Additional settings of backends that get bearer tokens themselves.
+
+    A property `urn:ietf:params:oauth:token-type:id_token`, as Iceberg's clients have it, is a `subject_token` and its
+    type.
+    """
 
     credential: SecretStr | None = None
     """`client_id:client_secret` for OAuth2 client credentials; without a colon, only the secret."""
     scope: str = "catalog"
+    """The requested scope; empty for none."""
+    oauth2_server_uri: Url | None = None
+    """The token endpoint; None means that of the catalog."""
+    audience: str | None = Field(default=None, min_length=1)
+    """The service that the token is for, as some identity providers require it."""
+    resource: str | None = Field(default=None, min_length=1)
+    """The address of the service that the token is for (RFC 8707)."""
+    subject_token: SecretStr | None = Field(default=None, min_length=1)
+    """A token that is exchanged for one of the catalog (RFC 8693)."""
+    subject_token_type: TokenType = ACCESS_TOKEN
+    requested_token_type: TokenType | None = None
+    auth_command: Annotated[tuple[str, ...], BeforeValidator(parse_command)] | None = Field(
+        default=None, repr=False, exclude=True
+    )
+    """A command that prints a token, or JSON with a token and its expiry; it is run without a shell."""
+    auth_command_timeout: Seconds = Field(default=30.0, gt=0)
+    token: Annotated[TokenFunction, BeforeValidator(_function)] | None = Field(default=None, repr=False, exclude=True)
+    """A Python callable that returns a token; never a text."""
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
-        if self.auth_token is not None and self.credential is not None:
-            raise ValueError("auth_token and credential: give one of them, a token or what gets one")
+        names = [name for name in _WAYS if getattr(self, name) is not None]
+        if len(names) > 1 and names != ["credential", "subject_token"]:
+            raise ValueError(f"{' and '.join(names)}: set one of them: a token, or a way to get one")
+        for name, ways in _PARAMETERS.items():
+            is_set = getattr(self, name) != type(self).model_fields[name].default
+            if is_set and all(getattr(self, way) is None for way in ways):
+                raise ValueError(f"{name}: give {' or '.join(ways)} with it")
         return self
+
+    @classmethod
+    def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+        plain: dict[str, str] = {}
+        types: list[str] = []
+        for key, value in properties.items():
+            if (type := key.removeprefix(f"{cls.backend}.")).startswith(_TOKEN_TYPE):
+                types.append(key)
+                plain |= {"subject_token": value, "subject_token_type": type}
+            else:
+                plain[key] = value
+        values, problems = super()._gather(plain)
+        if len(types) + len([key for key in properties if key.endswith(("subject_token", "subject-token"))]) > 1:
+            problems.append(f"{types[0] if types else 'subject_token'}: give one token to exchange")
+        return values, problems
 
     def client(self) -> tuple[str, str]:
         """Returns the client's id, which may be empty, and its secret."""
-        told = self.credential.get_secret_value() if self.credential else ""
-        id, colon, secret = told.partition(":")
-        return (id, secret) if colon else ("", told)
+        credential = self.credential.get_secret_value() if self.credential else ""
+        id, colon, secret = credential.partition(":")
+        return (id, secret) if colon else ("", credential)
 
 
-def client_credentials(
-    wire: httpx.AsyncBaseTransport,
+_WAYS = ("auth_token", "credential", "subject_token", "auth_command", "token")
+"""Properties that each suffice to sign in."""
+
+_PARAMETERS = {
+    "audience": ("credential", "subject_token"),
+    "resource": ("credential", "subject_token"),
+    "subject_token_type": ("subject_token",),
+    "requested_token_type": ("subject_token",),
+    "auth_command_timeout": ("auth_command",),
+}
+"""Properties that have no effect without one of others."""
+
+
+def open_tokens(
+    settings: OAuth2Settings,
     caller: Caller,
     *,
     uri: str,
-    client: str,
-    secret: str,
-    scope: str,
     headers: Mapping[str, str] | None = None,
     errors: ErrorTable = OAUTH2_ERRORS,
     lifetime: float = LIFETIME,
     explain_error: Explain | None = None,
-) -> RenewedTokens:
-    """Returns the tokens of the client-credentials grant; fetches none yet.
+) -> Callable[[httpx.AsyncBaseTransport], Tokens | None]:
+    """Returns a function that creates the source of tokens for a set of connections. It fetches no token yet.
 
-    Spec: RFC 6749, section 4.4.
+    The source is None if the settings contain no way to get tokens.
 
     Args:
-        uri: The URL of the token endpoint.
-        client: The client's id; if it is empty, only the secret is sent.
-        headers: Additional headers of the token request.
+        uri: The URL of the catalog's own token endpoint, which `oauth2_server_uri` replaces.
+        headers: Headers of requests to the catalog's own token endpoint, in addition to the `header.*` properties,
+            which a gateway in front of the catalog may require.
+        errors: The errors of token requests.
         lifetime: Lifetime in seconds of a token whose response contains none.
         explain_error: Reads the codes and the message of an error; None means the function `explain`.
     """
-    form = {"grant_type": "client_credentials", "client_secret": secret, "scope": scope}
-    if client:
-        form["client_id"] = client
-    # The fetch has its own slots, so that calls that wait for a token cannot block it.
+    if (command := settings.auth_command) is not None:
+        return lambda wire: command_tokens(caller, command, settings.auth_command_timeout)
+    if (function := settings.token) is not None:
+        return lambda wire: function_tokens(caller, function)
+    if settings.credential is None and settings.subject_token is None:
+        return lambda wire: None
+    own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
+    is_foreign = settings.oauth2_server_uri is not None
+    return partial(
+        grant_tokens,
+        settings=settings,
+        caller=caller,
+        uri=settings.oauth2_server_uri or uri,
+        # Headers for the catalog may contain secrets, which another server must not get.
+        headers={} if is_foreign else {**(headers or {}), **own},
+        errors=errors,
+        lifetime=lifetime,
+        explain_error=explain_error,
+        address="oauth2_server_uri" if is_foreign else "the endpoint",
+        advice=None if is_foreign else "is the endpoint right, or has oauth2_server_uri to name the token endpoint?",
+    )
+
+
+def grant_tokens(
+    wire: httpx.AsyncBaseTransport,
+    *,
+    settings: OAuth2Settings,
+    caller: Caller,
+    uri: str,
+    headers: Mapping[str, str] | None = None,
+    errors: ErrorTable = OAUTH2_ERRORS,
+    lifetime: float = LIFETIME,
+    explain_error: Explain | None = None,
+    address: str = "oauth2_server_uri",
+    advice: str | None = None,
+) -> RenewedTokens:
+    """Returns the tokens of the grants in the settings; fetches none yet. See `open_tokens` for the arguments.
+
+    Args:
+        uri: The URL of the token endpoint.
+        address: The property that `uri` comes from, for messages.
+        advice: The end of messages of a server that is no token endpoint.
+    """
+    secrets = [settings.client()[1]]
+    if settings.subject_token is not None:
+        secrets.append(settings.subject_token.get_secret_value())
     http = HttpTransport(
         wire,
+        # The fetch has its own slots, so that calls that wait for a token cannot block it.
         caller.beside(errors),
         base=uri,
         headers={"accept": "application/json", **(headers or {})},
         explain=explain_error or explain,
         confidential=True,
-        secrets=[secret],
+        secrets=secrets,
+        address=address,
+        advice=advice,
     )
+    return RenewedTokens(_Grants(http, settings, secrets, lifetime).fetch)
 
-    async def fetch() -> Token:
+
+class _Grants:
+    """The requests for tokens: with the refresh token of the last response, or else as the settings say."""
+
+    def __init__(self, http: HttpTransport, settings: OAuth2Settings, secrets: list[str], lifetime: float) -> None:
+        self._http = http
+        self._secrets = secrets
+        self._fixed_secrets = len(secrets)
+        self._lifetime = lifetime
+        self._refresh_token: str | None = None
+        id, secret = settings.client()
+        targets = {"audience": settings.audience, "resource": settings.resource}
+        client = {"client_secret": secret or None, "client_id": id or None}
+        # RFC 6749 treats an empty parameter like none.
+        self._initial = _present({**_grant(settings), **client, "scope": settings.scope or None, **targets})
+        self._renewal = _present({"grant_type": "refresh_token", **client, **targets})
+        self._exchanges = settings.subject_token is not None
+
+    async def fetch(self) -> Token:
+        """Returns a new token.
+
+        A refresh token that the server rejects is discarded; a server that is unavailable has not rejected it.
+        """
+        if self._refresh_token is not None:
+            try:
+                return await self._request({**self._renewal, "refresh_token": self._refresh_token})
+            except (ServiceUnavailableError, ThrottlingError):
+                raise
+            except LanceNamespaceError as e:
+                self._keep(None)
+                refusal = f"; before, the refresh token was rejected ({e})"
+        else:
+            refusal = ""
         try:
-            return await http.request(
-                "POST",
-                "",
-                form=form,
-                subject=NamespaceId(),
-                operation="fetch_token",
-                decode=partial(token, lifetime=lifetime),
-                safe=True,
-            )
-        except LanceNamespaceError as e:
-            # Whatever the result of the fetch, the call that needed the token was not sent.
-            if (failure := failure_of(e)) is not None:
-                failure.delivered = False
-            raise
+            return await self._request(self._initial)
+        except UnauthenticatedError as e:
+            if not self._exchanges:
+                raise
+            message = f"{e}; is subject_token still valid? replace it with a new one{refusal}"
+            error = UnauthenticatedError(message)
+            failure = failure_of(e)
+            raise (error if failure is None else with_failure(error, failure)) from e
 
-    return RenewedTokens(fetch)
+    async def _request(self, form: Mapping[str, str]) -> Token:
+        result = await self._http.request(
+            "POST",
+            "",
+            form=form,
+            subject=NamespaceId(),
+            operation="fetch_token",
+            decode=partial(token, lifetime=self._lifetime),
+            safe=True,
+        )
+        if result.refresh_token is not None:
+            # A response without one means that the last one stays valid.
+            self._keep(result.refresh_token)
+        return result
+
+    def _keep(self, refresh_token: str | None) -> None:
+        self._refresh_token = refresh_token
+        if refresh_token is not None:
+            # The one before is still redacted, because the server may quote it.
+            self._secrets[self._fixed_secrets :] = [*self._secrets[self._fixed_secrets :], refresh_token][-2:]
+
+
+def _grant(settings: OAuth2Settings) -> Mapping[str, str | None]:
+    if settings.subject_token is None:
+        return {"grant_type": "client_credentials"}
+    return {
+        "grant_type": _TOKEN_EXCHANGE,
+        "subject_token": settings.subject_token.get_secret_value(),
+        "subject_token_type": settings.subject_token_type,
+        "requested_token_type": settings.requested_token_type,
+    }
+
+
+def _present(form: Mapping[str, str | None]) -> Mapping[str, str]:
+    return {key: value for key, value in form.items() if value is not None}
 
 
 def token(body: Any, lifetime: float = LIFETIME) -> Token:
     """Returns the token in a response; `lifetime` applies if the response contains none."""
     value = body["access_token"]
     if not (value.isascii() and value.isprintable()):
-        raise ValueError("access_token is no text that a header can hold")
+        raise ValueError("access_token is not a text that a header can contain")
+    refresh_token = body.get("refresh_token")
+    if not isinstance(refresh_token, str | None):
+        raise ValueError("refresh_token is not a text")
     try:
-        return Token(value, float(body.get("expires_in") or lifetime))
+        return Token(value, float(body.get("expires_in") or lifetime), refresh_token or None)
     except (TypeError, ValueError):
         # The value is not quoted, because it comes from the response that contains the token.
-        raise ValueError("expires_in is no number") from None
+        raise ValueError("expires_in is not a number") from None
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error in OAuth2's format, or in the Iceberg REST format that catalogs use."""
     error = body["error"]
     if isinstance(error, str):
-        kind, message = None, f"{error}: {told}" if (told := body.get("error_description")) else error
+        kind, detail = None, body.get("error_description")
+        message = f"{error}: {detail}" if detail else error
     else:
-        kind, told = error.get("type"), error["message"]
-        message = told
-    if not (isinstance(told, str | None) and isinstance(message, str)):
+        kind, detail = error.get("type"), error["message"]
+        message = detail
+        if kind == "MissingOrInvalidRealm":
+            # Polaris as an Iceberg REST catalog.
+            message = f"{detail}; is the property header.Polaris-Realm right?"
+    if not (isinstance(detail, str | None) and isinstance(message, str)):
         raise TypeError("a message is a text")
     return (kind,) if kind else (), message

@@ -48,7 +48,7 @@ class CheckedHandler(ResponseHandler):
         super().__init__(loop)
         self._trust = trust
         self._era = trust.era
-        self._asked = False
+        self._is_requested = False
         self._answer: Any = None
         """The body of the response, whose end is the end of the exchange; None until the headers are received."""
         self._interim = 0
@@ -61,8 +61,8 @@ class CheckedHandler(ResponseHandler):
 
     def set_response_params(self, **how: Any) -> None:
         """Starts an exchange."""
-        first = not self._asked
-        self._asked, self._answer, self._interim = True, None, 0
+        first = not self._is_requested
+        self._is_requested, self._answer, self._interim = True, None, 0
         # TLS is excluded, because its handshake may send more data; tunnels, because their request is already written.
         if first and not self._is_encrypted and how.get("timer") is not None and self._unread():
             # Data that arrives before the first request cannot be its response. Writing to the closed connection fails.
@@ -101,7 +101,7 @@ class CheckedHandler(ResponseHandler):
         super().feed_data(data, size)
 
     def _is_idle(self) -> bool:
-        return not self._asked or (self._answer is not None and self._answer.is_eof())
+        return not self._is_requested or (self._answer is not None and self._answer.is_eof())
 
     def _is_clean(self) -> bool:
         if self._era != self._trust.era or self._buffer or self._tail or self._unread():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib import import_module
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Protocol, Self
 
 from lance_namespace.errors import InvalidInputError, PermissionDeniedError, ThrottlingError, UnauthenticatedError
 from pydantic import Field, SecretStr, model_validator
@@ -19,9 +19,10 @@ from pydantic import Field, SecretStr, model_validator
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import Code, ErrorTable
 from lance_ns_async.settings import HttpSettings
+from lance_ns_async.transports.aws.settings import Region, RoleSettings
 from lance_ns_async.transports.http.auth import Signer
 
-REJECTED = frozenset(
+REJECTION_CODES = frozenset(
     {
         "ExpiredToken",
         "ExpiredTokenException",
@@ -40,7 +41,7 @@ REJECTED = frozenset(
 """Codes of AWS services for a request whose signature or keys were rejected."""
 
 SIGNING_ERRORS: ErrorTable = {
-    **dict.fromkeys(sorted(REJECTED), UnauthenticatedError),
+    **dict.fromkeys(sorted(REJECTION_CODES), UnauthenticatedError),
     "AccessDenied": PermissionDeniedError,
     "AccessDeniedException": PermissionDeniedError,
     "SlowDown": ThrottlingError,
@@ -55,14 +56,22 @@ _TOLERANCE = 60.0
 _ABOUT_TIME = ("signature expired", "signature not yet current", "too skewed", "request expired")
 
 
-class SigningSettings(HttpSettings):
+class ClosableSigner(Signer, Protocol):
+    """A signer with connections, for example to STS, that are closed together with the transport."""
+
+    async def aclose(self) -> None:
+        """Closes the connections; may be called twice."""
+        ...
+
+
+class SigningSettings(RoleSettings, HttpSettings):
     """Additional settings of backends that can sign their requests."""
 
     rest_sigv4_enabled: bool = False
     """Whether requests are signed by AWS's Signature Version 4."""
     rest_signing_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,63}$")] = "execute-api"
     """The name of the service in signatures: `glue`, `s3tables`, or that of Amazon API Gateway."""
-    rest_signing_region: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,63}$")] | None = None
+    rest_signing_region: Region | None = None
     """The region in signatures; None means the region of AWS's own configuration, or of the variable AWS_REGION."""
     rest_access_key_id: str | None = Field(default=None, min_length=1)
     """Static keys that sign, together with `rest_secret_access_key`; None means the keys of AWS's provider chain."""
@@ -90,7 +99,7 @@ _SIGNING_ONLY = {
 """The defaults of the properties that only matter for signatures."""
 
 
-def open_signer(settings: SigningSettings, caller: Caller) -> Signer | None:
+def open_signer(settings: SigningSettings, caller: Caller) -> ClosableSigner | None:
     """Returns the signer of requests; None if the settings request none. Looks for no keys yet.
 
     Raises:
@@ -105,7 +114,7 @@ def open_signer(settings: SigningSettings, caller: Caller) -> Signer | None:
             f"{settings.backend} properties: rest.sigv4-enabled needs: pip install 'lance-ns-async[glue]' "
             f"(no module named {e.name})"
         ) from e
-    signer: Signer = signing.open_sigv4(settings, caller)
+    signer: ClosableSigner = signing.open_sigv4(settings, caller)
     return signer
 
 
@@ -126,7 +135,7 @@ def rejection(
         message = text
     if code and code not in codes:
         codes = (code, *codes)
-    if not any(code in REJECTED for code in codes):
+    if not any(code in REJECTION_CODES for code in codes):
         return codes, message
     # The further lines quote the request with its session token.
     message = (message.strip().splitlines() or [""])[0]

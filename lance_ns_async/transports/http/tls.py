@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-UNTRUSTED = (
-    "an authority of your own goes into ca_bundle; a certificate that is none of this host's, or over, is renewed"
-)
+UNTRUSTED = "set ca_bundle to trust a private authority; renew a certificate that is expired or has another host's name"
 """Advice in messages about a server certificate that is not trusted."""
 
 

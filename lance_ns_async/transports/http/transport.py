@@ -17,9 +17,9 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
-from lance_ns_async.transports.http.auth import Signer, Tokens
-from lance_ns_async.transports.http.redact import unsaid
-from lance_ns_async.transports.http.signing import REJECTED, rejection
+from lance_ns_async.transports.http.auth import Tokens
+from lance_ns_async.transports.http.redact import redact
+from lance_ns_async.transports.http.signing import REJECTION_CODES, ClosableSigner, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
@@ -30,7 +30,7 @@ from lance_ns_async.transports.http.wire import (
     WireClosedError,
     environment_proxy,
 )
-from lance_ns_async.transports.responses import UNREADABLE, decoded, retry_after
+from lance_ns_async.transports.responses import UNREADABLE, decode_body, retry_after
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ _NOT_HERE = (404, 405, 501)
 _TOKEN_REJECTED = (401, 419)
 """Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
-_MIXED_UP = "; is there a proxy before the server that mixes up answers, or rewrites paths?"
+_MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
-_SHOWN = 200
+_EXCERPT = 200
 """Maximum number of characters of an unknown response in a message."""
 
 
@@ -63,9 +63,11 @@ class HttpTransport:
         headers: Mapping[str, str],
         explain: Explain,
         tokens: Tokens | None = None,
-        signer: Signer | None = None,
+        signer: ClosableSigner | None = None,
         confidential: bool = False,
         secrets: Sequence[str] = (),
+        address: str = "the endpoint",
+        advice: str | None = None,
     ) -> None:
         """Creates a transport on `wire`.
 
@@ -75,8 +77,11 @@ class HttpTransport:
             explain: Reads the codes and the message of an error.
             tokens: Source of bearer tokens; None if the headers suffice.
             signer: Signs each attempt; None for requests without a signature.
-            confidential: Whether responses contain secrets, and must not be quoted in messages.
-            secrets: Values that are redacted in messages.
+            confidential: Whether the API issues secrets, so that its responses must not be quoted in messages.
+            secrets: Values that are redacted in messages; the owner may change them.
+            address: The property that `base` comes from, for messages.
+            advice: The end of messages of a server without this API; None means the question whether `address` is
+                right.
         """
         self._wire = wire
         self._caller = caller
@@ -87,6 +92,8 @@ class HttpTransport:
         self._signer = signer
         self._confidential = confidential
         self._secrets = secrets
+        self._address = address
+        self._advice = advice or f"is {address} right?"
 
     async def request(
         self,
@@ -103,6 +110,7 @@ class HttpTransport:
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
         raw: bool = False,
+        key: str | None = None,
     ) -> T:
         """Makes a call and returns its decoded response.
 
@@ -118,6 +126,8 @@ class HttpTransport:
             headers: Additional headers of this call.
             safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
             raw: Whether `decode` gets the bytes of the response instead of its JSON.
+            key: Sent as `Idempotency-Key`, the same with each attempt. The server recognizes the call by it, so that
+                also a change may be sent again after any transient failure. None if the server does not support this.
 
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
@@ -126,6 +136,8 @@ class HttpTransport:
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
         encoded, content_type = content or _content(body, form)
+        if key is not None:
+            headers = {**(headers or {}), "idempotency-key": key}
         is_safe = method in ("GET", "HEAD") if safe is None else safe
 
         tokens, signer = self._tokens, self._signer
@@ -133,44 +145,50 @@ class HttpTransport:
         keys = None if signer is None else await signer.current()
 
         async def send() -> T:
-            sent = self._headers
+            request_headers = self._headers
             if content_type or token or headers:
-                sent = sent.copy()
+                request_headers = request_headers.copy()
                 if headers:
-                    sent.update(headers)
+                    request_headers.update(headers)
                 if content_type:
-                    sent["content-type"] = content_type
+                    request_headers["content-type"] = content_type
                 if token:
-                    sent["authorization"] = f"Bearer {token}"
+                    request_headers["authorization"] = f"Bearer {token}"
             if signer is not None:
-                sent = signer.signed(keys, method, url, sent, encoded)
-            request = EncodedRequest(method, url, sent, encoded)
+                request_headers = signer.sign(keys, method, url, request_headers, encoded)
+            request = EncodedRequest(method, url, request_headers, encoded)
             response = await self._answer(request)
             if raw:
-                return decoded(decode, response.content, advice=_MIXED_UP)
+                return decode_body(decode, response.content, advice=_MIXED_UP)
             if len(response.content) < _LARGE:
-                return self._decoded(response, request, decode)
-            return await anyio.to_thread.run_sync(self._decoded, response, request, decode, abandon_on_cancel=True)
+                return self._decode(response, request, decode)
+            return await anyio.to_thread.run_sync(self._decode, response, request, decode, abandon_on_cancel=True)
 
         async def renew(failure: Failure) -> bool:
             nonlocal token, keys
             # A call with rejected keys had no effect either.
-            if signer is not None and not REJECTED.isdisjoint(failure.codes):
+            if signer is not None and not REJECTION_CODES.isdisjoint(failure.codes):
                 others = await signer.replace(keys)
                 keys = others or keys
                 return others is not None
             if tokens is None or token is None or failure.codes[-1] not in _TOKEN_REJECTED:
                 return False
             # A call with a rejected token had no effect, so even a write may be sent again with a new token.
-            token = await tokens.renewed(token)
+            token = await tokens.replace(token)
             return True
 
         recover = None if tokens is None and signer is None else renew
-        return await self._caller.call(send, subject=subject, operation=operation, safe=is_safe, recover=recover)
+        return await self._caller.call(
+            send, subject=subject, operation=operation, safe=is_safe, repeatable=key is not None, recover=recover
+        )
 
     async def aclose(self) -> None:
         """Closes the connections; may be called twice."""
-        await self._wire.aclose()
+        try:
+            await self._wire.aclose()
+        finally:
+            if self._signer is not None:
+                await self._signer.aclose()
 
     async def _answer(self, request: EncodedRequest) -> httpx.Response:
         try:
@@ -179,11 +197,11 @@ class HttpTransport:
         except WireClosedError as e:
             raise InvalidInputError(str(e)) from e
         except httpx.UnsupportedProtocol as e:
-            raise InvalidInputError(f"endpoint: {e}") from e
+            raise InvalidInputError(f"{self._address.removeprefix('the ')}: {e}") from e
         except UntrustedError as e:
             raise Failure("untrusted", message=f"{e} ({_where(request)}); {UNTRUSTED}", delivered=False) from e
         except (httpx.ConnectError, httpx.ConnectTimeout) as e:
-            message = f"{e} ({_where(request)}); is the endpoint right and the server up?"
+            message = f"{e} ({_where(request)}); is {self._address} right and the server up?"
             raise Failure("refused", message=message, delivered=False) from e
         except httpx.ProxyError as e:
             raise Failure(407, message=f"{e}; give the proxy's credentials in its URL", delivered=False) from e
@@ -197,59 +215,65 @@ class HttpTransport:
             return response
         raise self._failure(response, request)
 
-    def _decoded(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
+    def _decode(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
         # Some servers respond to a successful change with plain text.
         content = b"" if response.content in (b"OK", b"200 OK") else response.content
         try:
             body = orjson.loads(content) if content else None
         except ValueError as e:
             # An HTML page shows which server responded. Invalid JSON does not, and may contain credentials.
-            quoted = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
-            told = f" {_shown(response, self._sent(request))}" if quoted else ""
-            message = f"an answer that is no JSON, so is the endpoint right?{told}"
+            may_quote = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
+            excerpt = f" {_excerpt(response, self._request_secrets(request))}" if may_quote else ""
+            message = f"an answer that is no JSON, so {self._advice}{excerpt}"
             raise Failure("unreadable", message=message) from e
         try:
-            return decoded(decode, body, advice=_MIXED_UP)
+            return decode_body(decode, body, advice=_MIXED_UP)
         except Failure as failure:
             if failure.codes[0] == "mismatch" and (withdraw := response.extensions.get(WITHDRAW)) is not None:
                 withdraw()
             raise
 
-    def _sent(self, request: EncodedRequest) -> Sequence[str]:
+    def _request_secrets(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
         own = () if self._signer is None else self._signer.secrets(request.headers)
         return *self._secrets, *own, request.headers.get("authorization", "").rpartition(" ")[2]
 
     def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
         status = response.status_code
-        codes, message = self._explained(response, request)
+        codes, message = self._explain_response(response, request)
         if self._signer is not None:
             codes, message = rejection(response.headers, _json(response.content), codes, message)
         if response.is_redirect:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
+            if self._confidential:
+                message = f"{message} ({_location(request)}); {self._advice}"
         if (request_id := response.headers.get("x-request-id")) is not None:
-            message = f"{message} (X-Request-ID {request_id[:_SHOWN]})"
+            message = f"{message} (X-Request-ID {request_id[:_EXCERPT]})"
         return Failure(
             *codes,
             status,
-            message=f"HTTP {status}: {unsaid(message, self._sent(request))}",
+            message=f"HTTP {status}: {redact(message, self._request_secrets(request))}",
             retry_after=retry_after(response.headers),
             delivered=False if _was_turned_away(status) else None,
         )
 
-    def _explained(self, response: httpx.Response, request: EncodedRequest) -> tuple[tuple[Code, ...], str]:
+    def _explain_response(self, response: httpx.Response, request: EncodedRequest) -> tuple[tuple[Code, ...], str]:
         try:
             codes, message = self._explain(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
             # Codes are redacted because they are logged, too.
-            return tuple(unsaid(c, self._sent(request)) if isinstance(c, str) else c for c in codes), message
+            codes = tuple(redact(c, self._request_secrets(request)) if isinstance(c, str) else c for c in codes)
         except UNREADABLE:
-            told = _shown(response, self._sent(request)) or response.reason_phrase
+            excerpt = _excerpt(response, self._request_secrets(request)) or response.reason_phrase
             if response.status_code in _NOT_HERE and request.method != "HEAD":
-                # A catalog would respond in its own format, so the endpoint may be wrong. A HEAD response has no body.
-                told = f"{told} ({request.text.partition('?')[0]}); is the endpoint right?"
-            return (), told
+                # A catalog would respond in its own format, so the address may be wrong. A HEAD response has no body.
+                excerpt = f"{excerpt} ({_location(request)}); {self._advice}"
+            return (), excerpt
+        if self._confidential and response.status_code in _NOT_HERE and not message.endswith("?"):
+            # A token endpoint has no objects that could be missing.
+            message = f"{message} ({_location(request)}); {self._advice}"
+        return codes, message
 
 
 def open_http(
@@ -259,7 +283,7 @@ def open_http(
     path: str,
     explain: Explain,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
-    signer: Signer | None = None,
+    signer: ClosableSigner | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
     """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.
@@ -307,11 +331,14 @@ def _wire(settings: HttpSettings) -> AiohttpWire:
         # The default context is shared; creating another one takes a while.
         checks_hostname = settings.checks_hostname()
         special = settings.ca_bundle is not None or settings.client_cert is not None or not checks_hostname
-        files = (settings.ca_bundle, settings.client_cert, settings.client_key)
-        tls = tls_context(*files, check_hostname=checks_hostname) if special else None
+        tls = (
+            tls_context(settings.ca_bundle, settings.client_cert, settings.client_key, check_hostname=checks_hostname)
+            if special
+            else None
+        )
     except OSError as e:
-        given = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
-        raise InvalidInputError(f"{settings.backend} properties: cannot load {given}: {e}") from e
+        files = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
+        raise InvalidInputError(f"{settings.backend} properties: cannot load {files}: {e}") from e
     return AiohttpWire(
         connect_timeout=settings.connect_timeout,
         tls=tls,
@@ -324,16 +351,16 @@ def _wire(settings: HttpSettings) -> AiohttpWire:
 def _proxy(settings: HttpSettings, url: str) -> str | None:
     """Returns the proxy for a URL: that of the property, or else that of the environment; None for no proxy."""
     if settings.proxy is not None:
-        told = settings.proxy.get_secret_value()
-        return None if told == "none" else told
-    found = environment_proxy(url)
-    if found is not None and not is_url(found):
+        value = settings.proxy.get_secret_value()
+        return None if value == "none" else value
+    proxy = environment_proxy(url)
+    if proxy is not None and not is_url(proxy):
         # The value is not quoted, because it may contain a password.
         raise InvalidInputError(
-            f"{settings.backend} properties: proxy: what the environment names for {url} is no HTTP proxy; "
+            f"{settings.backend} properties: proxy: the environment's proxy for {url} is not an HTTP proxy; "
             "set the property to one, or to none"
         )
-    return found
+    return proxy
 
 
 def _json(content: bytes) -> Any:
@@ -345,6 +372,10 @@ def _json(content: bytes) -> Any:
 
 def _where(request: EncodedRequest) -> str:
     return f"{request.url.scheme}://{request.url.netloc.decode()}"
+
+
+def _location(request: EncodedRequest) -> str:
+    return request.text.partition("?")[0]
 
 
 def _was_turned_away(status: int) -> bool:
@@ -362,9 +393,9 @@ def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, s
     return None, None
 
 
-def _shown(response: httpx.Response, secrets: Sequence[str]) -> str:
-    text = response.content[: 16 * _SHOWN].decode("utf-8", "replace")
-    if "<html" in text[: 4 * _SHOWN].lower():
+def _excerpt(response: httpx.Response, secrets: Sequence[str]) -> str:
+    text = response.content[: 16 * _EXCERPT].decode("utf-8", "replace")
+    if "<html" in text[: 4 * _EXCERPT].lower():
         text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
     # Secrets are redacted before the text is cut, because a part of a secret would not be recognized.
-    return unsaid(" ".join(text.split()), secrets)[:_SHOWN]
+    return redact(" ".join(text.split()), secrets)[:_EXCERPT]

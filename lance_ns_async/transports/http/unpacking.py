@@ -21,11 +21,11 @@ class TooLongError(Exception):
     """A body that is longer than the limit when decompressed."""
 
 
-async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
+async def unpack(content: bytes, encoding: str, limit: int) -> bytes:
     """Returns the decompressed body.
 
     Args:
-        packed: The body as it was received.
+        content: The body as it was received.
         encoding: The value of Content-Encoding; `identity` and an empty value mean that the body is not compressed.
         limit: Maximum size of the decompressed body in bytes.
 
@@ -36,13 +36,13 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
     """
     method = encoding.strip().lower()
     if method in ("", "identity"):
-        return packed
+        return content
     if method not in _WINDOWS:
         raise UnpackError(f"its Content-Encoding is {encoding[:60]!r}, and only gzip or deflate are read, once")
-    if not packed:
+    if not content:
         # A response to HEAD, or one without a body, has nothing to decompress.
-        return packed
-    unpacking = zlib.decompressobj(_WINDOWS[method](packed))
+        return content
+    unpacking = zlib.decompressobj(_WINDOWS[method](content))
 
     def some(data: bytes, most: int) -> bytes:
         try:
@@ -62,7 +62,7 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
         return b"".join(pieces)
 
     # One byte more than the limit shows that the body is too long.
-    body = some(packed, min(limit + 1, _AT_ONCE))
+    body = some(content, min(limit + 1, _AT_ONCE))
     if not unpacking.eof and len(body) == _AT_ONCE <= limit:
         body = await anyio.to_thread.run_sync(rest, body, abandon_on_cancel=True)
     if len(body) > limit:
@@ -74,13 +74,13 @@ async def unpack(packed: bytes, encoding: str, limit: int) -> bytes:
     return body
 
 
-def _deflate_window(packed: bytes) -> int:
+def _deflate_window(content: bytes) -> int:
     # Some servers omit the two bytes of the zlib header.
-    has_head = len(packed) > 1 and packed[0] & 0x0F == zlib.DEFLATED and int.from_bytes(packed[:2], "big") % 31 == 0
+    has_head = len(content) > 1 and content[0] & 0x0F == zlib.DEFLATED and int.from_bytes(content[:2], "big") % 31 == 0
     return zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS
 
 
-def _gzip_window(packed: bytes) -> int:
+def _gzip_window(content: bytes) -> int:
     return zlib.MAX_WBITS | 16
 
 

@@ -135,7 +135,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             ) as answer:
                 body = await self._read(answer)
                 if "Content-Encoding" in answer.headers:
-                    body = await self._unpacked(body, ", ".join(answer.headers.getall("Content-Encoding")))
+                    body = await self._unpack(body, ", ".join(answer.headers.getall("Content-Encoding")))
                 headers = [pair for pair in answer.raw_headers if pair[0].lower() != b"content-encoding"]
                 return WholeResponse(answer.status, headers, body, self._extensions)
         except aiohttp.ClientConnectorCertificateError as e:
@@ -150,7 +150,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         except (aiohttp.InvalidURL, UnicodeError) as e:
             raise httpx.UnsupportedProtocol(f"not a URL: {e}") from e
         except (aiohttp.ClientError, OSError) as e:
-            raise httpx.ReadError(f"the connection was lost: {_told(e)}") from e
+            raise httpx.ReadError(f"the connection was lost: {_message(e)}") from e
 
     async def aclose(self) -> None:
         """Closes the transport and all its connections; may be called twice."""
@@ -161,7 +161,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
 
     def _open(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise WireClosedError("the namespace was closed while it was asked; connect anew")
+            raise WireClosedError("the namespace was closed during the call; connect anew")
         # The caller's slots limit the connections; a second limit here would only add a hidden queue.
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
         self._trust.watch(connector)
@@ -196,10 +196,10 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         answer.close()
         raise self._too_large()
 
-    async def _unpacked(self, packed: bytes, encoding: str) -> bytes:
+    async def _unpack(self, body: bytes, encoding: str) -> bytes:
         """Decompresses a body that the server compressed without request, up to the limit."""
         try:
-            return await unpack(packed, encoding, self._max_bytes)
+            return await unpack(body, encoding, self._max_bytes)
         except UnpackError as e:
             raise httpx.DecodingError(str(e)) from e
         except TooLongError:
@@ -215,8 +215,8 @@ def environment_proxy(url: str) -> str | None:
     if parts.hostname is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     proxies = getproxies()
-    found = proxies.get(parts.scheme) or proxies.get("all")
-    return found if found is None or "://" in found else f"http://{found}"
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 def _body(content: bytes) -> bytes | io.BytesIO | None:
@@ -230,10 +230,10 @@ def _direct(origin: str) -> None:
     """Returns no proxy for any origin."""
 
 
-def _told(e: Exception) -> str:
+def _message(e: Exception) -> str:
     # aiohttp's message about incomplete headers is the repr of the headers received so far.
-    told = " ".join(str(e).split())
-    return told if told and not told.startswith("<") else type(e).__name__
+    message = " ".join(str(e).split())
+    return message if message and not message.startswith("<") else type(e).__name__
 
 
 def _connect_message(e: aiohttp.ClientError) -> str:

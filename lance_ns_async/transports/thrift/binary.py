@@ -83,7 +83,7 @@ def text_pairs(id: int, values: Mapping[str, str]) -> bytes:
     return struct.pack(">BhBBI", MAP, id, STRING, STRING, len(items)) + b"".join(items)
 
 
-def nested(id: int, *fields: bytes) -> bytes:
+def struct_field(id: int, *fields: bytes) -> bytes:
     """Returns a field with a struct of these encoded fields."""
     return struct.pack(">Bh", STRUCT, id) + b"".join(fields) + STOP
 
@@ -103,7 +103,7 @@ class Reply:
         self._head = b""
         self._decoder: Decoder | None = None
         self._body: list[bytes] | None = [] if keep else None
-        self.refused = False
+        self.is_refusal = False
         """Whether the reply is a TApplicationException; `fields` then has its message in 1 and its type in 2."""
 
     @property
@@ -139,7 +139,7 @@ class Reply:
         if head == _VERSION + _REPLY + self._header:
             return Decoder(self._shape)
         if head == _VERSION + _REFUSAL + self._header:
-            self.refused = True
+            self.is_refusal = True
             return Decoder({1: None, 2: None})
         if not _VERSION.startswith(head[:3]) or head[3:4] not in (b"", _REPLY, _REFUSAL):
             raise MalformedError(

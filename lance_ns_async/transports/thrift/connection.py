@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, address: Address, max_bytes: int) -> None:
         self.address = address
-        self.framed = False
+        self.is_framed = False
         """Whether each message is preceded by its length."""
         self.used = 0.0
         """Time of the last use, by the event loop's clock."""
@@ -80,9 +80,9 @@ class Connection(asyncio.Protocol):
         if not self.usable:
             raise DisconnectedError("the connection was closed before the call was sent")
         response = self._response = asyncio.get_running_loop().create_future()
-        self._incoming = _FrameReader(incoming, self._max_bytes) if self.framed else incoming
+        self._incoming = _FrameReader(incoming, self._max_bytes) if self.is_framed else incoming
         self._size = 0
-        self._transport.write(struct.pack(">I", len(request)) + request if self.framed else request)
+        self._transport.write(struct.pack(">I", len(request)) + request if self.is_framed else request)
         try:
             await response
         except BaseException:  # the reply to a cancelled call must never be read as the reply to the next call
@@ -171,7 +171,7 @@ class Route:
     connect_timeout: float
     """Maximum seconds to connect to one address, including the login and other first exchanges."""
     max_response_bytes: int
-    framed: bool = False
+    is_framed: bool = False
     tls: ssl.SSLContext | None = None
 
 
@@ -226,7 +226,7 @@ class Connector:
             address.port,
             ssl=self._route.tls,
         )
-        connection.framed = self._route.framed
+        connection.is_framed = self._route.is_framed
         try:
             await self._greet(connection)
         except BaseException:  # any exception, including a cancellation, may leave an exchange incomplete

@@ -29,7 +29,7 @@ class Pool:
         self._slots = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
-        self._closed = False
+        self._is_closed = False
 
     async def lend(self, work: Callable[[Connection], Awaitable[T]], *, fresh: bool = False) -> T:
         """Returns the result of `work` on a connection; any exception closes the connection.
@@ -57,7 +57,7 @@ class Pool:
 
     async def aclose(self) -> None:
         """Closes the pool and all its connections; may be called twice."""
-        self._closed = True
+        self._is_closed = True
         self._idle.clear()
         connections = list(self._open)
         for connection in connections:
@@ -74,7 +74,7 @@ class Pool:
                 # The usual cause is a server that has stopped or hangs, which affects all idle connections.
                 self._purge()
             raise
-        if self._closed:
+        if self._is_closed:
             connection.abort()
         elif connection.usable:
             connection.used = asyncio.get_running_loop().time()
@@ -86,7 +86,7 @@ class Pool:
         connection = await self._connector.open()
         self._open.add(connection)
         connection.when_closed(self._open.discard)
-        if self._closed:
+        if self._is_closed:
             connection.abort()
         self._check_open()
         return connection
@@ -105,5 +105,5 @@ class Pool:
             self._idle.pop().abort()
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InvalidInputError("the namespace was closed during the call; connect anew")

@@ -11,7 +11,7 @@ import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import Failure
-from lance_ns_async.transports.http.redact import unsaid
+from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.thrift.binary import on_one_line
 from lance_ns_async.transports.thrift.decoder import MalformedError
 
@@ -108,11 +108,11 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
         if answer.status == _COMPLETE and mechanism.complete:
             break
         if answer.status != _OK:
-            reply = on_one_line(unsaid(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
+            reply = on_one_line(redact(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
             message = reply or f"the server ends the login, status {answer.status}"
             raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {message}", delivered=False)
         request = _message(_OK, await mechanism.respond(answer.payload))
-    connection.framed = True
+    connection.is_framed = True
 
 
 class _Message:

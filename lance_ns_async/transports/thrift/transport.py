@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lance_ns_async.calls.policy import STALE, Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
-from lance_ns_async.transports.responses import decoded
+from lance_ns_async.transports.responses import decode_body
 from lance_ns_async.transports.thrift.binary import MESSAGE, MismatchError, Reply, call, on_one_line
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, DisconnectedError, Route
 from lance_ns_async.transports.thrift.decoder import MalformedError, Shape
@@ -183,11 +183,11 @@ def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any
     Raises:
         Failure: The method has thrown an exception, or the reply cannot be decoded.
     """
-    return decoded(lambda reply: decode(_return_value(method, reply, explain)), reply, method=method.name)
+    return decode_body(lambda reply: decode(_return_value(method, reply, explain)), reply, method=method.name)
 
 
 def _return_value(method: Method, reply: Reply, explain: Explain) -> Any:
-    if reply.refused:
+    if reply.is_refusal:
         code = REFUSALS.get(reply.fields.get(2, 0), "UNKNOWN")
         message = f"TApplicationException {code} of {method.name}: {on_one_line(reply.fields.get(1, ''))}"
         raise Failure(code, "TApplicationException", message=message, delivered=False if code in _NOT_MADE else None)

@@ -30,7 +30,7 @@ from lance_ns_async.calls.concurrency import each
 from tests.fakes.calls import Turnstile, call, caller, settle
 from tests.fakes.clock import run
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.unity import FakeUnity
 

@@ -16,7 +16,7 @@ NEW = TableId(["new"])
 def failing(circuit: Circuit, *, first: float, last: float, times: int = 20, tables: int = 20) -> None:
     for n in range(times):
         at = first + (last - first) * n / (times - 1)
-        circuit.failed(at, "describe_table", TABLES[n % tables], "refused")
+        circuit.record_failure(at, "describe_table", TABLES[n % tables], "refused")
 
 
 def obstacle(circuit: Circuit, now: float, table: TableId = NEW) -> str | None:
@@ -27,9 +27,9 @@ def test_it_opens_when_nothing_was_answered_for_its_patience() -> None:
     circuit = Circuit(30)
     failing(circuit, first=100, last=129.9)
     assert obstacle(circuit, 130) is None
-    circuit.failed(130.1, "describe_table", NEW, "cannot connect")
+    circuit.record_failure(130.1, "describe_table", NEW, "cannot connect")
     assert obstacle(circuit, 131.1) == (
-        "not sent, as nothing was answered for 31 s: cannot connect; the catalog is tried again in 4 s"
+        "not sent, because there was no response for 31 s: cannot connect; the catalog is tried again in 4 s"
     )
 
 
@@ -39,7 +39,7 @@ def test_one_call_at_a_time_is_let_through_to_an_open_one() -> None:
     at = 31 + PROBE_INTERVAL
     assert obstacle(circuit, at) is None
     assert obstacle(circuit, at + 0.1) is not None
-    circuit.failed(at + 1, "describe_table", NEW, "refused")
+    circuit.record_failure(at + 1, "describe_table", NEW, "refused")
     assert obstacle(circuit, at + 1.1) is not None
     # That one was cancelled, say, and tells nothing.
     assert obstacle(circuit, at + PROBE_INTERVAL) is None
@@ -51,7 +51,7 @@ def test_tables_that_fail_stand_for_no_others_unless_they_are_many() -> None:
     failing(circuit, first=0, last=31, tables=9)
     assert all(obstacle(circuit, 32, table) is not None for table in TABLES[:9])
     assert obstacle(circuit, 32) is None
-    circuit.failed(33, "describe_table", NEW, "refused")
+    circuit.record_failure(33, "describe_table", NEW, "refused")
     assert obstacle(circuit, 34, TABLES[9]) is not None
 
 
@@ -60,14 +60,14 @@ def test_an_operation_that_fails_stands_for_no_other() -> None:
     failing(circuit, first=0, last=31)
     assert obstacle(circuit, 32) is not None
     assert circuit.obstacle(32, "list_tables", NEW) is None
-    circuit.failed(33, "list_tables", NEW, "refused")
+    circuit.record_failure(33, "list_tables", NEW, "refused")
     assert circuit.obstacle(34, "list_tables", NEW) is not None
 
 
 def test_an_answer_closes_it_and_the_patience_begins_anew() -> None:
     circuit = Circuit(30)
     failing(circuit, first=0, last=31)
-    circuit.answered()
+    circuit.record_response()
     assert obstacle(circuit, 32) is None
     failing(circuit, first=33, last=60)
     assert obstacle(circuit, 61) is None
@@ -80,14 +80,12 @@ def test_a_few_failures_far_apart_open_nothing() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=2000), st.integers(1, 300))
-def test_repetitions_are_bounded_by_what_may_be_in_flight_and_half_of_the_answers(
-    answers: list[bool], most: int
-) -> None:
+def test_the_retry_budget_is_the_slots_and_half_of_the_responses(answers: list[bool], most: int) -> None:
     budget, repeated, answered = Budget(most), 0, 0
     for answer in answers:
         if answer:
             answered += 1
-            budget.answered()
+            budget.record_response()
         else:
             repeated += budget.take()
     assert repeated <= max(100, 2 * most) + answered / 2
@@ -97,7 +95,7 @@ def test_repetitions_are_bounded_by_what_may_be_in_flight_and_half_of_the_answer
 def test_a_catalog_that_never_answers_is_asked_again_so_often_in_all(most: int, times: int) -> None:
     budget = Budget(most)
     assert sum(budget.take() for _ in range(1000)) == times
-    budget.answered()
+    budget.record_response()
     assert not budget.take()
-    budget.answered()
+    budget.record_response()
     assert budget.take()

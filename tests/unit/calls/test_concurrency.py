@@ -1,4 +1,4 @@
-"""Doing one thing for many items, so many at once, and one thing once for all who want it."""
+"""Concurrent work over many items, and one run of shared work for all callers."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_who_has_less_time_waits_no_longer_for_others() -> None:
         flight = SingleFlight(work)
         doer = asyncio.create_task(flight.outcome(work.known))
         await settle()
-        with deadline(5), pytest.raises(ServiceUnavailableError, match="its time was over while it waited"):
+        with deadline(5), pytest.raises(ServiceUnavailableError, match="time ended while it waited for the same call"):
             await flight.outcome(work.known)
         work.open.set()
         assert await doer == 1

@@ -23,6 +23,10 @@ def runs(calls: int, server: Server, most: int = 256) -> list[Run]:
     return found
 
 
+def runs_with_losses(calls: int, server: Server) -> list[Run]:
+    return [simulate(Limiter(64), calls, server, seed=seed) for seed in SEEDS]
+
+
 def bounds(found: list[Run], calls: int, ideal: float) -> tuple[float, float]:
     """Time over the ideal, the median; and the greatest share of calls sent beside those that were needed."""
     return median(run.seconds / ideal for run in found), max(run.sent / calls - 1 for run in found)
@@ -53,6 +57,41 @@ def test_a_rate_is_found_and_kept_to(calls: int, rate: int, extra: float) -> Non
     server = Server(rate=rate)
     wall, sent = bounds(runs(calls, server, 64), calls, (calls - server.burst) / rate)
     assert wall <= 1.1 and sent <= extra
+
+
+@pytest.mark.parametrize("refusal", [0.0005, 0.005])
+@pytest.mark.parametrize("most", [32, 256])
+@pytest.mark.parametrize(("calls", "rate"), [(300, 40), (1000, 100), (3000, 40), (3000, 100), (3000, 400), (300, 5)])
+def test_a_rate_limit_without_retry_after_loses_no_call(calls: int, rate: int, most: int, refusal: float) -> None:
+    server = Server(rate=rate, burst=rate, latency=(0.004, 0.006), throttles=True, refusal=refusal)
+    results = runs(calls, server, most)
+    learning = 3.5 * max(rate, 32)
+    wall, extra = bounds(results, calls, (calls - rate) / rate)
+    assert wall <= 1.1 and extra * calls <= learning + 0.03 * calls
+    # Once the rate is learned, few calls are refused.
+    assert calls < 1000 or median(run.extra_at_end for run in results) <= 0.02 * calls / 2
+    assert all(run.paced for run in results)
+
+
+@pytest.mark.parametrize(("cap", "slower"), [(50, 1.15), (25, 1.15), (10, 1.3), (5, 1.4), (2, 2.5)])
+def test_a_cap_that_answers_429_is_kept_to(cap: int, slower: float) -> None:
+    results = runs(3000, Server(cap=lambda now: cap, throttles=True))
+    wall, extra = bounds(results, 3000, 3000 / cap * LATENCY)
+    assert wall <= slower and extra <= 0.07
+    assert cap < 5 or not any(run.paced for run in results)
+
+
+def test_accidental_throttles_do_not_pace_calls() -> None:
+    results = runs(3000, Server(faults=0.0267, throttles=True), 64)
+    assert bounds(results, 3000, 3000 / 64 * LATENCY)[0] <= 1.25 and not any(run.paced for run in results)
+
+
+@pytest.mark.parametrize("faults", [0.2, 0.3, 0.4])
+def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: float) -> None:
+    calls = 300
+    results = [runs_with_losses(calls, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
+    other, throttled = (median(run.seconds for run in of_kind) for of_kind in results)
+    assert throttled <= 2.5 * other + 5
 
 
 def test_without_a_limit_there_is_none() -> None:
@@ -96,28 +135,31 @@ def test_no_more_is_sent_at_first_than_is_allowed_at_most() -> None:
 
 def test_what_was_sent_before_a_cut_is_no_second_reason_for_one() -> None:
     limiter = Limiter(256)
-    rests = [limiter.refused(1.0 + n / 1000, 0.9, 31 - n) for n in range(5)]
+    rests = [limiter.record_refusal(1.0 + n / 1000, 0.9, 31 - n) for n in range(5)]
     assert all(0 <= rest <= 1 for rest in rests)
     cut = limiter.limit
     assert 26 <= cut < START
     for _ in range(4):
-        limiter.refused(1.01, 0.9, 20)
+        limiter.record_refusal(1.01, 0.9, 20)
     assert limiter.limit == pytest.approx(cut - 4)
 
 
 def test_a_second_reason_soon_after_halves_the_limit() -> None:
     limiter = Limiter(256)
-    limiter.answered(1.0, 0.0, 0)
+    limiter.record_response(1.0, 0.0, 0)
     for _ in range(6):
-        limiter.refused(2.0, 1.5, 31)
+        limiter.record_refusal(2.0, 1.5, 31)
     cut = limiter.limit
     for _ in range(2):
-        limiter.refused(2.5, 2.2, 25)
+        limiter.record_refusal(2.5, 2.2, 25)
     assert limiter.limit == pytest.approx(cut / 2)
 
 
 NOTES = st.tuples(
-    st.sampled_from(["answered", "refused", "failed"]), st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 64)
+    st.sampled_from(["record_response", "record_refusal", "record_failure"]),
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+    st.integers(0, 64),
 )
 
 
@@ -133,29 +175,29 @@ def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
     for _ in range(20_000):
         if limiter.limit == most:
             break
-        limiter.answered(now, now, int(limiter.limit) - 1)
+        limiter.record_response(now, now, int(limiter.limit) - 1)
     assert limiter.limit == most
 
 
 def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
     limiter = Limiter(64)
     assert limiter.pace(0.0) == inf
-    limiter.answered(2.0, 1.98, 5)
+    limiter.record_response(2.0, 1.98, 5)
     assert limiter.pace(1.99) == pytest.approx(0.02)
     # Nobody was answered since.
     assert limiter.pace(2.01) == inf
     for _ in range(2):
-        limiter.refused(2.1, 1.99, 5)
-    limiter.answered(2.2, 2.18, 5)
+        limiter.record_refusal(2.1, 1.99, 5)
+    limiter.record_response(2.2, 2.18, 5)
     assert limiter.pace(2.0) == pytest.approx(0.02)
     for _ in range(2):
-        limiter.refused(2.3, 2.19, 5)
+        limiter.record_refusal(2.3, 2.19, 5)
     assert limiter.pace(2.0) == inf
 
 
 def test_few_refusals_among_many_answers_lower_nothing() -> None:
     limiter = Limiter(64)
     for n in range(10_000):
-        note = limiter.refused if n % 33 == 0 else limiter.answered
+        note = limiter.record_refusal if n % 33 == 0 else limiter.record_response
         note(n / 1000, n / 1000 - LATENCY, 63)
     assert limiter.limit == 64

@@ -1,4 +1,4 @@
-"""Pages put together are the whole, whatever their sizes and the limits; tokens are opaque and nobody else's."""
+"""Paging: complete results for all page sizes and limits, and opaque tokens."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_limit_below_one_is_refused_before_any_call(limit: int) -> None:
     async def fetch(token: str | None, hint: int | None) -> Page[str]:
         raise AssertionError("asked")
 
-    with pytest.raises(InvalidInputError, match=f"limit {limit}: a page holds at least 1 name"):
+    with pytest.raises(InvalidInputError, match=f"limit {limit}: must be at least 1"):
         await take(fetch, keep_all, limit=limit, page_token=None)
 
 

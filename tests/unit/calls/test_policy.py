@@ -218,7 +218,7 @@ async def test_the_operations_time_bounds_an_attempt_and_the_repetitions() -> No
 async def test_nothing_is_sent_when_the_time_is_over(seconds: float) -> None:
     script, to, seen = Script(), caller(), list[Call]()
     with deadline(seconds), to.observe(seen.append):
-        with pytest.raises(ServiceUnavailableError, match="time was over"):
+        with pytest.raises(ServiceUnavailableError, match="the operation has no time left, so this call was not sent"):
             await call(to, script, safe=False)
     assert script.sent == 0 and not seen
     assert await call(to, script) == 1

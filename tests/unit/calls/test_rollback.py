@@ -13,7 +13,7 @@ from lance_namespace.errors import PermissionDeniedError
 from lance_ns_async.calls.policy import rollback, undoing
 from tests.fakes.calls import settle
 
-NOTE = "and to undo what was begun failed (PermissionDeniedError: not yours)"
+NOTE = "and the rollback failed (PermissionDeniedError: not yours)"
 
 
 class Undo:

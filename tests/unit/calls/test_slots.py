@@ -34,7 +34,7 @@ def test_the_operations_time_bounds_waiting_for_a_slot() -> None:
         to, hold, late = caller(Policy(max_in_flight=1, max_retries=0, attempt_timeout=1e6)), Turnstile(), Script()
         holder = asyncio.create_task(call(to, hold))
         await settle()
-        with deadline(5), pytest.raises(ServiceUnavailableError, match="its time was over while 1 other calls"):
+        with deadline(5), pytest.raises(ServiceUnavailableError, match="waited for a slot, with 1 other calls"):
             await call(to, late, safe=False)
         assert late.sent == 0
         hold.open.set()

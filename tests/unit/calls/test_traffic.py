@@ -200,7 +200,7 @@ async def test_when_nothing_is_answered_calls_fail_unsent_and_say_why() -> None:
         with pytest.raises(ServiceUnavailableError) as raised:
             await call(to, script, safe=False)
     assert sum(script.sent for script in scripts) < 20 and not scripts[-1].sent
-    assert "not sent, as nothing was answered for 0 s: 503; the catalog is tried again in" in str(raised.value)
+    assert "not sent, because there was no response for 0 s: 503; the catalog is tried again in" in str(raised.value)
     assert "unknown" not in str(raised.value)
 
 
@@ -244,7 +244,7 @@ async def test_a_catalog_that_fails_is_not_asked_more_for_it() -> None:
         with pytest.raises(ServiceUnavailableError) as raised:
             await call(to, script)
     assert sum(script.sent for script in scripts) == 300
-    assert "not sent again, as most calls to this catalog fail" in str(raised.value)
+    assert "not sent again, because most calls to this catalog fail" in str(raised.value)
 
 
 async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -> None:

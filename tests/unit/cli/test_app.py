@@ -184,14 +184,14 @@ def test_resolve_takes_ids_and_patterns(root: Path) -> None:
 
 def test_resolve_reports_what_is_missing_and_gives_the_rest(root: Path) -> None:
     run = Run("resolve", "shop.orders", "shop.gone", "none.*", "-o", "plain", *at(root))
-    assert run.code == Code.FAILED
+    assert run.code == Code.FAILURE
     assert [line.split("\t")[0] for line in run.lines] == ["shop$orders"]
     assert "resolved 1/3 in " in run.err
     assert "shop$gone" in run.err and "none" in run.err
 
 
 def test_resolve_without_pins_takes_tables_nobody_wrote_to(root: Path) -> None:
-    assert Run("resolve", "empty.declared", *at(root)).code == Code.FAILED
+    assert Run("resolve", "empty.declared", *at(root)).code == Code.FAILURE
     run = Run("resolve", "empty.declared", "--no-pin", *at(root))
     assert (run.code, run.lines[0].split()) == (0, ["id", "location"])
 
@@ -390,7 +390,13 @@ def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(401, Code.DENIED), (403, Code.DENIED), (429, Code.UNAVAILABLE), (503, Code.UNAVAILABLE), (500, Code.INTERNAL)],
+    [
+        (401, Code.NO_ACCESS),
+        (403, Code.NO_ACCESS),
+        (429, Code.UNAVAILABLE),
+        (503, Code.UNAVAILABLE),
+        (500, Code.INTERNAL),
+    ],
 )
 def test_a_catalog_that_refuses_has_its_exit_code(status: int, code: Code) -> None:
     with FakeIceberg() as server:
@@ -412,7 +418,7 @@ def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:
     for name, code in CODES.items():
         found = own.get(name) or next(getattr(home, name) for home in homes if hasattr(home, name))
         assert exit_code(found("")) is code
-    assert exit_code(lance_namespace.errors.TableAlreadyExistsError("")) is Code.FAILED
+    assert exit_code(lance_namespace.errors.TableAlreadyExistsError("")) is Code.FAILURE
     assert exit_code(ZeroDivisionError()) is Code.INTERNAL
     assert exit_code(SystemExit()) is None
 
@@ -443,7 +449,7 @@ def test_ctrl_c_ends_a_command_at_once() -> None:
             hold.wait_for(1, within=30.0)
             running.send_signal(signal.SIGINT)
             out, err = running.communicate(timeout=30)
-    assert (running.returncode, out, err) == (Code.INTERRUPTED, b"", b"")
+    assert (running.returncode, out, err) == (Code.INTERRUPT, b"", b"")
 
 
 def test_help_needs_no_catalog() -> None:
@@ -471,7 +477,7 @@ def test_the_demo_starts_from_what_is_there(tmp_path: Path) -> None:
     assert (first.code, first.err) == (0, "")
     assert first.lines[0].startswith("20 Lance tables of 10 rows in dir:")
     assert "20 tables; " in first.out and "projected from 20 tables" in first.out
-    assert "all 20 tables were there" in demo().out
+    assert "all 20 tables existed already" in demo().out
     assert "1 tables" not in demo("--tables", "21").out.splitlines()[0]
     root = tmp_path / "cache" / "lance-ns-async" / "demo" / "catalog"
     assert len(Run("ls", "demo", *at(root)).lines) == 21
@@ -488,7 +494,7 @@ def test_the_demo_mends_what_an_earlier_run_left_half_made(tmp_path: Path) -> No
         catalog.declare_table(DeclareTableRequest(id=["demo", "notes_00003"]))
     assert "20 tables; " in demo(*place).out
     assert "20 tables; " in demo(*place, "--rows", "11").out
-    assert "all 20 tables were there" in demo(*place, "--rows", "11").out
+    assert "all 20 tables existed already" in demo(*place, "--rows", "11").out
 
 
 def test_a_fresh_demo_leaves_the_tables_of_others(tmp_path: Path) -> None:
@@ -508,7 +514,7 @@ def test_the_demo_overwrites_nothing_it_did_not_write(tmp_path: Path) -> None:
     location = json.loads(found.out)["location"]
     lance.write_dataset(pa.table({"precious": [1]}), location, mode="overwrite")
     run = demo(*place)
-    assert run.code == Code.FAILED
+    assert run.code == Code.FAILURE
     assert (
         run.err == "lance-ns: table a$b$notes_00004 has other columns than the demo's tables; use another --namespace\n"
     )
@@ -521,7 +527,7 @@ def test_the_demo_works_in_any_catalog(tmp_path: Path) -> None:
         first, second = demo(*chosen), demo(*chosen)
     assert (first.code, second.code, first.err) == (0, 0, "")
     assert f"in iceberg:{server.endpoint}, namespace demo" in first.lines[0]
-    assert "20 calls; " in second.out and "all 20 tables were there" in second.out
+    assert "20 calls; " in second.out and "all 20 tables existed already" in second.out
 
 
 def test_the_demo_shows_progress_where_somebody_watches(tmp_path: Path) -> None:

@@ -56,7 +56,16 @@ def test_nothing_is_said_where_nothing_is_shown_to_others(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("key", "said"), [("auth_token", True), ("header.x-api-key", True), ("ca_bundle", False)])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("auth_token", True),
+        ("header.x-api-key", True),
+        ("subject-token", True),
+        ("urn:ietf:params:oauth:token-type:jwt", True),
+        ("ca_bundle", False),
+    ],
+)
 def test_a_property_from_a_file_is_looked_at_where_it_is_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, said: bool
 ) -> None:

@@ -98,7 +98,7 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
         assert "ended after the grace period of 0.1 s with" in err and "secret" not in err
 
 
-def test_the_token_may_come_by_the_environment_and_the_open_network_is_warned_of(
+def test_a_token_from_the_environment_and_the_warning_without_tls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)

@@ -76,7 +76,7 @@ async def test_all_tables_are_listed_and_described_where_that_costs_nothing(
     found = await listing.everything(DB)
     assert set(found) == wanted and len(found) == len(wanted)
     free = can.listing_has_locations or not can.lists_only_lance
-    assert listing.described == ({id: backend.tables[id] for id in wanted} if free else {})
+    assert listing.descriptions == ({id: backend.tables[id] for id in wanted} if free else {})
     if can.listing_has_locations:
         assert {operation for operation, _ in backend.calls} == {"scan_tables"}
 

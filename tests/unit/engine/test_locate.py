@@ -1,4 +1,4 @@
-"""What is remembered of a table whose credentials were asked for: what, for how long, and of how many tables."""
+"""The cache of vended credentials: its content, its duration and its size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import TableId
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.engine.locate import Locator, located
+from lance_ns_async.engine.locate import Locator, locate
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import Id, Table
 from tests.fakes.clock import run
@@ -29,7 +29,7 @@ T, U = TableId(["t"]), TableId(["u"])
 class Answering(MemoryBackend):
     """Gives out credentials, and counts how often."""
 
-    declared = Capabilities(min_depth=0, max_depth=None, vends=True)
+    catalog_capabilities = Capabilities(min_depth=0, max_depth=None, vends=True)
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,15 +178,15 @@ async def test_credentials_that_the_catalog_refuses_are_left_out() -> None:
             await locator.renew(T)
     # The refusal is remembered, and the description without credentials is not.
     assert backend.asked == 3
-    assert (await located(backend, T)).id == T
+    assert (await locate(backend, T)).id == T
     assert backend.asked == 5
 
 
 async def test_a_table_of_another_format_is_described_once() -> None:
     backend = Answering()
     backend.plant_others([TableId(["csv"])])
-    for locate in (Locator(backend).locate, partial(located, backend)):
+    for locate_table in (Locator(backend).locate, partial(locate, backend)):
         backend.asked = 0
         with pytest.raises(NotALanceTableError):
-            await locate(TableId(["csv"]))
+            await locate_table(TableId(["csv"]))
         assert backend.asked == 1

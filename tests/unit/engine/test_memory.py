@@ -1,4 +1,4 @@
-"""What a bulk describe keeps of what failed: what is to be known of it, and nothing that its calls had in hand."""
+"""Memory of failed items in a bulk describe: errors without references to their calls."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.glue import LANCE, FakeGlue
-from tests.fakes.glue_clients import Clients, code
+from tests.fakes.glue.clients import Clients, code
 from tests.servers.glue import glue
 
 ACCOUNT = "123456789012"

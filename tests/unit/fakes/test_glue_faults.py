@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConn
 
 from tests.fakes.faults import When
 from tests.fakes.glue import FakeGlue
-from tests.fakes.glue_clients import Clients, code
+from tests.fakes.glue.clients import Clients, code
 
 
 @pytest.fixture

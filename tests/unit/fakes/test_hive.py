@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.hive import LANCE, FakeHive
-from tests.fakes.hive_raw import RawHive, catalog, database, named, table
-from tests.fakes.hive_series import EVERY, LANCE_FILTER
+from tests.fakes.hive3 import LANCE, FakeHive
+from tests.fakes.hive3.raw import RawHive, catalog, database, named, table
+from tests.fakes.hive3.series import EVERY, LANCE_FILTER
 from tests.fakes.thrift_wire import I16, STRUCT, Struct, Typed
 
 
@@ -198,7 +198,7 @@ def test_what_is_too_long_is_refused_except_where_success_is_claimed(client: Raw
     assert named_long.kind == "MetaException" and "has maximum length of 256" in named_long.value
 
 
-def test_changing_a_database_replaces_its_parameters_and_owner_and_keeps_the_rest(client: RawHive) -> None:
+def test_alter_database_replaces_only_parameters_and_owner(client: RawHive) -> None:
     asked = database("cat", "x", description="d", parameters={"a": "1"}, owner=("me", 2))
     client.do("create_database", asked)
     client.do("alter_database", "@cat#x", database("cat", "x", parameters={"b": "2"}))

@@ -173,7 +173,7 @@ def test_waiting_for_requests_that_do_not_come_ends(server: Counter) -> None:
         hold.wait_for(within=0.01)
 
 
-async def test_a_server_that_dies_resets_what_is_under_way_and_comes_back_where_it_was(server: Counter) -> None:
+async def test_a_killed_server_resets_connections_and_restarts_on_its_port(server: Counter) -> None:
     address = server.url
     async with httpx.AsyncClient(base_url=address, trust_env=False) as client, asyncio.TaskGroup() as tasks:
         with server.hold() as hold:

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from tests.fakes.iceberg import LANCE, FakeIceberg
-from tests.fakes.iceberg_catalog import Dropped, Quirks
-from tests.fakes.iceberg_errors import error_in
-from tests.fakes.iceberg_metadata import creation
+from tests.fakes.iceberg.catalog import Dropped, Quirks
+from tests.fakes.iceberg.errors import error_in
+from tests.fakes.iceberg.metadata import creation
 from tests.fakes.raw import Reply, ask
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.iceberg_errors import error_in
+from tests.fakes.iceberg.errors import error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris_asking import (
+from tests.fakes.polaris.asking import (
     BASE,
     GENERIC,
     MANAGEMENT,

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.fakes.iceberg_errors import error_in
+from tests.fakes.iceberg.errors import error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris_asking import (
+from tests.fakes.polaris.asking import (
     BASE,
     NOWHERE,
     OUTSIDE,

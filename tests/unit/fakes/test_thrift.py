@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.certificates import Certificates
-from tests.fakes.hive import FakeHive
-from tests.fakes.hive_raw import Outcome, RawHive
+from tests.fakes.hive3 import FakeHive
+from tests.fakes.hive3.raw import Outcome, RawHive
 from tests.fakes.thrift_wire import CALL, EXCEPTION, I16, Message, Struct, Typed, decoded
 
 STATUS_CALL = b"\x80\x01\x00\x01\x00\x00\x00\x09getStatus\x00\x00\x00\x07\x00"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.raw import ask
 from tests.fakes.unity import API, FakeUnity
-from tests.fakes.unity_asking import JSON, LIST, TABLE, call, create, error, page
+from tests.fakes.unity.asking import JSON, LIST, TABLE, call, create, error, page
 
 SCHEMA = {"name": "s2", "catalog_name": "c1"}
 NO_NAME = "Name cannot contain a period, space, forward-slash, or control characters"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity_asking import LIST, TABLE, call, column, error, page
+from tests.fakes.unity.asking import LIST, TABLE, call, column, error, page
 
 
 def planted(server: FakeUnity, count: int) -> list[str]:

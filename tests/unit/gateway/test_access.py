@@ -1,4 +1,4 @@
-"""Who a gateway answers, and what it makes of those who mean no good."""
+"""Access control of the gateway."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ async def test_a_token_that_cannot_be_shown_is_refused(token: str) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"delimiter": ""}, "delimiter: it is empty"),
-        ({"max_bytes": -1}, "max_bytes -1: it is a number of bytes"),
-        ({"grace": -0.5}, r"grace -0\.5: it is a number of seconds"),
-        ({"grace": float("nan")}, "grace nan: it is a number of seconds"),
-        ({"idle": 0}, "idle 0: it is a number of seconds above 0"),
+        ({"delimiter": ""}, "delimiter: must not be empty"),
+        ({"max_bytes": -1}, "max_bytes -1: must be at least 0"),
+        ({"grace": -0.5}, r"grace -0\.5: must be a number of seconds"),
+        ({"grace": float("nan")}, "grace nan: must be a number of seconds"),
+        ({"idle": 0}, "idle 0: must be a number of seconds above 0"),
     ],
 )
 async def test_limits_that_cannot_be_are_refused(given: Mapping[str, Any], told: str) -> None:

@@ -1,4 +1,4 @@
-"""What those try who have no token: to guess it, to be taken for somebody else, to hide a request in another."""
+"""Attacks without a token: guessing, impersonation and request smuggling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's Lance connector sends to a gateway in a session, and what it is answered."""
+"""Requests of Spark's Lance connector in a session, and the gateway's responses."""
 
 from __future__ import annotations
 

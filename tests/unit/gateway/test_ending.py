@@ -1,4 +1,4 @@
-"""What becomes of requests when their client leaves, or the gateway ends."""
+"""Requests in progress when their client disconnects, or the gateway stops."""
 
 from __future__ import annotations
 

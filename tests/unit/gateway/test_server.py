@@ -160,7 +160,7 @@ async def test_every_operation_answers_as_it_does_directly(site: str, name: str,
     assert set(served) == set(OPERATIONS)
 
 
-async def test_an_operation_is_where_the_spec_has_it_and_unsupported_where_nothing_serves_it() -> None:
+async def test_operations_have_the_spec_s_paths_or_are_unsupported() -> None:
     async with remote(object()) as through:
         for step in steps(["n"], "t"):
             error, message = await outcome(through, step)

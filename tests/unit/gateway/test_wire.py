@@ -1,4 +1,4 @@
-"""What clients send to a gateway, byte by byte: paths, queries and bodies."""
+"""Requests to a gateway as bytes: paths, queries and bodies."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path:
 )
 async def test_a_path_and_a_body_that_differ_are_refused(gateway: Gateway, path: str, id: list[str]) -> None:
     said = await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})
-    assert (said.status, said.code) == (400, 13) and "the body says" in said.json["error"]
+    assert (said.status, said.code) == (400, 13) and "the body has" in said.json["error"]
 
 
 async def test_an_index_is_named_by_the_path(gateway: Gateway, keeper: Keeper) -> None:
@@ -188,11 +188,11 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
 @pytest.mark.parametrize(
     ("target", "body", "told"),
     [
-        ("/v1/table/t/describe", b"{bad", "not JSON"),
-        ("/v1/table/t/describe", b"\xff\xfe", "not JSON"),
-        ("/v1/table/t/describe", b"[" * 100_000, "not JSON"),
-        ("/v1/table/t/describe", ["a list"], "no JSON object"),
-        ("/v1/table/t/describe", "text", "no JSON object"),
+        ("/v1/table/t/describe", b"{bad", "not valid JSON"),
+        ("/v1/table/t/describe", b"\xff\xfe", "not valid JSON"),
+        ("/v1/table/t/describe", b"[" * 100_000, "not valid JSON"),
+        ("/v1/table/t/describe", ["a list"], "must be a JSON object"),
+        ("/v1/table/t/describe", "text", "must be a JSON object"),
         ("/v1/table/t/describe", {"version": "1"}, "version"),
         ("/v1/table/t/describe", {"id": "t"}, "id"),
         ("/v1/table/t/describe", {"id": [1]}, "id"),

@@ -124,7 +124,7 @@ async def test_work_that_ends_with_the_loop_is_no_cancellation() -> None:
     waiting = asyncio.create_task(loop.arun(work()))
     assert await asyncio.to_thread(begun.wait, 10)
     loop.release()
-    with pytest.raises(InvalidInputError, match="closed while it was asked"):
+    with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
         await waiting
     with pytest.raises(InvalidInputError, match="was closed"):
         await loop.arun(current_loop())

@@ -79,7 +79,7 @@ async def test_tokens_of_one_listing_are_foreign_to_the_other(backend: MemoryBac
         await ns.list_namespaces(ListNamespacesRequest(id=[], page_token="nonsense"))
 
 
-async def test_no_more_calls_are_made_at_once_than_asked_for_nor_than_the_policy_allows() -> None:
+async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
     backend = MemoryBackend.able(Capabilities(0, None))
     ids = [TableId([f"t{i}"]) for i in range(20)]
     backend.plant(ids)
@@ -161,7 +161,7 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (None, "a request is a dict, such as"),
+        (None, "a request must be a dict, such as"),
         ("text", "DescribeTableRequest: "),
         (5, "DescribeTableRequest: "),
         ({"id": "text"}, "DescribeTableRequest: id: "),
@@ -169,7 +169,7 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
         ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: identity: auth_token: "),
         ({"id": []}, "it needs at least the table's own name"),
         ({}, "it needs at least the table's own name"),
-        ({"id": ["t"], "version": 1, "tag": "x"}, "tag 'x': a tag already names a version and a branch"),
+        ({"id": ["t"], "version": 1, "tag": "x"}, "tag 'x': a tag already has a version and a branch"),
     ],
 )
 async def test_a_request_of_another_form_is_an_invalid_input(

@@ -1,4 +1,4 @@
-"""What operations on tables cost and what bounds them: requests to the storage, turns of the event loop, threads."""
+"""Costs and limits of operations on tables: storage requests, turns of the event loop, threads."""
 
 from __future__ import annotations
 

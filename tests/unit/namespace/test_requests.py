@@ -1,4 +1,4 @@
-"""Requests as they come: what is unknown in one, or of another kind, is told by its name, at whatever depth."""
+"""Checks of requests: unknown fields and wrong types are reported by name, at any depth."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
         (
             "query_table",
             {"k": 1, "vector": [0.0, 1.0]},
-            "^QueryTableRequest: vector: a dict with single_vector or multi_vector, not list",
+            "^QueryTableRequest: vector: must be a dict with single_vector or multi_vector, not list",
         ),
         (
             "query_table",
             {"k": 1, "vector": {}, "columns": ["id"]},
-            "columns: a dict with column_names or column_aliases",
+            "columns: must be a dict with column_names or column_aliases",
         ),
         ("query_table", {"k": 1, "vector": {}, "columns": {"colum_names": ["id"]}}, "columns: colum_names: unknown"),
         (
@@ -61,7 +61,7 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
         (
             "alter_table_add_columns",
             {"new_columns": {"name": "x"}},
-            "^AlterTableAddColumnsRequest: new_columns: a list of dicts with name or",
+            "^AlterTableAddColumnsRequest: new_columns: must be a list of dicts with name or",
         ),
         ("describe_table", {"version": "one"}, "^DescribeTableRequest: version: Input should be a valid integer"),
     ],
@@ -75,7 +75,7 @@ def test_what_is_wrong_in_a_request_is_named(
 
 @pytest.mark.parametrize("request_", ["sales", ["sales", "orders"], 1])
 def test_what_is_no_request_is_told_what_one_is(ns: DirNamespace, request_: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r'a request is a dict, such as \{"id": \["sales"\]\}, not '):
+    with pytest.raises(InvalidInputError, match=r'a request must be a dict, such as \{"id": \["sales"\]\}, not '):
         ns.describe_table(request_)
 
 

@@ -31,6 +31,7 @@ from lance_ns_async import (
     GlueNamespace,
     Hive3Namespace,
     IcebergNamespace,
+    LakekeeperNamespace,
     Namespace,
     NamespaceId,
     PolarisNamespace,
@@ -182,7 +183,16 @@ def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "cls", [DirNamespace, IcebergNamespace, Hive3Namespace, GlueNamespace, PolarisNamespace, UnityNamespace]
+    "cls",
+    [
+        DirNamespace,
+        IcebergNamespace,
+        Hive3Namespace,
+        GlueNamespace,
+        LakekeeperNamespace,
+        PolarisNamespace,
+        UnityNamespace,
+    ],
 )
 def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(cls: Any) -> None:
     for wrong in ("lake", {"root": "lake"}):
@@ -206,7 +216,7 @@ def test_an_async_namespace_says_what_can_be_pickled() -> None:
         pickle.dumps(AsyncNamespace.connect("dir", {"root": "lake"}))
 
 
-def test_equal_properties_make_equal_ids_and_secrets_tell_apart_without_being_told() -> None:
+def test_namespace_ids_depend_on_secrets_without_containing_them() -> None:
     def connected(**more: str) -> IcebergNamespace:
         return IcebergNamespace(endpoint="http://127.0.0.1:1", **more)
 

@@ -41,7 +41,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.iceberg_catalog import NESSIE, Quirks
+from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.fakes.s3 import FakeS3
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
@@ -457,11 +457,11 @@ def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVers
         (f"{name(2)}-short", {}, "the file cannot be read"),
         (f"{name(2)}-other", {}, "the file is the manifest of version 1"),
         (f"{name(2)}-other", {"manifest_size": 7}, r"its size is \d+ bytes, not 7"),
-        (name(2), {}, "with more behind it"),
-        (f"{name(3)}-other", {}, "a manifest of version 2 is called"),
-        ("2.other", {}, "a manifest of version 2 is called"),
+        (name(2), {}, "with a suffix"),
+        (f"{name(3)}-other", {}, "the manifest of version 2 must be"),
+        ("2.other", {}, "the manifest of version 2 must be"),
         ("", {"manifest_path": f"elsewhere/_versions/{name(2)}-other"}, "the file is not in .*/_versions"),
-        ("", {"manifest_path": "", "version": 0}, "versions count from 1"),
+        ("", {"manifest_path": "", "version": 0}, "the first version is 1"),
         (f"{name(2)}-other", {"branch": "b"}, r"Not supported: branch 'b'"),
     ],
 )
@@ -530,15 +530,17 @@ def test_batches_hold_versions_alone(here: Site) -> None:
         return here.ns.batch_commit_tables(request)
 
     for operation in ("declare_table", "deregister_table"):
-        with pytest.raises(UnsupportedOperationError, match=f"{operation} in one commit with others"):
+        with pytest.raises(UnsupportedOperationError, match=f"{operation} in a commit of several operations"):
             commit({operation: {"id": ID}})
     with pytest.raises(UnsupportedOperationError, match="delete_table_versions"):
         commit({"delete_table_versions": {"id": ID, "ranges": []}})
-    with pytest.raises(InvalidInputError, match="each names one operation, not 0"):
+    with pytest.raises(InvalidInputError, match="each must have exactly one operation, not 0"):
         commit({})
-    with pytest.raises(InvalidInputError, match="each names one operation, not 2: declare_table, create_table_version"):
+    with pytest.raises(
+        InvalidInputError, match="each must have exactly one operation, not 2: declare_table, create_table_version"
+    ):
         commit({"declare_table": {"id": ID}, "create_table_version": version})
-    with pytest.raises(InvalidInputError, match="it is named twice"):
+    with pytest.raises(InvalidInputError, match="it appears twice"):
         commit({"create_table_version": version}, {"create_table_version": version})
     answer = here.ns.batch_commit_tables(BatchCommitTablesRequest(operations=[]))
     assert answer.results == []
@@ -653,5 +655,5 @@ def test_versions_of_a_branch_are_told_where_the_storage_commits_them(tmp_path: 
         assert last == newest
         with pytest.raises(TableBranchNotFoundError, match="no branch 'prod'"):
             ns.list_table_versions({"id": ["t"], "branch": "prod"})
-        with pytest.raises(UnsupportedOperationError, match="delete_table_branch removes all of it"):
+        with pytest.raises(UnsupportedOperationError, match="use delete_table_branch to delete all"):
             ns.batch_delete_table_versions({"id": ["t"], "branch": "dev", "ranges": []})

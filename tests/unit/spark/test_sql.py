@@ -1,4 +1,4 @@
-"""What SQL views are called, and unions that are chains: all that needs no Spark."""
+"""Names of SQL views, and chains of unions, without Spark."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lance.namespace import DirectoryNamespace
 from lance_namespace.errors import InternalError, InvalidInputError
 
 from lance_ns_async import TableId, registry
-from lance_ns_async.storage.locations import SCHEMES, checked_root, default_location
+from lance_ns_async.storage.locations import SCHEMES, check_location, checked_root, default_location
 
 ROOTS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
@@ -25,15 +25,15 @@ ROOTS: Mapping[str, Mapping[str, str]] = {
 """Every catalog whose tables may lie below a root, and what it needs besides."""
 
 NOT_MEANT = [
-    ("", "it is empty; give a path"),
-    (" ", "it is empty; give a path"),
-    ("s3:/bucket/lake", "goes on with two slashes"),
-    ("s3:bucket/lake", "goes on with two slashes"),
-    ("file:/data", "goes on with two slashes"),
-    ("anything:/data", "goes on with two slashes"),
-    ("file://data/lake", "goes on with three slashes"),
-    ("s3://", "names no bucket"),
-    ("s3:///lake", "names no bucket"),
+    ("", "it is empty; use a path"),
+    (" ", "it is empty; use a path"),
+    ("s3:/bucket/lake", "has two slashes"),
+    ("s3:bucket/lake", "has two slashes"),
+    ("file:/data", "has two slashes"),
+    ("anything:/data", "has two slashes"),
+    ("file://data/lake", "has three slashes"),
+    ("s3://", "has no bucket"),
+    ("s3:///lake", "has no bucket"),
     ("foo://bucket/lake", r"unknown scheme 'foo', known are s3, .*, file, "),
     ("s3n://bucket/lake", r"unknown scheme 's3n', did you mean s3\?"),
 ]
@@ -85,3 +85,13 @@ def test_the_schemes_are_those_that_lance_knows() -> None:
 )
 def test_a_table_lies_below_the_root_by_its_names(root: str | None, location: str) -> None:
     assert default_location(root, TableId(["a", "t/1"])) == location
+
+
+@pytest.mark.parametrize("place", ["file:///data/{}/t", "/data/{}/t", "file:///data/%C3%A9{}/t", "file:/data/{}"])
+def test_local_names_have_at_most_255_bytes(place: str) -> None:
+    spare = 2 if "%C3" in place else 0
+    check_location("table t", place.format("x" * (255 - spare)))
+    for length in (256, 600):
+        with pytest.raises(InvalidInputError, match=rf"name of {length + spare} bytes, .* at most 255; shorten it"):
+            check_location("table t", place.format("x" * length))
+    check_location("table t", f"s3://bucket/{'x' * 600}/t")

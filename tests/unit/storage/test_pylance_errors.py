@@ -1,4 +1,4 @@
-"""What pylance raises, and the errors of the spec it becomes: its own texts, as they came."""
+"""Conversion of pylance's original error texts to errors of the spec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.storage.pylance_errors import error, translated
+from lance_ns_async.storage.pylance_errors import error, translate_errors
 
 TABLE = Table(TableId(["a", "t"]), "s3://b/t")
 RUST = "/home/runner/work/lance/lance/rust/lance/src"
@@ -146,10 +146,10 @@ def test_a_text_without_end_is_cut() -> None:
 
 def test_our_own_errors_and_those_of_others_pass() -> None:
     ours = InvalidInputError("k 0: ...")
-    with pytest.raises(InvalidInputError) as raised, translated(TABLE):
+    with pytest.raises(InvalidInputError) as raised, translate_errors(TABLE):
         raise ours
     assert raised.value is ours
-    with pytest.raises(ZeroDivisionError), translated(TABLE):
+    with pytest.raises(ZeroDivisionError), translate_errors(TABLE):
         _ = 1 / 0
 
 
@@ -158,12 +158,12 @@ class PanicException(BaseException):
 
 
 def test_a_panic_of_lances_is_an_error_like_others() -> None:
-    with pytest.raises(InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"), translated(TABLE):
+    with pytest.raises(InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"), translate_errors(TABLE):
         raise PanicException("called `Result::unwrap()` on an `Err` value: InvalidHeaderValue")
 
 
 def test_what_is_no_panic_passes() -> None:
-    with pytest.raises(KeyboardInterrupt), translated(TABLE):
+    with pytest.raises(KeyboardInterrupt), translate_errors(TABLE):
         raise KeyboardInterrupt
 
 

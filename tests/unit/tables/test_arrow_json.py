@@ -312,10 +312,10 @@ def test_a_schema_is_missed_only_where_it_is_wanted() -> None:
     odd = pa.schema([pa.field("odd", pa.list_view(pa.int8()))])
     table = Table(TableId(["a", "t"]), "s3://b/t", {}, schema=odd)
     details = Details(version=1, schema=odd, rows=0, fragments=0, deleted_rows=0)
-    assert requests.described(table, with_uri=False).var_schema is None
-    assert requests.described(table, with_uri=False, details=details).version == 1
+    assert requests.description(table, with_uri=False).var_schema is None
+    assert requests.description(table, with_uri=False, details=details).version == 1
     with pytest.raises(UnsupportedOperationError, match=r"'odd'.*list_view<item: int8>"):
-        requests.described(table, with_uri=False, details=details, wants_schema=True)
+        requests.description(table, with_uri=False, details=details, wants_schema=True)
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=4)

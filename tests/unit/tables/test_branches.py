@@ -30,9 +30,9 @@ async def test_a_branch_is_opened_and_written_by_its_name(tmp_path: Path) -> Non
         assert (await ns.write(["t"], more, mode="overwrite", branch="dev")).to_table() == more
         with pytest.raises(TableBranchNotFoundError, match="no branch 'prod'; there are main, dev"):
             await ns.open(["t"], branch="prod")
-        with pytest.raises(InvalidInputError, match=r"^branch 'dev': mode create makes a table"):
+        with pytest.raises(InvalidInputError, match=r"^branch 'dev': mode create creates a table"):
             await ns.write(["u"], rows, branch="dev")
-        with pytest.raises(InvalidInputError, match=r"^tag 'x': a tag already names a version and a branch"):
+        with pytest.raises(InvalidInputError, match=r"^tag 'x': a tag already has a version and a branch"):
             await ns.open(["t"], version="x", branch="dev")
 
 

@@ -1,4 +1,4 @@
-"""What Lance reaches the storage with: options, credentials that a catalog gives out, and new ones in time."""
+"""Storage access of Lance: options, vended credentials, and their renewal."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
         return [{**entry, "config": {**entry["config"], "s3.access-key-id": key}}]
 
     with Choosy() as storage, FakeIceberg(vends=[]) as server:
-        server.vends = keys("first", LATER)
+        # They end soon from the start: Lance may go on with the store of an earlier dataset, and with its keys.
+        server.vends = keys("first", int(time.time() * 1000) + 1000)
         server.add_table(("a",), "t", location="s3://lake/t")
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
             for _ in range(2):
                 await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
-            server.vends = keys("first", int(time.time() * 1000) + 1000)
             first, second = (await ns.open(["a", "t"])).get_fragments()
         assert first.to_table() == ROWS
         storage.key = "second"

@@ -1,4 +1,4 @@
-"""Tables that were declared and never written: told apart from those that hold data, and from those that are gone."""
+"""Declared tables without data, as distinct from written and dropped tables."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.glue import FakeGlue
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
@@ -370,7 +370,7 @@ async def test_a_place_that_two_tables_share_is_not_deleted(ns: AsyncNamespace) 
     assert not await ns.exists(T)
 
 
-async def test_a_place_that_is_the_default_one_in_another_hive_database_is_not_deleted(tmp_path: Path) -> None:
+async def test_a_default_location_of_another_hive_database_is_not_deleted(tmp_path: Path) -> None:
     with FakeHive(tmp_path / "hive", version="4.0.1") as hive:
         for database in ("a", "b"):
             hive.add_database("hive", database)

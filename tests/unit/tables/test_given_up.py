@@ -176,7 +176,7 @@ async def test_rows_that_come_too_late_to_be_read_at_all_are_not_waited_for(tmp_
         writing = asyncio.ensure_future(ns.write(ID, Late()))
         await anyio.to_thread.run_sync(begun.wait)
         await pass_time(AGES)
-        with pytest.raises(ServiceUnavailableError, match="the data did not come within the operation's time"):
+        with pytest.raises(ServiceUnavailableError, match="the data was not read within the operation's time"):
             await writing
         assert not await ns.exists(ID)
     release.set()

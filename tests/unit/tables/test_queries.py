@@ -278,11 +278,9 @@ async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake
 
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
-    with pytest.raises(
-        InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself says \['n', 't'\]; leave"
-    ):
+    with pytest.raises(InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; omit"):
         await explain({"id": ["n", "no"]}, id=ID)
-    with pytest.raises(InvalidInputError, match=r"^query.branch 'dev': the request itself says 'main'; leave"):
+    with pytest.raises(InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
         await explain({"branch": "dev"}, id=ID, branch="main")
 
 

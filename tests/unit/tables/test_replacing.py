@@ -63,7 +63,7 @@ class Stuck(MemoryBackend):
 class Noting(JournalBackend, Stuck):
     """The same for a catalog that changes no registration in place."""
 
-    declared = replace(Stuck.declared, replaces=False)
+    catalog_capabilities = replace(Stuck.catalog_capabilities, replaces=False)
 
     async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
         return await Stuck.describe_table(self, id, vend=vend)

@@ -1,4 +1,4 @@
-"""What is done with the rows of a table: counted, inserted, merged, updated, deleted."""
+"""Rows of a table: count, insert, merge, update, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a table that could not be created or overwritten: what was there before, and nothing else."""
+"""Rollback of failed creations and overwrites: the earlier state remains, and nothing else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_what_cannot_be_undone_is_told(tmp_path: Path) -> None:
     assert "table t stays registered at" in note and "Permission denied: t" in note
 
 
-async def test_a_table_that_cannot_be_described_once_after_it_was_declared_is_not_left(tmp_path: Path) -> None:
+async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
 
@@ -128,7 +128,7 @@ async def test_the_catalog_is_told_the_columns(tmp_path: Path) -> None:
     assert catalog.backend.schemas == [ROWS.schema]
 
 
-async def test_a_catalog_that_keeps_columns_and_properties_is_told_those_of_an_overwrite(tmp_path: Path) -> None:
+async def test_an_overwrite_updates_columns_and_properties_in_the_catalog(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     await catalog.create(properties={"owner": "me"})
     await catalog.create("overwrite", rows=OTHER)

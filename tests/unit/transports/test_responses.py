@@ -1,4 +1,4 @@
-"""What all wires do with a response: decode it, and read how long the server asks to wait."""
+"""Processing of responses on all wires: decoding, and the pause that the server requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from lance_ns_async.errors import AnotherAnswerError, Failure
 from lance_ns_async.transports.aws.failures import failure
-from lance_ns_async.transports.responses import decoded, retry_after
+from lance_ns_async.transports.responses import decode_body, retry_after
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_responses_of_unknown_form_and_of_other_requests_are_failures() -> None:
     def other(_: Any) -> None:
         raise AnotherAnswerError("it names db$u")
 
-    assert decoded(lambda body: body["a"], {"a": 1}) == 1
+    assert decode_body(lambda body: body["a"], {"a": 1}) == 1
     with pytest.raises(Failure, match=r"^an answer of unknown form \(KeyError: 'a'\): it holds b, c$") as unreadable:
-        decoded(lambda body: body["a"], {"b": 1, "c": "secret"})
+        decode_body(lambda body: body["a"], {"b": 1, "c": "secret"})
     with pytest.raises(Failure, match=r"^get: it names db\$u; why\?$") as mismatch:
-        decoded(other, {}, method="get", advice="; why?")
+        decode_body(other, {}, method="get", advice="; why?")
     assert (unreadable.value.codes, mismatch.value.codes) == (("unreadable",), ("mismatch",))

@@ -1,4 +1,4 @@
-"""What is particular to the embedded catalog: tables at the root, names, and what a manifest tells."""
+"""The directory catalog: tables at the root, names, and entries of the manifest."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home:
         assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
 
 
-async def test_what_a_process_that_was_ended_has_left_at_the_root_is_in_the_way_of_nobody(tmp_path: Path) -> None:
+async def test_files_of_a_killed_process_at_the_root_block_no_other_table(tmp_path: Path) -> None:
     rows, place = pa.table({"id": [1]}), tmp_path / "t.lance"
     for name in (".lance-reserved", ".lance-deregistered", "data/.tmpAbC"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
                 await seen.reached()
                 server.clear()
                 server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
-            with pytest.raises(ServiceUnavailableError, match=r"cannot be read to see .* took effect is unknown"):
+            with pytest.raises(ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):
                 await creating
             assert not [it for it in server.requests if "/data/" in str(it)]
             server.heal()

@@ -419,7 +419,7 @@ async def test_what_was_registered_since_keeps_its_files_in_an_object_store() ->
             assert not left.with_metadata("lance_ns.dropping")
 
 
-async def test_files_that_an_object_store_keeps_are_in_the_way_of_their_own_name_alone(
+async def test_undeletable_files_in_an_object_store_block_only_their_own_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with FakeS3() as server:
@@ -438,7 +438,7 @@ async def test_files_that_an_object_store_keeps_are_in_the_way_of_their_own_name
             await ns.declare_table({"id": ["s", "t"]})
 
 
-async def test_what_lance_did_not_write_is_no_table_that_was_dropped_from_an_object_store() -> None:
+async def test_files_of_others_in_an_object_store_are_not_a_dropped_table() -> None:
     with FakeS3() as server:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:

@@ -149,7 +149,7 @@ async def test_a_server_that_does_not_understand_patterns_is_asked_otherwise(ser
                 assert (await backend.describe_table(parent.table(name))).id.name == name
         assert given_up == 100 and backend.capabilities.describe_batch == 0
         assert backend.capabilities.listing_has_locations
-        assert backend.declared.describe_batch == 100 and backend.server.traits.batches is False
+        assert backend.catalog_capabilities.describe_batch == 100 and backend.server.traits.batches is False
     assert server.calls.count("GetTables") <= 2
     async with connected(server) as ns:
         await resolved(ns, NAMES[-100:])

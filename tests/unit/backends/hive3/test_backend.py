@@ -1,4 +1,4 @@
-"""What is particular to tables of a Hive Metastore: filters, batches, names, places, and that they are external."""
+"""Tables of a Hive Metastore: filters, batches, names, locations, and their external type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import TableId
-from tests.fakes.hive import LANCE, FakeHive
+from tests.fakes.hive3 import LANCE, FakeHive
 from tests.support.hive import connected, declare, describe, rename, tables, written
 
 LISTING = "get_table_names_by_filter"
@@ -69,7 +69,7 @@ async def test_a_server_that_cannot_filter_is_asked_for_all_tables_and_remembere
                 await tables(ns, "lake", "none")
 
 
-async def test_a_server_that_cannot_do_anything_is_not_taken_for_one_that_cannot_filter(server: FakeHive) -> None:
+async def test_a_failing_server_is_not_treated_as_one_without_filters(server: FakeHive) -> None:
     server.add_table("lake", "d", "t")
     async with connected(server) as ns:
         server.fail("MetaException", "the database is down", match="get", times=2)
@@ -183,6 +183,31 @@ async def test_a_table_has_a_usual_place(server: FakeHive, catalog: str, below: 
     assert declared.location == (server.warehouse.parent / "root" / below).as_uri()
 
 
+@pytest.mark.parametrize("location", [None, "elsewhere/t"])
+async def test_losing_declaration_keeps_the_winners_files(server: FakeHive, location: str | None) -> None:
+    """A metastore deletes the folder that it made for a declaration that loses against another one."""
+    root = server.warehouse.parent / "root"
+    path = root / (location or "lake/d.db/t")
+
+    def win() -> None:
+        server.add_table("lake", "d", "t", location=path.as_uri())
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "rows").touch()
+
+    server.before_commit(win)
+    async with connected(server) as ns:
+        with pytest.raises(TableAlreadyExistsError):
+            await ns.declare_table(declare("lake", "d", "t", location=None if location is None else path.as_uri()))
+    assert (path / "rows").exists()
+
+
+async def test_declaration_in_a_missing_database_leaves_no_folder(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        with pytest.raises(NamespaceNotFoundError):
+            await ns.declare_table(declare("lake", "none", "t"))
+    assert not (server.warehouse.parent / "root").exists()
+
+
 async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> None:
     base = server.warehouse.parent
     async with connected(server) as ns:
@@ -194,7 +219,7 @@ async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> N
 
 async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive) -> None:
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"its location .* cannot be written as UTF-8"):
+        with pytest.raises(InvalidInputError, match=r"its location .* cannot be encoded as UTF-8"):
             await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
     assert server.calls == []
 
@@ -212,9 +237,9 @@ async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, loc
 )
 async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: FakeHive, location: str) -> None:
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"two slashes in a row|among the names|has the host|no whole URI"):
+        with pytest.raises(InvalidInputError, match=r"two slashes in a row|in its path|the host|not a complete URI"):
             await ns.declare_table(declare("lake", "d", "t", location=location))
-    with pytest.raises(InvalidInputError, match=r"root: it has '\.\.' among the names of its path"):
+    with pytest.raises(InvalidInputError, match=r"root: it has '\.\.' in its path"):
         async with connected(server, root="s3://b/x/../y"):
             pass
     assert server.calls == []

@@ -1,4 +1,4 @@
-"""What can be told to a Hive Metastore's client, and what each answer of a metastore means."""
+"""Settings of the Hive Metastore's client, and the errors for each response of a metastore."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from lance_namespace import DeregisterTableRequest
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InternalError,
     InvalidInputError,
     LanceNamespaceError,
@@ -26,7 +27,7 @@ from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.backends.hive3.backend import HIVE_ERRORS, HiveBackend
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
 
 Do = Callable[[AsyncNamespace], Awaitable[object]]
@@ -89,6 +90,7 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("get_table_req", "NoSuchObjectException", "lake.d.t table not found"),
         ("drop_table", "NoSuchObjectException", "lake.d.t table not found"),
         ("alter_table", "InvalidOperationException", "lake.d.t table not found"),
+        ("alter_table", "InvalidOperationException", "table lake.d.t doesn't exist"),
     ],
     TableAlreadyExistsError: [
         ("create_table", "AlreadyExistsException", "Table lake.d.new already exists"),
@@ -142,6 +144,27 @@ async def test_each_answer_is_the_error_it_means(
     assert server.calls.count(method) == 1
 
 
+@pytest.mark.parametrize(
+    ("exception", "message", "error"),
+    [
+        ("InvalidOperationException", "table lake.d.t doesn't exist", None),
+        ("MetaException", "Put request failed : INSERT INTO TABLE_PARAMS", ConcurrentModificationError),
+    ],
+)
+async def test_a_replacement_of_a_table_that_another_client_drops(
+    server: FakeHive, exception: str, message: str, error: type[LanceNamespaceError] | None
+) -> None:
+    server.fail(exception, message, match="^alter_table ")
+    location = "file:///elsewhere/t"
+    async with connected(server) as ns:
+        replace = ns.register_table({"id": ["lake", "d", "t"], "location": location, "mode": "Overwrite"})
+        if error is None:
+            assert (await replace).location == location
+        else:
+            with pytest.raises(error, match="Put request failed"):
+                await replace
+
+
 async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive) -> None:
     refusal = b"\x80\x01\x00\x03\x00\x00\x00\x0cget_catalogs\x00\x00\x00\x01\x08\x00\x02\x00\x00\x00\x01\x00"
     server.garbage(refusal)
@@ -181,7 +204,7 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     told = {code if isinstance(code, str | int) else code[0] for code in HIVE_ERRORS} - wire
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
     explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
-    assert told == (exceptions - {"TApplicationException"}) | explained
+    assert told == (exceptions - {"TApplicationException"}) | explained | {"NotStored"}
 
 
 @pytest.mark.parametrize(
@@ -288,6 +311,6 @@ async def test_a_policy_of_the_users_own_opens_no_more_connections(server: FakeH
 
 
 def test_what_it_can_do_is_said() -> None:
-    can = HiveBackend.declared
+    can = HiveBackend.catalog_capabilities
     assert (can.min_depth, can.max_depth, can.describe_batch, can.batch_from) == (2, 2, 100, 2)
     assert can.cascades and can.folds_case and can.lists_only_lance and not can.paginates

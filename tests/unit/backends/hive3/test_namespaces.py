@@ -1,4 +1,4 @@
-"""What is particular to catalogs and databases of a Hive Metastore, and that dropping them leaves all data."""
+"""Catalogs and databases of a Hive Metastore; a drop deletes no data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.calls.observers import Call
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import REPLY, Message
 from tests.support.hive import connected, create, declare, drop, kept, namespaces, tables, written
 
@@ -359,9 +359,7 @@ async def test_a_drop_that_is_cancelled_leaves_the_catalog_as_it_was(server: Fak
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_drop_that_is_cancelled_at_its_first_step_leaves_the_catalog_as_it_was(
-    server: FakeHive, when: Any
-) -> None:
+async def test_a_drop_cancelled_at_its_first_step_changes_nothing(server: FakeHive, when: Any) -> None:
     async with connected(server) as ns:
         await ns.create_namespace(create("lake"))
         before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
@@ -378,7 +376,7 @@ async def test_a_drop_that_is_cancelled_at_its_first_step_leaves_the_catalog_as_
     assert "alter_catalog" not in server.calls
 
 
-async def test_a_catalog_is_not_dropped_at_its_own_place_by_a_server_that_does_not_move_it(server: FakeHive) -> None:
+async def test_a_catalog_is_not_dropped_if_the_server_does_not_move_it(server: FakeHive) -> None:
     async with connected(server) as ns:
         await ns.create_namespace(create("lake"))
         before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")

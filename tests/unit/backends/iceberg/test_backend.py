@@ -1,4 +1,4 @@
-"""What is particular to Iceberg REST: paths, prefixes, tokens, commits whose outcome is not known, and errors."""
+"""Iceberg REST: paths, prefixes, tokens, commits with an unknown outcome, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
-from tests.fakes.iceberg_catalog import Quirks
+from tests.fakes.iceberg.catalog import Quirks
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 
@@ -98,7 +98,7 @@ async def test_a_level_that_cannot_be_addressed_is_refused_before_any_call(level
         assert paths(server) == ["GET /v1/config"]
 
 
-async def test_a_namespace_whose_parent_is_missing_is_not_made_and_nobody_blames_the_endpoint() -> None:
+async def test_a_missing_parent_is_reported_without_advice_on_the_endpoint() -> None:
     with FakeIceberg() as server:
         async with connected(server) as ns:
             with pytest.raises(NamespaceNotFoundError, match=r"found: a\$b \(describe_namespace: .* Not Found\)"):
@@ -462,7 +462,7 @@ async def test_each_status_means_its_error(status: int) -> None:
 
 def test_two_credentials_are_one_too_many() -> None:
     properties = {"endpoint": "http://127.0.0.1", "auth_token": "sesame", "credential": "me:sesame"}
-    with pytest.raises(InvalidInputError, match="auth_token and credential: give one of them") as caught:
+    with pytest.raises(InvalidInputError, match="auth_token and credential: set one of them") as caught:
         AsyncNamespace.connect("iceberg", properties)
     assert "sesame" not in str(caught.value)
 

@@ -15,7 +15,7 @@ from lance_namespace.errors import InternalError, InvalidInputError, PermissionD
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import MANAGED, VENDING, FakeIceberg
-from tests.fakes.iceberg_catalog import NESSIE
+from tests.fakes.iceberg.catalog import NESSIE
 
 UNTIL = "1795224088134"
 KEYS = {

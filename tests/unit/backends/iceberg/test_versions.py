@@ -35,7 +35,7 @@ from lance_namespace_urllib3_client.models.create_table_version_entry import Cre
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.iceberg import MANAGED, FakeIceberg
-from tests.fakes.iceberg_catalog import NESSIE, Quirks
+from tests.fakes.iceberg.catalog import NESSIE, Quirks
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
 COMMIT = "POST .*/tables/t$"

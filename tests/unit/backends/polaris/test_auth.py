@@ -74,7 +74,7 @@ async def test_a_hundred_who_wait_cause_one_token_request() -> None:
         assert server.token_requests == 1 and len(asked(server)) == 101
 
 
-async def test_tokens_that_expire_within_two_thousand_describes_are_renewed_once_for_all() -> None:
+async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
     with FakePolaris() as server:
         names = server.add_lance_tables("cat", ("a",), 2000)
         settled = 0

@@ -1,4 +1,4 @@
-"""What is particular to Polaris: its paths and bodies, its catalogs, formats, and what a description holds."""
+"""Polaris: paths and bodies, catalogs, formats, and the content of descriptions."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def test_an_empty_location_is_not_the_default_one() -> None:
                 ns.register_table(RegisterTableRequest(id=["cat", "a", "u"], location="")),
                 ns.register_table(RegisterTableRequest(id=["cat", "a", "t"], location="", mode="overwrite")),
             ):
-                with pytest.raises(InvalidInputError, match="its location '' is empty; leave it out"):
+                with pytest.raises(InvalidInputError, match="its location '' is empty; omit it"):
                     await work
             assert asked(server) == []
             assert (await described(ns, "cat", "a", "t")).location == location

@@ -1,4 +1,4 @@
-"""What Polaris and those in front of it answer when something is wrong, and the error that each becomes."""
+"""Error responses of Polaris and of its proxies, and the resulting error classes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.backends.polaris.backend import POLARIS_ERRORS, TOKEN_ERRORS
 from lance_ns_async.errors import HTTP_ERRORS
+from lance_ns_async.transports.http.signing import SIGNING_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import asked, connected, described, open_server
@@ -82,6 +83,7 @@ TYPED: list[tuple[str, int, str, type[LanceNamespaceError]]] = [
     ("declare_table", 415, "NotSupportedException", InternalError),
     ("list_tables", 429, "TooManyRequestsException", ThrottlingError),
     ("list_tables", 503, "ServiceUnavailableException", ServiceUnavailableError),
+    *(("describe_table", 403, str(code), error) for code, error in SIGNING_ERRORS.items()),
 ]
 
 UNTYPED: list[tuple[str, int, type[LanceNamespaceError]]] = [

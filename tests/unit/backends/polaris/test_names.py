@@ -9,10 +9,16 @@ from lance_namespace import (
     DeregisterTableRequest,
     DescribeNamespaceRequest,
     DropNamespaceRequest,
+    DropTableRequest,
     ListNamespacesRequest,
     ListTablesRequest,
 )
-from lance_namespace.errors import InvalidInputError, ServiceUnavailableError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
 
 from lance_ns_async import NamespaceId
 from tests.fakes.polaris import FakePolaris
@@ -29,7 +35,7 @@ REFUSED_LEVELS = ["a b", "a\tb", r"a\b", "a%b", "%"]
 @pytest.mark.parametrize("name", TABLES)
 async def test_a_table_of_an_odd_name_is_held_as_it_is(name: str) -> None:
     id = ["cat", "a", name]
-    with open_server() as server:
+    with FakePolaris(credential=None, base="s3://bucket") as server:
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=id))
@@ -169,7 +175,26 @@ async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name
     with FakePolaris(credential=None, strict_names=release) as server:  # type: ignore[arg-type]
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="HTTP 400"):
+            advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
+            with pytest.raises(InvalidInputError, match=advice):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", name]))
+            if name not in (" x", "a\tb"):
+                # These are refused by 1.4.1, too.
+                with pytest.raises(InvalidInputError, match=advice):
+                    await ns.create_namespace(CreateNamespaceRequest(id=["cat", name]))
             with pytest.raises(TableNotFoundError):
                 await described(ns, "cat", "a", name)
+
+
+@pytest.mark.parametrize("length", [256, 600])
+async def test_a_local_folder_with_too_long_a_name_is_refused_before_any_change(length: int) -> None:
+    place = f"file:///data/{'x' * length}/t"
+    with open_server() as server:
+        server.add_table("cat", ("a",), "old", base_location=place)
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match=f"a name of {length} bytes"):
+                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location=place))
+            with pytest.raises(InvalidTableStateError, match=r"nothing was deleted, .* bytes"):
+                await ns.drop_table(DropTableRequest(id=["cat", "a", "old"]))
+            assert (await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "old"]))).location == place
+        assert not [request for request in asked(server) if request.startswith("POST")]

@@ -69,7 +69,7 @@ def test_every_property_may_carry_the_backends_name() -> None:
         ({"endpoint": ""}, "endpoint: not a URL"),
         ({"endpoint": "localhost:8181"}, "endpoint: not a URL"),
         ({"endpoint": "ftp://localhost"}, "endpoint: not a URL"),
-        ({"auth_token": "sesame", "credential": "id:sesame"}, "auth_token and credential: give one of them"),
+        ({"auth_token": "sesame", "credential": "id:sesame"}, "auth_token and credential: set one of them"),
         ({"credential": "sesame"}, "client_id:client_secret, with a colon"),
         ({"credential": ":sesame"}, "client_id:client_secret, with a colon"),
         ({"credential": "sesame:"}, "client_id:client_secret, with a colon"),
@@ -113,7 +113,7 @@ def test_the_filter_decides_what_the_backend_says_of_its_listings(given: str, li
     backend = PolarisBackend.open(settings, Caller(settings.policy(), PolarisBackend.errors))
     assert backend.capabilities.lists_only_lance is lists_only_lance
     assert backend.capabilities.min_depth == 2 and backend.capabilities.max_depth is None
-    assert PolarisBackend.declared.lists_only_lance
+    assert PolarisBackend.catalog_capabilities.lists_only_lance
 
 
 async def test_a_slash_at_the_end_of_the_endpoint_is_none_in_a_path() -> None:

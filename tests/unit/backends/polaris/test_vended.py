@@ -1,4 +1,4 @@
-"""Credentials that Polaris gives out for a table: asked for by a header, and only by those who want them."""
+"""Credentials that Polaris vends for a table: requested by a header, and only if enabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to Unity Catalog: its bodies, its dialects, and creations that it does not make sure of."""
+"""Unity Catalog: bodies, dialects, and creations that the server does not make unique."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity_errors import Dialect
+from tests.fakes.unity.errors import Dialect
 from tests.support.unity import DIALECTS, asked, connected, declared, described, opened
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

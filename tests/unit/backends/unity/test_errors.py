@@ -1,4 +1,4 @@
-"""What a Unity server's errors become, what is sent again, and what only looked up."""
+"""Errors of a Unity server: their classes, and which calls are retried or only checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, properties and locations: what no server could hold is told without a call."""
+"""Names, properties and locations: invalid ones are reported without a call."""
 
 from __future__ import annotations
 
@@ -157,6 +157,16 @@ async def test_properties_that_the_server_would_stumble_over_are_refused(propert
         assert asked(server) == []
 
 
+async def test_null_properties_are_refused_before_any_call() -> None:
+    with FakeUnity() as server:
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
+                await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
+            with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
+                await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
+        assert asked(server) == []
+
+
 async def test_properties_as_long_as_can_be_are_kept() -> None:
     longest = {"x" * 255: "y" * 255, "🎉" * 127: "🎉" * 127, "": ""}
     with FakeUnity() as server:
@@ -211,16 +221,16 @@ async def test_the_location_is_the_one_that_the_server_keeps(given: str, kept: s
         ("s3://b/a\tb", "control character"),
         ("s3://bkt", "is the root of its storage"),
         ("s3://bkt/", "is the root of its storage"),
-        ("s3://bkt/a/..", "has '..' among the names"),
+        ("s3://bkt/a/..", "has '..' in its path"),
         ("s3://bkt/a//b", "has two slashes in a row"),
         ("s3://bkt/a?b", "has the character"),
         ("file://host/data/t", "has the host 'host'"),
         ("data/t", "is relative"),
-        ("s3:///a", "names no bucket"),
+        ("s3:///a", "has no bucket"),
         ("s3a://bkt", "is the root of its storage"),
         ("abfss://c@account.dfs.core.windows.net/", "is the root of its storage"),
         ("file:///", "is the root of its storage"),
-        ("file:a/b", "is no whole URI"),
+        ("file:a/b", "is not a complete URI"),
         ("s3://b/" + "x" * 2042, "has 2049 characters"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a Unity backend can be told, and where its calls then go."""
+"""Settings of the Unity backend, and the addresses of its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks AWS: keys that are given, found or assumed, that end and are renewed, once for all who want them."""
+"""AWS keys: static, from the chain or of an assumed role; renewed once for all callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What AWS answers, or does not, and what becomes of it."""
+"""Failures of AWS calls, and the resulting errors."""
 
 from __future__ import annotations
 

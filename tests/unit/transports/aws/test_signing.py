@@ -33,7 +33,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.iceberg_catalog import Quirks
+from tests.fakes.iceberg.catalog import Quirks
 from tests.fakes.sigv4 import Signatures
 from tests.support.glue import forget_aws
 

@@ -1,4 +1,4 @@
-"""Tokens that expire: fetched by one caller for all, and by nobody twice."""
+"""Tokens that expire: one fetch for all concurrent callers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_many_callers_share_one_fetch() -> None:
     endpoint = Endpoint()
     tokens = RenewedTokens(endpoint)
     assert await at_once(tokens.current) == ["1"] * 100
-    assert await at_once(lambda: tokens.renewed("1")) == ["2"] * 100
+    assert await at_once(lambda: tokens.replace("1")) == ["2"] * 100
     assert (endpoint.fetches, endpoint.most) == (2, 1)
 
 
@@ -68,8 +68,8 @@ async def test_a_token_that_somebody_renewed_meanwhile_is_not_renewed() -> None:
     endpoint = Endpoint()
     tokens = RenewedTokens(endpoint)
     await tokens.current()
-    await tokens.renewed("1")
-    assert await tokens.renewed("1") == "2" and await tokens.current() == "2" and endpoint.fetches == 2
+    await tokens.replace("1")
+    assert await tokens.replace("1") == "2" and await tokens.current() == "2" and endpoint.fetches == 2
 
 
 async def test_an_endpoint_that_gives_the_same_again_is_asked_once_by_all() -> None:
@@ -77,13 +77,13 @@ async def test_an_endpoint_that_gives_the_same_again_is_asked_once_by_all() -> N
     endpoint.name = lambda number: "same"
     tokens = RenewedTokens(endpoint)
     await tokens.current()
-    assert await at_once(lambda: tokens.renewed("same")) == ["same"] * 100
+    assert await at_once(lambda: tokens.replace("same")) == ["same"] * 100
     assert endpoint.fetches == 2
-    assert await tokens.renewed("same") == "same" and endpoint.fetches == 3
+    assert await tokens.replace("same") == "same" and endpoint.fetches == 3
 
 
 @pytest.mark.parametrize("lifetime", [0.0, -1.0])
-async def test_a_token_that_is_dead_on_arrival_is_shared_by_those_who_waited_and_then_gone(lifetime: float) -> None:
+async def test_an_expired_new_token_is_used_by_waiting_callers_only(lifetime: float) -> None:
     endpoint = Endpoint(lifetime=lifetime)
     tokens = RenewedTokens(endpoint)
     assert await at_once(tokens.current) == ["1"] * 100 and endpoint.fetches == 1
@@ -115,9 +115,9 @@ async def test_a_failed_renewal_leaves_the_old_token_to_who_does_not_know_better
     tokens = RenewedTokens(endpoint)
     await tokens.current()
     endpoint.failures.append(ServiceUnavailableError("Service unavailable: the catalog"))
-    failed = await at_once(lambda: tokens.renewed("1"))
+    failed = await at_once(lambda: tokens.replace("1"))
     assert {type(e) for e in failed} == {ServiceUnavailableError} and endpoint.fetches == 2
-    assert await tokens.current() == "1" and await tokens.renewed("1") == "3"
+    assert await tokens.current() == "1" and await tokens.replace("1") == "3"
 
 
 async def test_a_cancelled_leader_hands_the_fetch_on() -> None:

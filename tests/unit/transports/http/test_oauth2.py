@@ -1,4 +1,4 @@
-"""OAuth2 client credentials: what is asked, what becomes of each answer, and that no secret is told."""
+"""Grants of OAuth2: the requests, the effects of each response, and no secret in any message."""
 
 from __future__ import annotations
 
@@ -9,43 +9,73 @@ from urllib.parse import parse_qsl
 
 import httpx
 import pytest
-from lance_namespace.errors import InternalError, ServiceUnavailableError, UnauthenticatedError
+from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.transports.http.auth import RenewedTokens
-from lance_ns_async.transports.http.oauth2 import LIFETIME, OAUTH2_ERRORS, client_credentials, token
+from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens
+from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, OAuth2Settings, grant_tokens, token
 from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 
 SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
 
 
-def credentials(url: str, wire: httpx.AsyncBaseTransport, *, client: str = "id") -> RenewedTokens:
+class Settings(OAuth2Settings):
+    """Properties of a catalog whose tokens come from elsewhere."""
+
+    backend = "any"
+
+
+def credentials(url: str, wire: httpx.AsyncBaseTransport, **properties: str) -> RenewedTokens:
     policy = Policy(max_retries=2, backoff_initial=0.0)
     caller = Caller(policy, OAUTH2_ERRORS)
-    return client_credentials(wire, caller, uri=f"{url}/token?tenant=1", client=client, secret=SECRET, scope="a b")
+    if not any("token" in key for key in properties):
+        properties = {"credential": f"id:{SECRET}", **properties}
+    settings = Settings.parse({"endpoint": url, "scope": "a b", **properties})
+    return grant_tokens(wire, settings=settings, caller=caller, uri=f"{url}/token?tenant=1")
 
 
-async def current(answers: list[Said], *, client: str = "id") -> tuple[str, Script]:
-    """The first token from an endpoint that answers so."""
+async def fetch(answers: list[Said], count: int, **properties: str) -> tuple[list[str], Script]:
+    """So many tokens, each after the rejection of the last, from an endpoint that answers so."""
     wire = AiohttpWire(connect_timeout=5, tls=None, proxy=None, max_bytes=10_000)
     async with Script(*answers) as server:
+        tokens = credentials(server.url, wire, **properties)
         try:
-            return await credentials(server.url, wire, client=client).current(), server
+            values = [await tokens.current()]
+            while len(values) < count:
+                values.append(await tokens.replace(values[-1]))
         finally:
             await wire.aclose()
+    return values, server
+
+
+async def current(answers: list[Said], **properties: str) -> tuple[str, Script]:
+    """The first token from an endpoint that answers so."""
+    values, server = await fetch(answers, 1, **properties)
+    return values[0], server
+
+
+def forms(server: Script) -> list[dict[str, str]]:
+    """The form of each request."""
+    return [dict(parse_qsl(server.body(i).decode())) for i in range(len(server.requests))]
 
 
 def answer(**body: Any) -> Said:
     return http(body=json.dumps(body))
 
 
-@pytest.mark.parametrize("client", ["id", "", "urn:a:b"])
-async def test_a_client_shows_its_id_and_secret_in_a_form(client: str) -> None:
-    got, server = await current([answer(access_token=TOKEN)], client=client)
+@pytest.mark.parametrize(
+    ("credential", "client"),
+    [
+        (f"id:{SECRET}", {"client_id": "id", "client_secret": SECRET}),
+        (SECRET, {"client_secret": SECRET}),
+        (f"urn:a:{SECRET}", {"client_id": "urn", "client_secret": f"a:{SECRET}"}),
+    ],
+)
+async def test_a_client_shows_its_id_and_secret_in_a_form(credential: str, client: dict[str, str]) -> None:
+    got, server = await current([answer(access_token=TOKEN)], credential=credential)
     assert got == TOKEN and server.lines == ["POST /token?tenant=1 HTTP/1.1"]
-    wanted = {"grant_type": "client_credentials", "client_secret": SECRET, "scope": "a b"}
-    assert dict(parse_qsl(server.body().decode())) == wanted | ({"client_id": client} if client else {})
+    assert forms(server) == [{"grant_type": "client_credentials", "scope": "a b", **client}]
     assert server.header("content-type") == ["application/x-www-form-urlencoded"]
     assert server.header("authorization") == []
 
@@ -110,3 +140,129 @@ async def test_an_endpoint_that_is_down_is_unavailable() -> None:
 def test_a_token_lives_as_long_as_the_endpoint_says(body: dict[str, Any], lifetime: float) -> None:
     found = token({"access_token": TOKEN, **body})
     assert (found.value, found.lifetime) == (TOKEN, lifetime) and TOKEN not in repr(found)
+
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+TYPE = "urn:ietf:params:oauth:token-type"
+CLIENT = {"client_id": "id", "client_secret": SECRET}
+
+
+async def test_audience_and_resource_are_sent_and_an_empty_scope_is_not() -> None:
+    targets = {"audience": "catalog", "resource": "https://catalog.example.com/"}
+    _, server = await current([answer(access_token=TOKEN)], scope="", **targets)
+    assert forms(server) == [{"grant_type": "client_credentials", **CLIENT, **targets}]
+
+
+async def test_a_refresh_token_is_used_at_renewal_and_replaced_by_the_next_one() -> None:
+    answers = [
+        answer(access_token="1", refresh_token="r-0001"),
+        answer(access_token="2", refresh_token="r-0002"),
+        answer(access_token="3"),
+        answer(access_token="4"),
+    ]
+    values, server = await fetch(answers, 4, audience="catalog")
+    assert values == ["1", "2", "3", "4"]
+    refresh = {"grant_type": "refresh_token", **CLIENT, "audience": "catalog"}
+    assert forms(server)[1:] == [{**refresh, "refresh_token": token} for token in ("r-0001", "r-0002", "r-0002")]
+
+
+@pytest.mark.parametrize("refusal", [http(400, '{"error": "invalid_grant"}'), http(401, ""), http(500, "no")])
+async def test_a_rejected_refresh_token_is_discarded(refusal: Said) -> None:
+    first = answer(access_token="1", refresh_token="r-0001")
+    answers = [first, refusal, answer(access_token="2"), answer(access_token="3")]
+    values, server = await fetch(answers, 3)
+    assert values == ["1", "2", "3"]
+    grants = ["client_credentials", "refresh_token", "client_credentials", "client_credentials"]
+    assert [form["grant_type"] for form in forms(server)] == grants
+
+
+async def test_an_endpoint_that_is_unavailable_keeps_the_refresh_token() -> None:
+    wire = AiohttpWire(connect_timeout=5, tls=None, proxy=None, max_bytes=10_000)
+    answers = [answer(access_token="1", refresh_token="r-0001"), *[http(503)] * 3, answer(access_token="2")]
+    async with Script(*answers) as server:
+        tokens = credentials(server.url, wire)
+        await tokens.current()
+        with pytest.raises(ServiceUnavailableError, match="3 attempts"):
+            await tokens.replace("1")
+        assert await tokens.replace("1") == "2"
+        await wire.aclose()
+    assert [form["grant_type"] for form in forms(server)] == ["client_credentials"] + ["refresh_token"] * 4
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"subject_token": "s-0001"}, {"subject_token_type": f"{TYPE}:access_token"}),
+        ({"subject_token": "s-0001", "subject_token_type": "id_token"}, {"subject_token_type": f"{TYPE}:id_token"}),
+        ({f"{TYPE}:jwt": "s-0001"}, {"subject_token_type": f"{TYPE}:jwt"}),
+        (
+            {f"any.{TYPE}:saml2": "s-0001", "requested_token_type": "jwt"},
+            {"subject_token_type": f"{TYPE}:saml2", "requested_token_type": f"{TYPE}:jwt"},
+        ),
+        (
+            {"subject_token": "s-0001", "credential": f"id:{SECRET}", "subject_token_type": "urn:mine"},
+            {"subject_token_type": "urn:mine", **CLIENT},
+        ),
+    ],
+)
+async def test_a_token_is_exchanged(properties: dict[str, str], expected: dict[str, str]) -> None:
+    got, server = await current([answer(access_token=TOKEN)], **{"audience": "catalog", **properties})
+    assert got == TOKEN
+    exchange = {"grant_type": EXCHANGE, "subject_token": "s-0001", "scope": "a b", "audience": "catalog"}
+    assert forms(server) == [{**exchange, **expected}]
+
+
+async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() -> None:
+    refused = http(400, json.dumps({"error": "invalid_grant", "error_description": "r-0001 or s-0001 is over"}))
+    answers = [answer(access_token="1", refresh_token="r-0001"), refused, refused]
+    with pytest.raises(UnauthenticatedError) as raised:
+        await fetch(answers, 2, subject_token="s-0001")
+    message = str(raised.value)
+    assert "is subject_token still valid? replace it with a new one; before, the refresh token was rejected" in message
+    assert "r-0001" not in message and "s-0001" not in message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        http(body="<html>Sign in</html>"),
+        http(302, "", {"Location": "https://login.example.com/"}),
+        http(404, "<html>no such page</html>"),
+        http(404, '{"error": {"message": "not found", "type": "NotFound"}}'),
+        http(405, ""),
+    ],
+)
+async def test_what_is_no_token_endpoint_names_the_property_to_set(said: Said) -> None:
+    with pytest.raises((InvalidInputError, InternalError), match="is oauth2_server_uri right") as raised:
+        await current([said])
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"auth_token": "t", "credential": "i:s"}, "auth_token and credential: set one of them"),
+        ({"auth_token": "t", "auth_command": "x"}, "auth_token and auth_command: set one of them"),
+        ({"credential": "i:s", "subject_token": "t", "auth_command": "x"}, "set one of them"),
+        ({"audience": "a"}, "audience: give credential or subject_token with it"),
+        ({"resource": "a", "auth_command": "x"}, "resource: give credential or subject_token with it"),
+        ({"subject_token_type": "jwt", "credential": "i:s"}, "subject_token_type: give subject_token with it"),
+        ({"subject_token": "t", "subject_token_type": "jtw"}, "not a type of token; write one of access_token"),
+        ({"subject_token": "hush", f"{TYPE}:jwt": "hush2"}, "give one token to exchange"),
+        ({f"{TYPE}:id_token": "hush", f"{TYPE}:jwt": "hush2"}, "give one token to exchange"),
+        ({"auth_command_timeout": "5s"}, "auth_command_timeout: give auth_command with it"),
+        ({"auth_command": "print 'hush"}, "auth_command: not a command, no closing quotation"),
+        ({"auth_command": " "}, "auth_command: it names no program"),
+        ({"token": "hush"}, "token: it is a Python callable .* a token itself is the property auth_token"),
+    ],
+)
+def test_properties_that_do_not_fit_are_refused(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as raised:
+        Settings.parse({"endpoint": "http://127.0.0.1", **properties})
+    assert "hush" not in str(raised.value)
+
+
+def test_settings_show_no_secret() -> None:
+    secrets = {"credential": "id:hush", "subject_token": "hush", "audience": "a"}
+    assert "hush" not in repr(Settings.parse({"endpoint": "http://127.0.0.1", **secrets}))
+    assert "hush" not in repr(Settings.parse({"endpoint": "http://127.0.0.1", "auth_command": "print hush"}))

@@ -1,4 +1,4 @@
-"""Connections are used again only while nothing is on them that nobody asked for; wrong answers are not believed."""
+"""Reuse of connections: none with unrequested bytes; mismatched responses are rejected."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import AnotherAnswerError
 from tests.fakes.plain import plain
 from tests.fakes.sockets import Said, Script, http
-from tests.faults.asking import connected, described
 from tests.faults.backends import FINE, location
+from tests.faults.operations import connect, describe
 from tests.faults.server import Deed, Misbehaving
 from tests.faults.table import CATALOGS, HTTP
 
@@ -53,10 +53,10 @@ class Telling(Misbehaving):
 @pytest.mark.parametrize("read", [False, True], ids=["in the kernel", "read by the loop"])
 @pytest.mark.parametrize("impl", CATALOGS)
 async def test_an_unasked_answer_is_not_taken_for_the_next(impl: str, read: bool) -> None:
-    async with Telling(impl) as server, connected(server.catalog, server.url) as ns:
+    async with Telling(impl) as server, connect(server.catalog, server.url) as ns:
         for number in range(33):
             id = server.catalog.id(f"t{number}")
-            assert await described(ns, id) == location(FINE, id.name)
+            assert await describe(ns, id) == location(FINE, id.name)
             if number % 3 == 0:
                 await server.repeat(read=read)
 
@@ -160,11 +160,11 @@ async def test_an_answer_about_another_table_is_never_believed(impl: str) -> Non
                 self.requests.append(request)
                 writer.write(catalog.answer(other(request)))
 
-    async with Swapping(catalog) as server, connected(catalog, server.url, repeats=2) as ns:
-        found = await described(ns, catalog.id("t1"))
+    async with Swapping(catalog) as server, connect(catalog, server.url, repeats=2) as ns:
+        found = await describe(ns, catalog.id("t1"))
         assert isinstance(found, ServiceUnavailableError) and "an answer about the table 't0'" in str(found)
-        assert len(server.asked) == 3 and server.connections == (1 if impl == "hive3" else 3)
-        assert await described(ns, catalog.id("t0")) == location(FINE, "t0")
+        assert len(server.table_requests) == 3 and server.connections == (1 if impl == "hive3" else 3)
+        assert await describe(ns, catalog.id("t0")) == location(FINE, "t0")
 
 
 @pytest.mark.parametrize("impl", [*HTTP, "glue"])
@@ -172,7 +172,7 @@ async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str)
     catalog = CATALOGS[impl]()
     for keep_alive, connections in (("0.001ms", 2), ("15s", 1)):
         async with Misbehaving(catalog) as server:
-            async with connected(catalog, server.url, more={"keep_alive": keep_alive}) as ns:
+            async with connect(catalog, server.url, more={"keep_alive": keep_alive}) as ns:
                 await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t0"))))
                 await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t1"))))
             # Iceberg's configuration is asked for first.
@@ -183,7 +183,7 @@ async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str)
 async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
     """The catalog's answers here describe whatever is asked for, as an answer that came late would."""
     catalog = CATALOGS[impl]()
-    async with Misbehaving(catalog) as server, connected(catalog, server.url) as ns:
+    async with Misbehaving(catalog) as server, connect(catalog, server.url) as ns:
         with pytest.raises(
             ServiceUnavailableError,
             match=r"the answer to this change has no content; .*whether it took effect is unknown",

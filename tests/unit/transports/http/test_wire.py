@@ -1,4 +1,4 @@
-"""What goes over the wire: URLs as they are written, answers up to a limit, TLS, proxies."""
+"""The HTTP wire: unchanged URLs, limits of responses, TLS, proxies."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_closed_twice_is_closed_for_good() -> None:
         await asked.ask()
         await asked.http.aclose()
         await asked.http.aclose()
-        with pytest.raises(InvalidInputError, match="the namespace was closed while it was asked"):
+        with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
             await asked.ask()
         assert server.connections == 1
 
@@ -99,7 +99,7 @@ async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> 
         task = asyncio.create_task(asked.ask())
         await asyncio.wait_for(server.asked.wait(), 10)
         await asked.http.aclose()
-        with pytest.raises(InvalidInputError, match="the namespace was closed while it was asked"):
+        with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
             await task
         assert server.connections == 1
 
@@ -316,7 +316,7 @@ def test_proxies_of_the_environment(
 
 async def test_a_proxy_of_another_kind_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://user:hush@127.0.0.1:1080")
-    with pytest.raises(InvalidInputError, match=r"what the environment names for .* is no HTTP proxy") as raised:
+    with pytest.raises(InvalidInputError, match=r"the environment's proxy for .* is not an HTTP proxy") as raised:
         async with plain("http://127.0.0.1", by_environment=True):
             pass
     assert "hush" not in str(raised.value)

@@ -15,10 +15,10 @@ from lance_ns_async.transports.thrift.binary import (
     Reply,
     call,
     flag,
-    nested,
     no_structs,
     number,
     short,
+    struct_field,
     text,
     text_pairs,
     texts,
@@ -72,7 +72,7 @@ def read(shape: Shape, data: bytes, size: int | None = None) -> dict[int, Any]:
 
 
 def test_a_call_is_encoded_byte_by_byte() -> None:
-    arguments = nested(1, text(1, "é"), flag(2, False), flag(3, True), short(4, -1), number(5, 7))
+    arguments = struct_field(1, text(1, "é"), flag(2, False), flag(3, True), short(4, -1), number(5, 7))
     assert call("get", 7, arguments) == (
         b"\x80\x01\x00\x01\x00\x00\x00\x03get\x00\x00\x00\x07"
         b"\x0c\x00\x01"
@@ -88,7 +88,9 @@ def test_containers_are_encoded_byte_by_byte() -> None:
 
 
 def test_what_is_encoded_is_what_a_server_reads() -> None:
-    arguments = text(1, "db") + texts(2, ["x"]) + text_pairs(3, {"a": "b"}) + nested(4, short(1, 2)) + flag(5, True)
+    arguments = (
+        text(1, "db") + texts(2, ["x"]) + text_pairs(3, {"a": "b"}) + struct_field(4, short(1, 2)) + flag(5, True)
+    )
     received = decoded(call("get", 3, arguments))
     assert (received.name, received.sequence) == ("get", 3)
     assert received.body == {1: "db", 2: ["x"], 3: {"a": "b"}, 4: {1: 2}, 5: True}
@@ -217,7 +219,7 @@ def test_a_long_text_that_nobody_wants_is_not_kept() -> None:
 def test_the_reply_to_the_call_is_taken() -> None:
     reply = Reply("get", 7, {0: None})
     assert reply.feed(HEAD + text(0, "x") + b"\x00")
-    assert reply.fields == {0: "x"} and not reply.refused
+    assert reply.fields == {0: "x"} and not reply.is_refusal
 
 
 @pytest.mark.parametrize("size", [1, 4, 11, 100])
@@ -227,7 +229,7 @@ def test_a_refusal_of_the_call_is_told(size: int) -> None:
     )
     reply = Reply("get", 7, {0: None})
     assert [reply.feed(chunk) for chunk in cut(refusal, size)][-1]
-    assert reply.refused and reply.fields == {1: "no such method", 2: 1}
+    assert reply.is_refusal and reply.fields == {1: "no such method", 2: 1}
 
 
 @pytest.mark.parametrize("size", [1, 4, 15, 100])

@@ -16,7 +16,7 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, Route
 from lance_ns_async.transports.thrift.pool import Pool
 from lance_ns_async.transports.thrift.transport import ThriftTransport
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.support.thrift_client import ERRORS, NAMES, QUICK, Client, client
 
 

@@ -1,4 +1,4 @@
-"""What is said on a connection of the Thrift wire before any call: TLS, logins, who is asking; and frames."""
+"""Handshakes of the Thrift wire before the first call: TLS, logins, the user; and frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lance_ns_async.transports.thrift.binary import text, texts
 from lance_ns_async.transports.thrift.sasl import Kerberos, Plain
 from lance_ns_async.transports.thrift.transport import Method
 from tests.fakes.certificates import Certificates
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import Message, Struct, frame
 from tests.support.thrift_client import NAMES, Talkative, client
 

@@ -20,7 +20,7 @@ from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.thrift.binary import text
 from lance_ns_async.transports.thrift.transport import Method
-from tests.fakes.hive import FakeHive
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import STRING, Message, Struct, Typed
 from tests.support.thrift_client import DATABASE, NAMES, Talkative, client
 

@@ -1,0 +1,170 @@
+"""Generic tables, as the catalog APIs of Apache Polaris and Lakekeeper have them: bodies, decoders and declarations.
+
+A generic table has a name, a format, a location, an optional text and properties. A Lance table has the format `lance`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from lance_namespace.errors import InternalError, LanceNamespaceError
+
+from lance_ns_async.backends import registrations, vended_credentials
+from lance_ns_async.backends.journal import JournalBackend
+from lance_ns_async.backends.lost_responses import create_or_find
+from lance_ns_async.backends.values import check_empty, text
+from lance_ns_async.calls.paging import walk
+from lance_ns_async.errors import AnotherAnswerError, not_lance
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.transports.http.transport import HttpTransport
+
+TYPE_KEY = "table_type"
+"""The property that marks a Lance table for other tools."""
+
+Vend = Callable[[Mapping[str, Any], str], Mapping[str, str]]
+"""Returns the storage options that a load response vends for a location."""
+
+
+class GenericTableBackend(JournalBackend):
+    """A backend whose Lance tables are generic tables, which the catalog cannot change in place."""
+
+    _http: HttpTransport
+
+    @abstractmethod
+    def _decode_table(self, id: TableId, body: Any, *, vend: bool = False) -> Table:
+        """Returns the Lance table in a load response."""
+
+    async def _create_table(
+        self,
+        id: TableId,
+        body: Mapping[str, Any],
+        *,
+        collection: str,
+        path: str,
+        location: str | None,
+        send: Callable[[Callable[[], Awaitable[Table]]], Awaitable[Table]] | None = None,
+    ) -> Table:
+        """Declares a table, and removes the registration if the catalog has chosen another location.
+
+        Args:
+            body: The declaration.
+            collection: The path of the tables of the namespace.
+            path: The path of the table.
+            location: The required location; None for any.
+            send: Runs the call that creates the table; None means that it is only awaited.
+        """
+        request = partial(self._http.request, subject=id, operation="declare_table")
+        create = partial(request, "POST", collection, body=body, decode=partial(self._decode_table, id))
+        table: Table = await create_or_find(
+            id,
+            create if send is None else partial(send, create),
+            partial(request, "GET", path, decode=partial(self._find_declared, id, body)),
+        )
+        if location is not None and table.location != location:
+            error = InternalError(
+                f"table {id}: the catalog would register it at {table.location}, not at {location}; "
+                "give a location that it accepts"
+            )
+            await self._undo(id, error)
+            raise error
+        return table
+
+    async def _delete_table(self, id: TableId, path: str, query: str = "") -> None:
+        await self._http.request(
+            "DELETE", path, query=query, subject=id, operation="deregister_table", decode=check_empty
+        )
+
+    async def _list_all(
+        self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
+    ) -> Page[str]:
+        """Returns a complete listing, as the removal of journal entries from it requires."""
+
+        async def fetch(token: str | None) -> Page[str]:
+            parameters = [query] if query else []
+            if token is not None:
+                parameters.append(f"pageToken={quote(token, safe='')}")
+            return await self._http.request(
+                "GET", path, query="&".join(parameters), subject=parent, operation=operation, decode=decode
+            )
+
+        names: dict[str, None] = {}
+        async with aclosing(walk(fetch)) as pages:
+            async for _, page in pages:
+                names.update(dict.fromkeys(page.items))
+        return Page(list(names))
+
+    def _find_declared(self, id: TableId, body: Mapping[str, Any], response: Any) -> Table | None:
+        """Returns the table in a response; None if it differs from the declaration."""
+        return self._decode_table(id, response) if is_declared(body, response) else None
+
+    async def _undo(self, id: TableId, error: InternalError) -> None:
+        """Removes the registration that was just made; if that fails, adds a note to the error."""
+        try:
+            await self._remove_registration(id)
+        except LanceNamespaceError as e:
+            error.add_note(f"and it is still registered there, because that could not be undone ({e})")
+
+
+def lance_table(
+    id: TableId, options: Mapping[str, str], body: Any, *, vend: Vend | None = None, folds_case: bool = False
+) -> Table:
+    """Returns the Lance table in a response.
+
+    Its storage options are `options`, overridden by the table's properties, and those by vended credentials.
+
+    Args:
+        vend: Decodes vended credentials; None if none were requested.
+        folds_case: Whether the name in the response may differ from the requested one in case.
+
+    Raises:
+        NotALanceTableError: The table has another format, or no location.
+        AnotherAnswerError: The response describes another table.
+    """
+    description = body["table"]
+    name = text(description.get("name", id.name))
+    if name != id.name and not (folds_case and name.casefold() == id.name.casefold()):
+        # A proxy that rewrites paths may have requested another table.
+        raise AnotherAnswerError(f"an answer about the table {name!r}")
+    if (format := description.get("format") or "").lower() != "lance":
+        raise not_lance(id, f"its format is {format!r}")
+    if not (location := description.get("base-location")):
+        raise not_lance(id, "it has no base-location")
+    stored_properties = present_properties(description)
+    properties = registrations.remove_identity(stored_properties)
+    storage_options = {**options, **properties}
+    storage_options.pop(TYPE_KEY, None)
+    if vend is not None:
+        storage_options = vended_credentials.merge_options(storage_options, vend(body, location))
+    return Table(
+        id, text(location), properties, storage_options or None, registration=registrations.identity(stored_properties)
+    )
+
+
+def declaration(name: str, location: str | None, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the body of the request that declares a Lance table; without a location, the server chooses one."""
+    body: dict[str, Any] = {
+        "name": name,
+        "format": "lance",
+        "properties": registrations.add_identity({**properties, TYPE_KEY: "lance"}),
+    }
+    if location is not None:
+        body["base-location"] = location
+    return body | ({"doc": properties["doc"]} if "doc" in properties else {})
+
+
+def is_declared(body: Mapping[str, Any], response: Any) -> bool:
+    """Returns whether a response describes the table of this declaration, and not another one of its name."""
+    description = response["table"]
+    keys = ["format", "doc", "properties", *(["base-location"] if "base-location" in body else [])]
+    return all(description.get(key) == body.get(key) for key in keys)
+
+
+def present_properties(description: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the properties in a description, without null values, which the result type cannot represent."""
+    properties: Mapping[str, Any] = description.get("properties") or {}
+    return {key: text(value) for key, value in properties.items() if value is not None}

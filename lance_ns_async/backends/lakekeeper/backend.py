@@ -1,0 +1,221 @@
+"""Backend for Lakekeeper: Lance tables are generic tables with `format: lance` in the namespaces of a warehouse.
+
+Namespaces and the configuration are those of its Iceberg REST API. Spec: docs/docs/api/generic-table-open-api.yaml in
+https://github.com/lakekeeper/lakekeeper, and the source of the server after version 0.13.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+
+from lance_ns_async.backends import journal
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.backends.generic_tables import GenericTableBackend
+from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
+from lance_ns_async.backends.iceberg.wire import IN_PROGRESS, explain, identifier, namespace_names
+from lance_ns_async.backends.lakekeeper import wire
+from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
+from lance_ns_async.backends.values import ignore
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of
+from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import default_location
+from lance_ns_async.transports.http.oauth2 import open_tokens
+from lance_ns_async.transports.http.transport import HttpTransport, open_http
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOCATION_TAKEN = "LocationAlreadyTaken"
+
+LAKEKEEPER_ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    IN_PROGRESS: ServiceUnavailableError,
+    _LOCATION_TAKEN: InvalidInputError,
+    "ConcurrentUpdateError": ConcurrentModificationError,
+    "GenericTableNotFound": TableNotFoundError,
+    "NamespaceNotEmptyException": NamespaceNotEmptyError,
+    "NamespaceProtected": PermissionDeniedError,
+    "NoSuchGenericTableException": TableNotFoundError,
+    "NoSuchNamespaceException": NamespaceNotFoundError,
+    "NoSuchWarehouseException": InternalError,
+    "ProtectedTabularDeletionWithoutForce": PermissionDeniedError,
+    ("NoSuchWarehouseException", "get_config"): InvalidInputError,
+    # A load cannot distinguish which level is missing, so a removal does not, either.
+    ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
+    ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
+    (404, "declare_table"): NamespaceNotFoundError,
+    (409, "create_namespace"): NamespaceAlreadyExistsError,
+    (409, "declare_table"): TableAlreadyExistsError,
+    (409, "drop_namespace"): NamespaceNotEmptyError,
+    (409, "rename_table"): TableAlreadyExistsError,
+}
+
+_DELEGATION = {"x-iceberg-access-delegation": "vended-credentials"}
+
+_PAGE_SIZE = "pageSize=1000"
+"""The largest page that a server returns by default; it returns 100 names if none is requested."""
+
+
+class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
+    """A warehouse of a Lakekeeper server.
+
+    Cost: one call to describe an existing table; the first operation needs one more call, to `/catalog/v1/config`.
+    """
+
+    settings = LakekeeperSettings
+    errors = LAKEKEEPER_ERRORS
+    iceberg_path = wire.ICEBERG_API
+    catalog_capabilities = Capabilities(
+        min_depth=1,
+        max_depth=5,
+        paginates=False,
+        lists_only_lance=True,
+        folds_case=True,
+        keeps_case=True,
+        vends=True,
+        renames=True,
+        location_properties=("location",),
+    )
+
+    def __init__(self, http: HttpTransport, settings: LakekeeperSettings) -> None:
+        super().__init__(http, settings.warehouse)
+        self._settings = settings
+        self._options = settings.storage_options() or {}
+        self.unique_locations = settings.unique_locations
+        self.configured_options = self._options
+        if settings.vend_credentials:
+            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
+
+    @classmethod
+    def open(cls, settings: LakekeeperSettings, caller: Caller) -> LakekeeperBackend:
+        """Returns a backend for the server at `settings.endpoint`."""
+        # The settings require a token endpoint, because the server has none.
+        tokens = open_tokens(settings, caller, uri=settings.oauth2_server_uri or settings.endpoint)
+        return cls(open_http(settings, caller, path="", explain=explain, tokens=tokens), settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        wire.check_names(parent)
+        routes = self._routes or await self._config()
+        query = f"{_PAGE_SIZE}&parent={routes.namespace(parent)}" if parent else _PAGE_SIZE
+        path = f"{self.iceberg_path}{routes.namespaces()}"
+        return await self._list_all(path, query, parent, "list_namespaces", namespace_names)
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        wire.check_names(id)
+        return await super().describe_namespace(id)
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        wire.check_names(id)
+        return await super().create_namespace(id, properties)
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        wire.check_names(id)
+        await super().drop_namespace(id, cascade=cascade)
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        routes = self._routes or await self._config()
+        path, decode = wire.tables(routes, parent), partial(wire.lance_names, parent)
+        page = await self._list_all(path, _PAGE_SIZE, parent, "list_tables", decode)
+        return Page(journal.visible_names(page.items))
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        wire.check_names(id)
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        routes = self._routes or await self._config()
+        wire.table(routes, to)
+        await self._complete(id, to)
+        await self._http.request(
+            "POST",
+            wire.rename(routes),
+            body={"source": identifier(id), "destination": identifier(to)},
+            # The caller has just described the source, so errors refer to the destination.
+            subject=to,
+            operation="rename_table",
+            decode=ignore,
+        )
+
+    async def layout_location(self, id: TableId) -> str | None:
+        return None if self._settings.root is None else default_location(self._settings.root, id)
+
+    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
+        routes = self._routes or await self._config()
+        return await self._http.request(
+            "GET",
+            wire.table(routes, id),
+            headers=_DELEGATION if vend else None,
+            subject=id,
+            operation="describe_table",
+            decode=partial(self._decode_table, id, vend=vend),
+        )
+
+    async def _declare_registration(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    ) -> Table:
+        routes = self._routes or await self._config()
+        place = location
+        if place is None and self._settings.root is not None:
+            place = await self._new_location(id)
+        if place is not None:
+            place = place.rstrip("/")
+        try:
+            return await self._create_table(
+                id,
+                wire.new_table(id, place, properties),
+                collection=wire.tables(routes, id.parent),
+                path=wire.table(routes, id),
+                location=place,
+            )
+        except InvalidInputError as e:
+            failure = failure_of(e)
+            if failure is None or _LOCATION_TAKEN not in failure.codes:
+                raise
+            error = e
+        # The server checks the location before the name.
+        try:
+            await self._describe_registration(id, vend=False)
+        except NotALanceTableError:
+            pass
+        except TableNotFoundError:
+            raise InvalidInputError(
+                f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
+                "the warehouse, nor that of a deleted table that can still be restored"
+            ) from error
+        raise TableAlreadyExistsError(f"{PHRASES[TableAlreadyExistsError]}: {id} (declare_table)") from error
+
+    async def _remove_registration(self, id: TableId) -> None:
+        """Removes a registration for good, so that its location can be declared again.
+
+        Without `force`, a warehouse with soft deletion keeps the location. As `force` also ignores the protection of a
+        table, it is checked before.
+        """
+        path = wire.table(self._routes or await self._config(), id)
+        if not journal.is_note(id.name):
+            decode = partial(wire.check_unprotected, id)
+            await self._http.request("GET", path, subject=id, operation="describe_table", decode=decode)
+        await self._delete_table(id, path, "purgeRequested=false&force=true")
+
+    async def _deregister(self, id: TableId) -> None:
+        path = wire.table(self._routes or await self._config(), id)
+        # The server's default is to delete the files.
+        await self._delete_table(id, path, "purgeRequested=false")
+
+    def _decode_table(self, id: TableId, body: Any, *, vend: bool = False) -> Table:
+        return wire.decode_table(id, self._options, vend, body)

@@ -1,0 +1,103 @@
+"""Encoding of requests to Lakekeeper's generic-table API, and decoding of its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+
+from lance_ns_async.backends import vended_credentials
+from lance_ns_async.backends.generic_tables import declaration, lance_table
+from lance_ns_async.backends.iceberg.wire import Routes, table_names
+from lance_ns_async.backends.journal import is_note
+from lance_ns_async.backends.values import text
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+
+API = "/lakekeeper/v1"
+"""The path of the generic-table API."""
+
+ICEBERG_API = "/catalog/v1"
+"""The path of the Iceberg REST API, which has the namespaces."""
+
+_LOCATION = "lance_ns.location"
+"""The property of a journal entry that contains the location of its table.
+
+The server accepts a location only once, so the entry itself is at a location that the server chooses.
+"""
+
+
+def rename(routes: Routes) -> str:
+    """Returns the path of renames."""
+    return f"{API}{routes.prefix}/generic-tables/rename"
+
+
+def tables(routes: Routes, parent: NamespaceId) -> str:
+    """Returns the path of the generic tables in `parent`."""
+    check_names(parent)
+    return f"{API}{routes.namespaces(parent)}/generic-tables"
+
+
+def table(routes: Routes, id: TableId) -> str:
+    """Returns the path of a generic table.
+
+    Raises:
+        InvalidInputError: The server cannot address the id.
+    """
+    check_names(id)
+    # The last part is checked as that of an Iceberg table: proxies rewrite some names.
+    routes.table(id)
+    return f"{tables(routes, id.parent)}/{quote(id.name, safe='')}"
+
+
+def check_names(id: Id) -> None:
+    """Raises InvalidInputError for names that the server would read as other names, or that it cannot store."""
+    levels = id.parent if isinstance(id, TableId) else id
+    for level in levels:
+        if "+" in level:
+            raise InvalidInputError(
+                f"{id.kind} id {list(id)!r}: Lakekeeper reads '+' in the name of a namespace, {level!r}, as a blank; "
+                "choose another name"
+            )
+    for name in id:
+        if "\0" in name:
+            raise InvalidInputError(f"{id.kind} id {list(id)!r}: Lakekeeper cannot store the character U+0000")
+
+
+def lance_names(parent: NamespaceId, body: Any) -> Page[str]:
+    """Returns a page of the names of Lance tables; other formats are omitted, which the listing contains."""
+    page = table_names(parent, body)
+    formats = [identifier.get("format") for identifier in body["identifiers"]]
+    names = [name for name, format in zip(page.items, formats, strict=True) if (format or "lance").lower() == "lance"]
+    return Page(names, page.token)
+
+
+def new_table(id: TableId, location: str | None, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the declaration of a table, or of a journal entry."""
+    if is_note(id.name) and location is not None:
+        return declaration(id.name, None, {**properties, _LOCATION: location})
+    return declaration(id.name, location, properties)
+
+
+def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
+    """Returns the Lance table in a load response; see `generic_tables.lance_table`."""
+    description = body["table"]
+    properties = dict(description.get("properties") or {})
+    if is_note(id.name) and _LOCATION in properties:
+        location = text(properties.pop(_LOCATION))
+        body = {**body, "table": {**description, "base-location": location, "properties": properties}}
+    return lance_table(id, options, body, vend=_vended_options if vend else None, folds_case=True)
+
+
+def check_unprotected(id: TableId, body: Any) -> None:
+    """Raises PermissionDeniedError if a load response describes a protected table."""
+    if body["table"].get("protected"):
+        raise PermissionDeniedError(
+            f"Permission denied: {id} (it is protected in Lakekeeper; remove the protection in its management API)"
+        )
+
+
+def _vended_options(body: Mapping[str, Any], location: str) -> Mapping[str, str]:
+    entry = vended_credentials.nearest(body.get("storage-credentials") or (), location)
+    return vended_credentials.storage_options(vended_credentials.combine(body.get("config") or {}, entry), location)

@@ -1,0 +1,46 @@
+"""Operations on whole lakes: thousands of tables of a catalog, or of two, in one call.
+
+Each operation is an async function whose first arguments are async namespaces, and returns a `Report`. `fleet.sync` has
+the same functions for sync namespaces. An operation
+
+- has a module of its own, whose name differs from the function's, because the package has the function as attribute;
+- uses bulk calls and `calls.concurrency.each`, never more calls in flight than the policy of a namespace allows;
+- collects rows, counters and costs in a `fleet.run.Run`, and returns its report;
+- records what it has finished in a `fleet.journal.Journal`, if the caller passes a file, and skips that in a new run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lance_ns_async.fleet.audits import audit
+    from lance_ns_async.fleet.conditions import Conditions
+    from lance_ns_async.fleet.copies import copy
+    from lance_ns_async.fleet.discovery import discover
+    from lance_ns_async.fleet.report import Report, Row
+    from lance_ns_async.fleet.table_search import find
+
+__all__ = ["Conditions", "Report", "Row", "audit", "copy", "discover", "find"]
+
+# Loaded at the first access, as in the package itself.
+_HOMES = {
+    "Conditions": "conditions",
+    "Report": "report",
+    "Row": "report",
+    "audit": "audits",
+    "copy": "copies",
+    "discover": "discovery",
+    "find": "table_search",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

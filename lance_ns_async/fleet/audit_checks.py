@@ -1,0 +1,201 @@
+"""The checks of an audit: pure functions over registrations and the state of the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError
+
+from lance_ns_async.fleet.report import Subject
+from lance_ns_async.fleet.storage_state import StorageState
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.storage.locations import check_deletable, check_location
+
+Severity: TypeAlias = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of finding."""
+
+    severity: Severity
+    meaning: str
+    fix: str | None = None
+    """What a fix does; None if only the user can decide."""
+
+
+LOCATION_MISSING, PARENT_MISSING = "location-missing", "parent-missing"
+DECLARED_ONLY, MANIFEST_MISSING = "declared-only", "manifest-missing"
+UNREADABLE, UNSAFE_LOCATION = "unreadable", "unsafe-location"
+SHARED_LOCATION, NESTED_LOCATION = "shared-location", "nested-location"
+COLUMNS_DIFFER, UNPROTECTED = "columns-differ", "unprotected"
+EXPIRED_MARK, DROP_IN_PROGRESS, HIDDEN_MARKER = "expired-mark", "drop-in-progress", "hidden-marker"
+NAMESPACE_LOCATION = "namespace-location"
+
+KINDS: Mapping[str, Kind] = {
+    LOCATION_MISSING: Kind("error", "nothing is at the location", "deregister the table"),
+    PARENT_MISSING: Kind("error", "the folder above the location does not exist either: is the storage mounted?"),
+    DECLARED_ONLY: Kind("info", "the table is declared, and nothing was written", "deregister the table"),
+    MANIFEST_MISSING: Kind("error", "there are files, and no version"),
+    UNREADABLE: Kind("error", "the dataset cannot be opened"),
+    UNSAFE_LOCATION: Kind("warning", "the location is ambiguous, so that drop_table refuses it"),
+    SHARED_LOCATION: Kind("error", "another table has the same location"),
+    NESTED_LOCATION: Kind("error", "the location is inside that of another table"),
+    COLUMNS_DIFFER: Kind("warning", "the columns in the catalog differ from those of the dataset"),
+    UNPROTECTED: Kind("error", "tools of the catalog may delete the table's files", "set gc.enabled=false"),
+    EXPIRED_MARK: Kind("warning", "a drop was started and never finished", "remove the mark"),
+    DROP_IN_PROGRESS: Kind("info", "another process may be dropping the table"),
+    HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
+    NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
+}
+"""All kinds of findings by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One disagreement between the catalog and the storage."""
+
+    kind: str
+    id: Subject
+    seen: str
+    """What was seen, for the reader."""
+    location: str | None = None
+
+
+def check_table(table: Table, state: StorageState, *, needs_protection: bool, uses_markers: bool) -> Iterator[Finding]:
+    """Yields the findings about one table.
+
+    Args:
+        table: The registration.
+        state: The storage at its location.
+        needs_protection: Whether tools of the catalog may delete its files.
+        uses_markers: Whether the catalog itself deregisters tables by markers.
+    """
+    for kind, check in _CHECKS.items():
+        if (seen := check(table, state)) is not None:
+            yield Finding(kind, table.id, seen, table.location)
+    if needs_protection:
+        yield Finding(UNPROTECTED, table.id, "the property gc.enabled=false is missing", table.location)
+    if state.is_hidden and not uses_markers:
+        yield Finding(HIDDEN_MARKER, table.id, ".lance-deregistered is at the location", table.location)
+
+
+def _missing(table: Table, state: StorageState) -> str | None:
+    is_missing = not state.exists and state.has_parent and state.error is None
+    return "there is no folder or file at the location" if is_missing else None
+
+
+def _without_parent(table: Table, state: StorageState) -> str | None:
+    # Deregistering is not offered here, because it would remove all tables of a storage that is not mounted.
+    return None if state.has_parent else "neither the location nor the folder above it exists"
+
+
+def _declared(table: Table, state: StorageState) -> str | None:
+    is_empty = state.exists and not (state.has_manifest or state.has_data or state.error)
+    return "the location has no data" if is_empty else None
+
+
+def _without_manifest(table: Table, state: StorageState) -> str | None:
+    has_only_files = state.has_data and not (state.has_manifest or state.error)
+    return "the location has files, and _versions has no manifest" if has_only_files else None
+
+
+def _unreadable(table: Table, state: StorageState) -> str | None:
+    if state.error is None:
+        return None
+    denied = "access is denied: " if isinstance(state.error, PermissionDeniedError) else ""
+    return f"{denied}{state.error}"
+
+
+def _unsafe(table: Table, state: StorageState) -> str | None:
+    try:
+        check_deletable(table)
+    except InvalidTableStateError as e:
+        return str(e)
+    return None
+
+
+def _columns(table: Table, state: StorageState) -> str | None:
+    if table.schema is None or state.schema is None:
+        return None
+    stored, actual = _types(table), {field.name: str(field.type) for field in state.schema}
+    names = [name for name in {**stored, **actual} if stored.get(name) != actual.get(name)]
+    if not names:
+        return None
+    return "; ".join(
+        f"{name}: {stored.get(name, 'no column')} in the catalog, {actual.get(name, 'no column')} in the dataset"
+        for name in names[:5]
+    )
+
+
+def _types(table: Table) -> dict[str, str]:
+    return {field.name: str(field.type) for field in table.schema} if table.schema is not None else {}
+
+
+def _expired(table: Table, state: StorageState) -> str | None:
+    marks = [mark for mark in state.marks if not mark.is_at_work()]
+    return f"{marks[0].path} is of a process that has ended" if marks else None
+
+
+def _in_progress(table: Table, state: StorageState) -> str | None:
+    marks = [mark for mark in state.marks if mark.is_at_work()]
+    return f"{marks[0].path} is of a process that may still be running" if marks else None
+
+
+_CHECKS: Mapping[str, Callable[[Table, StorageState], str | None]] = {
+    LOCATION_MISSING: _missing,
+    PARENT_MISSING: _without_parent,
+    DECLARED_ONLY: _declared,
+    MANIFEST_MISSING: _without_manifest,
+    UNREADABLE: _unreadable,
+    UNSAFE_LOCATION: _unsafe,
+    COLUMNS_DIFFER: _columns,
+    EXPIRED_MARK: _expired,
+    DROP_IN_PROGRESS: _in_progress,
+}
+
+
+def check_places(tables: Mapping[TableId, Table]) -> Iterator[Finding]:
+    """Yields the tables that share a location with another one, or are inside another one."""
+    by_place: dict[str, list[Table]] = {}
+    for table in tables.values():
+        by_place.setdefault(_place(table.location), []).append(table)
+    parents: list[str] = []
+    for place in sorted(by_place):
+        while parents and not place.startswith(parents[-1]):
+            parents.pop()
+        group = by_place[place]
+        for table in group:
+            if parents:
+                outer = by_place[parents[-1]][0]
+                yield Finding(NESTED_LOCATION, table.id, f"it is inside {outer.id} at {outer.location}", table.location)
+            if len(group) > 1:
+                yield Finding(SHARED_LOCATION, table.id, f"shared with {_others(table, group)}", table.location)
+        parents.append(place)
+
+
+def _others(table: Table, group: Sequence[Table]) -> str:
+    names = [str(other.id) for other in group if other.id != table.id]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _place(location: str) -> str:
+    """Returns one spelling of a location, which ends with a slash."""
+    local = local_path(location)
+    return f"{location.rstrip('/')}/" if local is None else f"file://{local.rstrip('/')}/"
+
+
+def check_namespaces(namespaces: Mapping[NamespaceId, Mapping[str, str]], keys: Sequence[str]) -> Iterator[Finding]:
+    """Yields the namespaces with a location for tables that is not usable; `keys` are the properties that hold it."""
+    for id, properties in namespaces.items():
+        for key in keys:
+            if not (value := properties.get(key)):
+                continue
+            try:
+                check_location(f"namespace {id}", value, folder=True)
+            except InvalidInputError as e:
+                yield Finding(NAMESPACE_LOCATION, id, f"property {key!r}: {e}", value)

@@ -1,0 +1,208 @@
+"""Audits: what the catalog and the storage disagree about, and repairs by name of the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
+
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
+
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.fleet import audit_checks, storage_state
+from lance_ns_async.fleet.audit_checks import KINDS, Finding
+from lance_ns_async.fleet.copy_reading import read_source
+from lance_ns_async.fleet.report import Report, Row
+from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.storage_state import StorageState
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.storage import files
+from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.storage.threads import THREADS, in_thread
+from lance_ns_async.tables import drop_marks
+from lance_ns_async.tables.drop_marks import Files
+
+FIXED = "fixed"
+
+
+async def audit(
+    namespace: AsyncNamespace,
+    what: What,
+    *,
+    fix: Iterable[str] = (),
+    progress: bool | ProgressCallback = False,
+) -> Report:
+    """Compares the registrations of a catalog with the storage.
+
+    A table with a finding is described and looked at again, so that a table which is changed or dropped meanwhile is
+    not reported. Nothing is changed without `fix`, and no fix deletes data.
+
+    Args:
+        namespace: The catalog.
+        what: Ids and patterns of tables.
+        fix: The kinds of findings to repair; see `audit_checks.KINDS`.
+        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+
+    Returns:
+        A row for each finding: its outcome is the kind, or "fixed". An item that could not be examined because of the
+            catalog is "missing", "denied" or "failed".
+
+    Raises:
+        InvalidInputError: `fix` contains a kind that does not exist or has no fix, or an id is invalid; nothing was
+            called.
+
+    Cost:
+        The listings, a bulk describe, one call for each namespace, and one open for each table. One more describe and
+        open for each table with a finding.
+    """
+    kinds = _fixable(fix)
+    selection = Selection.read(what)
+    with start("audit", namespace, progress=progress) as run:
+        with_columns = namespace._backend.capabilities.stores_columns
+        reading = await read_source(namespace, selection, with_columns=with_columns)
+        tables = reading.state.tables
+        for id in reading.missing:
+            run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
+        for subject, error in [*reading.errors, *reading.unread_properties.items()]:
+            assert isinstance(subject, TableId | NamespaceId)
+            run.add(failure_row(subject, error))
+        run.counters["tables"] = len(tables)
+        run.expect(len(tables))
+        suspects = await _examine(namespace, tables, run)
+        place_findings = list(audit_checks.check_places(tables))
+        suspect_ids = {finding.id for finding in [*suspects, *place_findings]}
+        confirmed = await _look_again(namespace, [id for id in tables if id in suspect_ids], run)
+        # Both tables of a pair have to be there still; only tables with findings can be in one.
+        now = {**{id: table for id, table in tables.items() if id not in suspect_ids}, **confirmed}
+        run.expect(len(confirmed))
+        second = {(finding.kind, finding.id) for finding in suspects}
+        findings = [f for f in await _examine(namespace, confirmed, run) if (f.kind, f.id) in second]
+        findings += [f for f in audit_checks.check_places(now) if f.id in suspect_ids]
+        keys = namespace._backend.capabilities.location_properties
+        findings += audit_checks.check_namespaces(reading.state.namespaces, keys)
+        await _report(namespace, findings, kinds, run)
+        return run.report(frozenset(KINDS))
+
+
+def _fixable(fix: Iterable[str]) -> frozenset[str]:
+    kinds = frozenset([fix] if isinstance(fix, str) else fix)
+    names = [name for name, kind in KINDS.items() if kind.fix is not None]
+    for name in sorted(kinds):
+        if name in KINDS and name not in names:
+            raise InvalidInputError(f"fix {name!r}: it has no fix, because only you can decide; use {', '.join(names)}")
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            raise InvalidInputError(f"fix {name!r}: {f'did you mean {near[0]!r}?' if near else ', '.join(names)}")
+    return kinds
+
+
+async def _look_again(namespace: AsyncNamespace, ids: list[TableId], run: Run) -> Mapping[TableId, Table]:
+    """Returns the current registrations; a table that was dropped meanwhile has none."""
+    with namespace._within(None):
+        described = await describe_tables(
+            namespace._backend,
+            ids,
+            max_in_flight=namespace._workers(None),
+            with_columns=namespace._backend.capabilities.stores_columns,
+        )
+    for id, error in described.errors.items():
+        if not isinstance(error, TableNotFoundError):
+            run.add(failure_row(id, error))
+    return described.tables
+
+
+async def _examine(namespace: AsyncNamespace, tables: Mapping[TableId, Table], run: Run) -> list[Finding]:
+    """Returns the findings about each table by itself."""
+    findings: list[Finding] = []
+
+    async def examine(table: Table) -> None:
+        findings.extend(await examine_table(namespace, table))
+        run.advance()
+
+    with namespace._within(None):
+        await each(examine, tables.values(), max_in_flight=THREADS)
+    return findings
+
+
+async def examine_table(namespace: AsyncNamespace, table: Table) -> list[Finding]:
+    """Returns the findings about one table. Cost: one open."""
+    backend = namespace._backend
+    try:
+        if backend.capabilities.vends and local_path(table.location) is None:
+            located = await namespace._locator.locate(table.id)
+            state = await in_thread(located, lambda: storage_state.look(located, namespace._opener))
+        else:
+            state = await in_thread(table, lambda: storage_state.look(table, namespace._opener))
+    except LanceNamespaceError as e:
+        state = StorageState(error=e)
+    needs_protection = backend.needs_protection(table)
+    uses_markers = backend.settings.backend == "dir"
+    return list(audit_checks.check_table(table, state, needs_protection=needs_protection, uses_markers=uses_markers))
+
+
+async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: frozenset[str], run: Run) -> None:
+    """Repairs the findings of these kinds, and adds a row for each finding."""
+
+    async def repair(finding: Finding) -> None:
+        kind = KINDS[finding.kind]
+        fields = {"finding": finding.kind, "severity": kind.severity, "fix": kind.fix}
+        if finding.kind not in kinds or not isinstance(finding.id, TableId):
+            run.add(Row(finding.id, finding.kind, finding.seen, finding.location, fields=fields))
+            return
+        try:
+            if await _still_there(namespace, finding):
+                await _FIXES[finding.kind](namespace, finding.id)
+                run.add(Row(finding.id, FIXED, f"{kind.fix}: {finding.seen}", finding.location, fields=fields))
+        except LanceNamespaceError as e:
+            run.add(failure_row(finding.id, e, finding.location, **fields))
+        finally:
+            namespace._locator.forget(finding.id)
+
+    ordered = sorted(findings, key=lambda finding: (finding.kind, str(finding.id)))
+    await each(repair, ordered, max_in_flight=namespace._workers(None) if kinds else 1)
+
+
+async def _still_there(namespace: AsyncNamespace, finding: Finding) -> bool:
+    """Returns whether a finding is still true, right before its repair."""
+    assert isinstance(finding.id, TableId)
+    try:
+        with namespace._operation():
+            table = await namespace._backend.describe_table(finding.id)
+            findings = await examine_table(namespace, table)
+    except TableNotFoundError:
+        return False
+    return any(f.kind == finding.kind and f.location == finding.location for f in findings)
+
+
+async def _deregister(namespace: AsyncNamespace, id: TableId) -> None:
+    await namespace.deregister_table({"id": list(id)})
+
+
+async def _protect(namespace: AsyncNamespace, id: TableId) -> None:
+    with namespace._changing(id):
+        await namespace._backend.protect_table(await namespace._backend.describe_table(id))
+
+
+async def _remove_marks(namespace: AsyncNamespace, id: TableId) -> None:
+    with namespace._operation():
+        table = await namespace._locator.locate(id)
+
+        def work() -> None:
+            session = drop_marks.session_of(table)
+            marks = drop_marks.read_marks(session, Files(session.list()))
+            for mark in marks:
+                if not mark.is_at_work():
+                    files.delete(session, mark.path)
+
+        await in_thread(table, work, changes=True)
+
+
+_FIXES: Mapping[str, Callable[[AsyncNamespace, TableId], Awaitable[None]]] = {
+    audit_checks.LOCATION_MISSING: _deregister,
+    audit_checks.DECLARED_ONLY: _deregister,
+    audit_checks.UNPROTECTED: _protect,
+    audit_checks.EXPIRED_MARK: _remove_marks,
+}

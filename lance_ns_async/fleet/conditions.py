@@ -1,0 +1,176 @@
+"""Facts about an open table, and conditions on them. Nothing here makes a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.model import TableId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+_DURATION = re.compile(r"(\d+)\s*([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+_VECTOR = re.compile(r"(?:fixed_size_list|vector)(?:<(?:item: )?(\w+)>)?\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table."""
+
+    name: str
+    columns: Sequence[str]
+    kind: str
+    """Lance's name of its type, such as "BTree"."""
+    stale_rows: int
+    """Number of rows that are not indexed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an open table."""
+
+    id: TableId
+    location: str
+    schema: pa.Schema
+    rows: int
+    size: int
+    """Bytes of the data files of the newest version."""
+    version: int
+    versions: int
+    """Number of stored versions."""
+    last_write: datetime
+    """Time of the newest version, in UTC."""
+    indexes: Sequence[Index]
+    properties: Mapping[str, str]
+
+
+def read_facts(id: TableId, location: str, properties: Mapping[str, str], dataset: LanceDataset) -> Facts:
+    """Returns the facts about an open table. Blocks."""
+    versions = dataset.versions()
+    newest = versions[-1]
+    rows = dataset.count_rows()
+    indexes = [
+        Index(index.name, tuple(index.field_names), index.index_type, max(0, rows - index.num_rows_indexed))
+        for index in dataset.describe_indices()
+    ]
+    size = int(newest["metadata"].get("total_files_size", 0))
+    # Lance returns the local time without a time zone.
+    timestamp = newest["timestamp"]
+    assert isinstance(timestamp, datetime)
+    last_write = timestamp.astimezone(UTC)
+    return Facts(
+        id, location, dataset.schema, rows, size, dataset.version, len(versions), last_write, indexes, properties
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Conditions on a table, all of which must hold.
+
+    Raises:
+        InvalidInputError: A duration, a size or a column is invalid.
+    """
+
+    columns: Sequence[str] = ()
+    """Columns that exist: `name`, `name:type` or `:type`. A type is that of Arrow, such as `int64`, or a vector type
+    such as `vector[768]`, `fixed_size_list[768]` or `vector<float>[768]`."""
+    min_rows: int | None = None
+    max_rows: int | None = None
+    min_size: int | str | None = None
+    """Minimum size in bytes, or a text such as `10GB` or `1GiB`."""
+    max_size: int | str | None = None
+    """Maximum size, as `min_size`."""
+    min_versions: int | None = None
+    older_than: timedelta | str | None = None
+    """Minimum age of the last write, or a text such as `30d`, `12h` or `2w`."""
+    newer_than: timedelta | str | None = None
+    """Maximum age of the last write, as `older_than`."""
+    index: Sequence[str] = ()
+    """Columns that have an index."""
+    no_index: Sequence[str] = ()
+    """Columns that exist and have no index."""
+    stale_index: Sequence[str] = ()
+    """Columns with an index that lacks rows; `*` is any column."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties in the catalog, with these values."""
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "index", "no_index", "stale_index"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, (value,))
+        for name, parse in (("older_than", _age), ("newer_than", _age), ("min_size", _bytes), ("max_size", _bytes)):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, parse(name, value))
+        for column in self.columns:
+            if column in ("", ":"):
+                raise InvalidInputError(f"columns {column!r}: use name, name:type or :type")
+
+    def match(self, facts: Facts, now: datetime) -> bool:
+        """Returns whether the conditions hold for a table at a time."""
+        indexed = {column for index in facts.indexes for column in index.columns}
+        stale = {column for index in facts.indexes if index.stale_rows for column in index.columns}
+        age = now - facts.last_write
+        names = set(facts.schema.names)
+        return (
+            all(_has_column(facts.schema, column) for column in self.columns)
+            and _within(facts.rows, self.min_rows, self.max_rows)
+            and _within(facts.size, self.min_size, self.max_size)
+            and _within(facts.versions, self.min_versions, None)
+            and _within(age, self.older_than, self.newer_than)
+            and indexed.issuperset(self.index)
+            and names.issuperset(self.no_index)
+            and indexed.isdisjoint(self.no_index)
+            and all(bool(stale) if column == "*" else column in stale for column in self.stale_index)
+            and all(facts.properties.get(key) == value for key, value in self.properties.items())
+        )
+
+
+def _within(value: Any, minimum: Any, maximum: Any) -> bool:
+    return (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
+
+
+def _has_column(schema: pa.Schema, column: str) -> bool:
+    # The name may contain a colon, but a type in it has one only in angle brackets.
+    name, colon, type_ = column.partition(":")
+    fields = [field for field in schema if not name or field.name == name]
+    return any(not colon or _is_type(field.type, type_.strip()) for field in fields)
+
+
+def _is_type(actual: pa.DataType, text: str) -> bool:
+    import pyarrow as pa
+
+    if (vector := _VECTOR.fullmatch(text)) is not None:
+        if not pa.types.is_fixed_size_list(actual) or actual.list_size != int(vector[2]):
+            return False
+        return vector[1] is None or _is_type(actual.value_type, vector[1])
+    try:
+        return bool(actual == pa.type_for_alias(text))
+    except ValueError:
+        return str(actual) == text
+
+
+def _age(name: str, text: str) -> timedelta:
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise InvalidInputError(f"{name} {text!r}: use a number and one of s, m, h, d, w, such as 30d")
+    try:
+        return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    except OverflowError as e:
+        raise InvalidInputError(f"{name} {text!r}: too large") from e
+
+
+def _bytes(name: str, text: str) -> int:
+    if (match := _SIZE.fullmatch(text.strip())) is None:
+        raise InvalidInputError(f"{name} {text!r}: use a number and a unit, such as 10GB or 1GiB")
+    unit = match[2].lower()
+    exponent = " kmgt".index(unit[0]) if unit and unit[0] != "i" else 0
+    base: int = 1024 if unit.endswith("i") else 1000
+    return int(match[1]) * int(base**exponent)

@@ -1,0 +1,157 @@
+"""The outcomes of a copy: rows of its report, and entries of its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.fleet.copy_plan import (
+    Conflict,
+    CopyPlan,
+    Declare,
+    Deregister,
+    Keep,
+    NewNamespace,
+    Replace,
+)
+from lance_ns_async.fleet.copy_reading import SourceReading
+from lance_ns_async.fleet.copy_run import Change
+from lance_ns_async.fleet.journal import Journal
+from lance_ns_async.fleet.report import Row
+from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.model import TableId
+from lance_ns_async.rendering import MISSING
+
+CREATED, CHANGED, UNCHANGED, DEREGISTERED = "created", "changed", "unchanged", "deregistered"
+CONFLICT, REFUSED, NOT_KEPT, NOT_TRIED = "conflict", "refused", "not kept", "not tried"
+
+PROBLEMS = frozenset({CONFLICT, REFUSED})
+"""The outcomes that need attention, besides errors."""
+
+_NAMESPACES = "new namespaces"
+
+
+class CopyOutcomes:
+    """Collects the outcomes of one run.
+
+    The journal has the planned outcome of each table before the first change, and the row of each table after its
+    change. A table that is as it should be, and whose change was planned, was changed by a run that was stopped before
+    it could record that.
+    """
+
+    def __init__(self, run: Run, journal: Journal, done: Mapping[str, Any], planned: Mapping[str, str]) -> None:
+        self._run = run
+        self._journal = journal
+        self._done = dict(done)
+        self._planned = dict(planned)
+
+    def add_reading(self, reading: SourceReading) -> None:
+        """Adds what the source does not have, and what could not be read."""
+        for id, error in reading.errors:
+            self._run.add(failure_row(id, error))
+        for id in reading.missing:
+            self._run.add(Row(id, MISSING, "the source does not have it"))
+        for id, error in reading.unread_properties.items():
+            self._run.add(Row(id, NOT_KEPT, f"its properties could not be read: {error}"))
+
+    def add_plan(self, plan: CopyPlan) -> None:
+        """Adds everything that needs no change, or for which no change is possible."""
+        for refusal in plan.refusals:
+            fields = {"target": None if refusal.target is None else str(refusal.target)}
+            self._run.add(Row(refusal.source, REFUSED, refusal.reason, fields=fields))
+        for id, reason in plan.losses:
+            self._run.add(Row(id, NOT_KEPT, reason))
+        for what, reason in plan.notes:
+            self._run.add(Row(what, NOT_KEPT, reason))
+        for step in plan.steps:
+            match step:
+                case Conflict():
+                    self._done.pop(str(step.id), None)
+                    self._run.add(Row(step.source, CONFLICT, step.reason, fields={"target": str(step.id)}))
+                case Keep() if str(step.id) not in self._done:
+                    outcome = self._planned.get(str(step.id))
+                    row = Row(step.source, outcome or UNCHANGED, fields={"target": str(step.id)})
+                    self._run.add(row, resumed=outcome is not None)
+
+    def add_untried(self, plan: CopyPlan) -> None:
+        """Adds the changes that are not made because of refused tables."""
+        reason = "the target cannot have all tables; use `partial` to copy the others"
+        for change in _table_changes(plan):
+            self._run.add(Row(_source(change), NOT_TRIED, reason, fields={"target": str(_target(change))}))
+
+    def add_dry_run(self, plan: CopyPlan) -> None:
+        """Adds the changes that a run would make."""
+        self._run.counters[_NAMESPACES] += len(plan.namespaces)
+        for change in _table_changes(plan):
+            self._run.add(_row(change))
+
+    async def record_plan(self, plan: CopyPlan) -> None:
+        """Records the planned changes in the journal, before the first one is made."""
+        changes = [*_table_changes(plan)]
+        self._run.expect(len(plan.namespaces) + len(changes))
+        await self._journal.put(*(("planned", str(_target(change)), _outcome(change)) for change in changes))
+        await self._journal.flush()
+
+    async def record(self, change: Change, error: LanceNamespaceError | None) -> None:
+        """Adds the outcome of a change."""
+        self._run.advance()
+        if isinstance(change, NewNamespace):
+            if error is None:
+                self._run.counters[_NAMESPACES] += 1
+            else:
+                self._run.add(failure_row(change.id, error))
+            return
+        key = str(_target(change))
+        self._done.pop(key, None)
+        self._planned.pop(key, None)
+        if error is not None:
+            self._run.add(failure_row(_source(change), error, target=key))
+        else:
+            row = self._run.add(_row(change))
+            await self._journal.put(("done", key, row.to_dict()))
+
+    def add_resumed(self) -> None:
+        """Adds the rows of changes that an earlier run has made."""
+        for values in self._done.values():
+            self._run.add(Row.from_dict(values), resumed=True)
+        for key, outcome in self._planned.items():
+            if outcome == DEREGISTERED and key not in self._done:
+                self._run.add(Row(TableId.parse(key), DEREGISTERED, fields={"target": key}), resumed=True)
+
+
+def _table_changes(plan: CopyPlan) -> Iterator[Declare | Replace | Deregister]:
+    return (step for step in plan.steps if isinstance(step, Declare | Replace | Deregister))
+
+
+def _row(change: Declare | Replace | Deregister) -> Row:
+    fields: dict[str, Any] = {"target": str(_target(change))}
+    if isinstance(change, Replace):
+        fields["changes"] = [*change.changes]
+    table = change.table if isinstance(change, Deregister) else change.source
+    return Row(_source(change), _outcome(change), location=table.location, fields=fields)
+
+
+def _outcome(change: Declare | Replace | Deregister) -> str:
+    match change:
+        case Declare():
+            return CREATED
+        case Replace():
+            return CHANGED
+        case Deregister():
+            return DEREGISTERED
+
+
+def _source(change: Declare | Replace | Deregister) -> TableId:
+    return change.table.id if isinstance(change, Deregister) else change.source.id
+
+
+def _target(change: Declare | Replace | Deregister) -> TableId:
+    match change:
+        case Declare():
+            return change.id
+        case Replace():
+            return change.old.id
+        case Deregister():
+            return change.table.id

@@ -1,0 +1,352 @@
+"""Discovery: finds the Lance tables below a folder or bucket, and registers those that the catalog does not have."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+)
+
+from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.fleet.journal import Entry, Journal, catalog_of, function_name, open_journal
+from lance_ns_async.fleet.report import Report, Row, Subject
+from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.walk import Kind, Sight, Walker, walk
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.storage.folders import Folders, place_key
+
+NameFunction = Callable[[str], Iterable[str] | None]
+"""Returns the names below `into` for a table's path relative to the root; None leaves the table out."""
+
+REGISTERED = "registered"
+PRESENT = "present"
+ELSEWHERE = "elsewhere"
+OTHER_NAME = "other name"
+CONFLICT = "conflict"
+UNFINISHED = "unfinished"
+VANISHED = "vanished"
+
+_PROBLEMS = frozenset({ELSEWHERE, CONFLICT})
+_FOLDERS, _TABLES, _ROWS = "folders", "tables", "rows"
+"""The stages in the journal: folders to look at, paths of tables, and finished rows."""
+_DONE = "done"
+_SUFFIX = ".lance"
+
+
+async def discover(
+    namespace: AsyncNamespace,
+    uri: str,
+    *,
+    into: Iterable[str] = (),
+    name: NameFunction | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    whole_catalog: bool = False,
+    dry_run: bool = False,
+    max_in_flight: int | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    progress: bool | ProgressCallback = False,
+) -> Report:
+    """Finds the Lance tables below a folder or bucket, and registers those that the catalog does not have.
+
+    A folder is a table if its `_versions` contains a manifest. Tables are not searched for further tables. Branches,
+    hidden folders (names with `.` or one `_` in front) and symbolic links are not followed.
+
+    Args:
+        namespace: The catalog.
+        uri: A local folder, or a URI that Lance supports.
+        into: The namespace for the tables, which is created if it does not exist.
+        name: Returns the names of a table below `into`; None uses its path, so that `a/b/c.lance` becomes a, b, c.
+        include: Patterns of table paths relative to `uri`, such as `sales/*`; none for all. `*` also matches `/`.
+        exclude: Patterns of paths of tables and folders, which are then not looked at.
+        storage_options: Options for the storage; None uses those of the catalog's properties, and the environment.
+        whole_catalog: Whether a location counts as registered if any table of the catalog has it, instead of only
+            tables below `into`.
+        dry_run: Whether to register nothing, and report what would be done.
+        max_in_flight: Maximum number of concurrent calls to the catalog; None means the policy's limit.
+        journal: A file with which a stopped run goes on; see `fleet.journal`.
+        progress: Shows a line on a terminal, or receives the number of completed items and the total so far.
+
+    Returns:
+        A row for each table, and for each folder that needs attention. The outcomes are "registered", "present" (under
+            this name), "other name" (registered under another name, which `other_id` says), "elsewhere" (the name
+            belongs to a table at `other_location`), "conflict" (several locations have this name), "unfinished" (the
+            folder looks like a table without a version), "vanished", and those of errors. The counters are the listings
+            of the storage, with their further pages, and the tables and other folders among the folders.
+
+    Raises:
+        InvalidInputError: The folder or bucket does not exist, or an argument is invalid.
+        PermissionDeniedError: The storage refuses to list the folder itself.
+
+    Cost:
+        About one listing of the storage for each table and each other folder, and further pages; a listing and describe
+            of the tables below `into`; a call for each namespace, and a registration for each new table.
+    """
+    target = namespace._namespace([*into])
+    workers = namespace._workers(max_in_flight)
+    options = namespace._backend.configured_options if storage_options is None else storage_options
+    folders = Folders(uri, options)
+    arguments = {
+        "uri": folders.root,
+        "catalog": catalog_of(namespace),
+        "into": [*target],
+        "name": function_name(name),
+        "include": [*include],
+        "exclude": [*exclude],
+        "whole_catalog": whole_catalog,
+        "dry_run": dry_run,
+    }
+    with start("discover", namespace, progress=progress) as run:
+        async with open_journal(journal, "discover", arguments) as record:
+            work = _Discovery(namespace, run, record, folders, target, name, workers)
+            paths = await work.find(Walker(folders, tuple(include), tuple(exclude)))
+            tables = await work.compare(await work.choose_ids(paths), whole_catalog)
+            if dry_run:
+                for id, path in tables.items():
+                    run.add(Row(id, REGISTERED, location=folders.location(path)))
+            else:
+                await work.register(tables)
+            if work.is_complete:
+                await record.finish()
+        run.counters["listings"] = folders.listings
+        run.counters["pages"] = folders.pages
+        return run.report(_PROBLEMS, dry_run=dry_run)
+
+
+class _Discovery:
+    """One run of `discover`."""
+
+    def __init__(
+        self,
+        namespace: AsyncNamespace,
+        run: Run,
+        journal: Journal,
+        folders: Folders,
+        into: NamespaceId,
+        name: NameFunction | None,
+        workers: int,
+    ) -> None:
+        self._namespace = namespace
+        self._run = run
+        self._journal = journal
+        self._folders = folders
+        self._into = into
+        self._name = name or _names_of
+        self._workers = workers
+        self._finished: dict[str, Any] = {}
+        self.is_complete = True
+        """Whether no error was raised that another run may not get, so that the journal need not be kept."""
+
+    async def find(self, walker: Walker) -> Sequence[str]:
+        """Returns the paths of the tables, sorted; the journal's first, and then those of the rest of the walk."""
+        journal, run = self._journal, self._run
+        states = await journal.entries(_FOLDERS)
+        found = await journal.entries(_TABLES)
+        self._finished = await journal.entries(_ROWS)
+        tables = dict.fromkeys(path for path in found if walker.selects(path))
+        pending = [path for path, state in states.items() if state != _DONE] if states else [""]
+        entries: list[Entry] = []
+        run.expect(len(pending) + len(tables))
+
+        def on_sight(sight: Sight) -> None:
+            if not sight.path and sight.kind is Kind.VANISHED:
+                raise InvalidInputError(f"uri {self._folders.root!r}: there is no such folder, or it is empty")
+            run.counters["tables" if sight.kind is Kind.TABLE else "folders"] += 1
+            run.expect(len(sight.children))
+            run.advance()
+            entries.append((_FOLDERS, sight.path, _DONE))
+            entries.extend((_FOLDERS, child, "") for child in sight.children)
+            if sight.kind is Kind.TABLE:
+                entries.append((_TABLES, sight.path, None))
+                if walker.selects(sight.path):
+                    run.expect(1)
+                    tables[sight.path] = None
+            elif sight.kind is not Kind.FOLDER:
+                location = self._folders.location(sight.path)
+                row = run.add(Row(location, str(sight.kind), sight.reason, location))
+                entries.append((_ROWS, sight.path, row.to_dict()))
+
+        def on_error(path: str, error: LanceNamespaceError) -> None:
+            if not path or isinstance(error, InvalidInputError):
+                raise error
+            run.advance()
+            location = self._folders.location(path)
+            # Its entry in the journal stays pending, so that another run lists it again.
+            run.add(self._failure(location, error, location))
+
+        async def save() -> None:
+            batch = entries.copy()
+            entries.clear()
+            await journal.put(*batch)
+
+        # The rows of folders come from the journal here, and those of tables later.
+        for path, row in self._finished.items():
+            if path not in found:
+                run.add(Row.from_dict(row), resumed=True)
+        await walk(walker, pending, on_sight, on_error, save)
+        await journal.flush()
+        return sorted(tables)
+
+    async def choose_ids(self, paths: Sequence[str]) -> Mapping[TableId, str]:
+        """Returns the path of each table by its id; reports invalid and conflicting ids."""
+        by_key: dict[tuple[str, ...], list[tuple[TableId, str]]] = defaultdict(list)
+        folds_case = self._namespace._backend.capabilities.folds_case
+
+        def choose(path: str) -> None:
+            location = self._folders.location(path)
+            try:
+                names = self._name(path or self._folders.root.rpartition("/")[2])
+                if names is None:
+                    return
+                id = self._namespace._table([*self._into, *names])
+                self._namespace._check_location(id, location)
+                self._namespace._backend.check_declaration(id, location, {})
+            except LanceNamespaceError as e:
+                self._add(failure_row(location, e, location))
+                return
+            by_key[_key(id, folds_case)].append((id, path))
+
+        await in_slices(choose, paths)
+        tables: dict[TableId, str] = {}
+        for candidates in by_key.values():
+            if len(candidates) == 1:
+                tables[candidates[0][0]] = candidates[0][1]
+                continue
+            for id, path in candidates:
+                others = ", ".join(self._folders.location(other) for _, other in candidates if other != path)
+                reason = f"other tables have this name, too: {others}; use a name function, or exclude all but one"
+                self._add(Row(id, CONFLICT, reason, self._folders.location(path)))
+        return tables
+
+    async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
+        """Returns the paths of tables that are not registered; reports the others."""
+        known = await self._known(NamespaceId() if whole_catalog else self._into)
+        folds_case = self._namespace._backend.capabilities.folds_case
+        by_place: dict[str, TableId] = {}
+        by_id: dict[tuple[str, ...], Table] = {}
+
+        def index(table: Table) -> None:
+            by_place.setdefault(place_key(table.location), table.id)
+            by_id[_key(table.id, folds_case)] = table
+
+        await in_slices(index, known)
+        new: dict[TableId, str] = {}
+
+        def check(item: tuple[TableId, str]) -> None:
+            id, path = item
+            location = self._folders.location(path)
+            if (row := self._finished.get(path)) is not None:
+                self._add(Row.from_dict(row), resumed=True)
+                return
+            table = by_id.get(_key(id, folds_case))
+            if table is not None:
+                self._add(_registered_row(id, location, table))
+            elif (other := by_place.get(place_key(location))) is not None:
+                reason = f"it is registered as {other}"
+                self._add(Row(id, OTHER_NAME, reason, location, fields={"other_id": str(other)}))
+            else:
+                new[id] = path
+
+        await in_slices(check, tables.items())
+        return new
+
+    async def register(self, tables: Mapping[TableId, str]) -> None:
+        """Creates the namespaces of the tables, and registers the tables."""
+        bad_namespaces = await self._create_namespaces({id.parent for id in tables})
+        journal = self._journal
+
+        async def register(item: tuple[TableId, str]) -> None:
+            id, path = item
+            location = self._folders.location(path)
+            row: Row
+            if (reason := bad_namespaces.get(id.parent)) is not None:
+                row = Row(id, "failed", f"its namespace could not be created: {reason}", location)
+            else:
+                try:
+                    await self._namespace.register_table({"id": [*id], "location": location})
+                    row = Row(id, REGISTERED, location=location)
+                except TableAlreadyExistsError as e:
+                    row = await self._existing_row(id, location, e)
+                except LanceNamespaceError as e:
+                    row = self._failure(id, e, location)
+            self._add(row)
+            if row.outcome in (REGISTERED, PRESENT, ELSEWHERE):
+                await journal.put((_ROWS, path, row.to_dict()))
+
+        await each(register, tables.items(), max_in_flight=self._workers)
+
+    async def _existing_row(self, id: TableId, location: str, error: LanceNamespaceError) -> Row:
+        """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
+        result = await self._namespace.describe_tables([id])
+        if id in result.tables:
+            return _registered_row(id, location, result.tables[id])
+        return self._failure(id, error, location)
+
+    async def _known(self, start: NamespaceId) -> Sequence[Table]:
+        """Returns the tables of the catalog below a namespace; none if it does not exist."""
+        ids: list[TableId] = []
+        try:
+            ids = [id async for id in self._namespace.iter_tables(start, recursive=True)]
+        except NamespaceNotFoundError:
+            return []
+        described = await self._namespace.describe_tables(ids, max_in_flight=self._workers)
+        # A table that cannot be described has no known location; a registration under its name reports it.
+        return list(described.tables.values())
+
+    async def _create_namespaces(self, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, str]:
+        """Creates the namespaces and those above them; returns the errors of those that could not be created."""
+        levels: dict[int, set[NamespaceId]] = defaultdict(set)
+        for parent in parents:
+            for depth in range(1, len(parent) + 1):
+                levels[depth].add(NamespaceId(parent[:depth]))
+        errors: dict[NamespaceId, str] = {}
+
+        async def create(id: NamespaceId) -> None:
+            if (reason := errors.get(id.parent)) is not None:
+                errors[id] = reason
+                return
+            try:
+                if not await self._namespace.exists(id):
+                    await self._namespace.create_namespace({"id": [*id], "mode": "ExistOk"})
+                    self._run.counters["namespaces"] += 1
+            except LanceNamespaceError as e:
+                errors[id] = str(e)
+                self._run.add(self._failure(id, e))
+
+        for depth in sorted(levels):
+            await each(create, sorted(levels[depth]), max_in_flight=self._workers)
+        return errors
+
+    def _failure(self, id: Subject, error: LanceNamespaceError, location: str | None = None) -> Row:
+        self.is_complete = self.is_complete and isinstance(error, InvalidInputError)
+        return failure_row(id, error, location)
+
+    def _add(self, row: Row, *, resumed: bool = False) -> None:
+        self._run.add(row, resumed=resumed)
+        self._run.advance()
+
+
+def _key(id: TableId, folds_case: bool) -> tuple[str, ...]:
+    return tuple(name.lower() for name in id) if folds_case else tuple(id)
+
+
+def _registered_row(id: TableId, location: str, table: Table) -> Row:
+    if place_key(table.location) == place_key(location):
+        return Row(id, PRESENT, location=location)
+    reason = f"this name belongs to the table at {table.location}"
+    return Row(id, ELSEWHERE, reason, location, fields={"other_location": table.location})
+
+
+def _names_of(path: str) -> Sequence[str]:
+    names = path.split("/")
+    return [*names[:-1], names[-1].removesuffix(_SUFFIX) or names[-1]]

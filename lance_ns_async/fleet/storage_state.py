@@ -1,0 +1,100 @@
+"""The state of the storage at a table's location, as audits compare it with the registration. Functions block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
+
+from lance_ns_async.model import Table
+from lance_ns_async.storage.dir_markers import HIDDEN_MARK, local_path
+from lance_ns_async.tables import drop_marks
+from lance_ns_async.tables.drop_marks import Files, Mark
+from lance_ns_async.tables.opening import Opener
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MARKERS = (".lance-reserved", HIDDEN_MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageState:
+    """What one look at a location has seen."""
+
+    exists: bool = True
+    """Whether there is a folder, or in an object store any file."""
+    has_parent: bool = True
+    """Whether the folder above exists; if not, the whole storage may be unreachable, for example not mounted."""
+    has_manifest: bool = False
+    """Whether a version was committed."""
+    has_data: bool = False
+    """Whether there are files other than markers."""
+    is_hidden: bool = False
+    """Whether a directory catalog has deregistered the table."""
+    marks: Sequence[Mark] = ()
+    """The marks of drops; in object stores only those beside data without a manifest."""
+    schema: pa.Schema | None = None
+    """The columns of the dataset; None if there is no version."""
+    error: LanceNamespaceError | None = None
+    """Why the location could not be read completely."""
+
+
+def look(table: Table, opener: Opener) -> StorageState:
+    """Returns the state of the storage at a table's location.
+
+    Raises:
+        OSError: A local folder could not be read.
+        LanceNamespaceError: The dataset could not be opened.
+
+    Cost:
+        One open, and in an object store a listing if there is no version.
+    """
+    if (path := local_path(table.location)) is not None:
+        return _look_at_folder(table, path, opener)
+    schema = _schema(table, opener)
+    if schema is not None:
+        return StorageState(has_manifest=True, has_data=True, schema=schema)
+    session = drop_marks.session_of(table)
+    files = Files(session.list())
+    marks = drop_marks.read_marks(session, files)
+    names = {name for name in files.paths if not name.startswith(drop_marks.PREFIX)}
+    return StorageState(
+        exists=bool(files.paths), has_data=not names <= {*_MARKERS}, is_hidden=HIDDEN_MARK in names, marks=marks
+    )
+
+
+def _look_at_folder(table: Table, path: str, opener: Opener) -> StorageState:
+    try:
+        names = os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return StorageState(exists=False, has_parent=os.path.isdir(os.path.dirname(path)))
+    files = Files(names)
+    marks = drop_marks.read_marks(drop_marks.session_of(table), files) if files.marks else ()
+    is_hidden = HIDDEN_MARK in names
+    if "_versions" in names and (schema := _schema(table, opener)) is not None:
+        return StorageState(has_manifest=True, has_data=True, is_hidden=is_hidden, marks=marks, schema=schema)
+    others = [name for name in names if name not in _MARKERS and not name.startswith(drop_marks.PREFIX)]
+    has_data = any(_has_files(os.path.join(path, name)) for name in others)
+    return StorageState(has_data=has_data, is_hidden=is_hidden, marks=marks)
+
+
+def _has_files(path: str) -> bool:
+    return not os.path.isdir(path) or any(names for _, _, names in os.walk(path))
+
+
+def _schema(table: Table, opener: Opener) -> pa.Schema | None:
+    """Returns the columns of the newest version; None if there is none."""
+    for last in (False, True):
+        try:
+            return opener.open(table).schema
+        except TableNotFoundError:
+            return None
+        except TableVersionNotFoundError:
+            # The version was deleted between the listing and the read, by a cleanup.
+            if last:
+                raise
+    raise AssertionError

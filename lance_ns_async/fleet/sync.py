@@ -1,0 +1,48 @@
+"""The operations on whole lakes for sync namespaces, with the arguments of the async functions.
+
+The coroutine runs on the background loop of the namespaces. Callbacks, such as `progress`, run in its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from lance_ns_async.fleet import audits, copies, discovery, table_search
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.sync import Namespace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def blocking(
+    operation: Callable[Concatenate[AsyncNamespace, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Namespace, P], T]:
+    """Returns an operation on one catalog as a function that waits for its result."""
+
+    @wraps(operation)
+    def wait(namespace: Namespace, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return namespace.run(lambda client: operation(client, *args, **kwargs))
+
+    return wait
+
+
+def blocking_between(
+    operation: Callable[Concatenate[AsyncNamespace, AsyncNamespace, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Namespace, Namespace, P], T]:
+    """Returns an operation on two catalogs as a function that waits for its result."""
+
+    @wraps(operation)
+    def wait(source: Namespace, target: Namespace, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # All sync namespaces share one loop, so that the coroutine can use both.
+        return source.run(lambda first: target.arun(lambda second: operation(first, second, *args, **kwargs)))
+
+    return wait
+
+
+audit = blocking(audits.audit)
+copy = blocking_between(copies.copy)
+discover = blocking(discovery.discover)
+find = blocking(table_search.find)

@@ -1,0 +1,204 @@
+"""The walk over a storage that finds Lance tables: which folders are tables, and which only look like one."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.storage.folders import LISTINGS, Folders
+
+_VERSIONS = "_versions"
+_MANIFEST = re.compile(r"\d+\.manifest")
+"""Manifests of the old naming, which counts up, and of the new one, which counts down; not staged or detached ones."""
+_PARTS = frozenset({_VERSIONS, "_transactions", "_deletions", "_indices", "_refs"})
+"""Folders that only Lance writes."""
+_CONTENTS = frozenset({"data", "tree"})
+"""Folders of a table with usual names; `tree` contains its branches."""
+_OF_CATALOGS = frozenset({"__manifest"})
+"""Tables in which directory catalogs keep their registrations."""
+_ROUND = 512
+"""Number of folders that are looked at before their children are."""
+_SUFFIX = ".lance"
+_DIGITS = re.compile(r"\d+")
+
+
+class Kind(StrEnum):
+    """What a folder is."""
+
+    TABLE = "table"
+    FOLDER = "folder"
+    UNFINISHED = "unfinished"
+    """It looks like a table, but has no version."""
+    VANISHED = "vanished"
+    """It was listed in its parent, and is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look at one folder has shown."""
+
+    path: str
+    """The path relative to the root; empty for the root."""
+    kind: Kind
+    children: Sequence[str] = ()
+    """Paths of folders to look at."""
+    reason: str = ""
+
+
+@dataclass
+class _Tally:
+    tables: int = 0
+    others: int = 0
+
+
+@dataclass
+class Walker:
+    """Looks at folders, and chooses the first request to each of them by what was found before.
+
+    A table costs one request if its `_versions` is listed first, and any other folder if the folder itself is listed
+    first. The wrong choice costs one more. A name with the suffix `.lance` is expected to be a table. Otherwise, the
+    folders beside it decide, first those with a similar name, or else those with a similar name anywhere. Names are
+    similar if they differ only in digits.
+    """
+
+    folders: Folders
+    include: Sequence[str] = ()
+    """Patterns of paths of tables; none for all."""
+    exclude: Sequence[str] = ()
+    """Patterns of paths of folders and tables that are not looked at."""
+    _tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+    """What was found by parent and shape of the name; an empty text stands for any."""
+
+    def selects(self, path: str) -> bool:
+        """Returns whether a table with this path is included."""
+        return not self.include or _matches(path, self.include)
+
+    async def look(self, path: str) -> Sight:
+        """Returns what a folder is.
+
+        Raises:
+            LanceNamespaceError: The storage refuses or fails.
+        """
+        probes = bool(path) and self.expects_table(path) is True
+        if probes and await self._has_manifest(path):
+            self._count(path, is_table=True)
+            return Sight(path, Kind.TABLE)
+        folder = await self.folders.list(path)
+        if folder is None:
+            return Sight(path, Kind.VANISHED, reason="it was listed, and did not exist a moment later")
+        names = set(folder.folders)
+        if _VERSIONS in names and not probes and await self._has_manifest(path):
+            self._count(path, is_table=True)
+            return Sight(path, Kind.TABLE)
+        self._count(path, is_table=False)
+        is_part = bool(names & _PARTS)
+        skipped = _PARTS | _CONTENTS if is_part else _PARTS
+        children = [f"{path}/{name}" if path else name for name in folder.folders if self._descends(name, skipped)]
+        children = [child for child in children if not _matches(child, self.exclude)]
+        if is_part:
+            reason = f"it has {', '.join(sorted(names & _PARTS))}, but no manifest in {_VERSIONS}"
+            return Sight(path, Kind.UNFINISHED, children, reason)
+        if path.endswith(_SUFFIX):
+            return Sight(path, Kind.UNFINISHED, children, f"its name ends with {_SUFFIX}, but it has no {_VERSIONS}")
+        return Sight(path, Kind.FOLDER, children)
+
+    async def _has_manifest(self, path: str) -> bool:
+        versions = await self.folders.list(f"{path}/{_VERSIONS}" if path else _VERSIONS)
+        return versions is not None and any(_MANIFEST.fullmatch(name) for name in versions.files)
+
+    def expects_table(self, path: str) -> bool | None:
+        """Returns whether a folder is probably a table; None if nothing similar was looked at."""
+        if path.endswith(_SUFFIX):
+            return True
+        for key in _classes(path):
+            if key in self._tallies:
+                tally = self._tallies[key]
+                return tally.tables > tally.others
+        return None
+
+    def _count(self, path: str, *, is_table: bool) -> None:
+        for key in _classes(path):
+            tally = self._tallies[key]
+            if is_table:
+                tally.tables += 1
+            else:
+                tally.others += 1
+
+    def _descends(self, name: str, skipped: Iterable[str]) -> bool:
+        """Returns whether a folder may contain tables; names with a dot or one underscore in front are hidden."""
+        is_hidden = name.startswith(".") or (name.startswith("_") and not name.startswith("__"))
+        return not (is_hidden or name in skipped or name in _OF_CATALOGS)
+
+
+async def walk(
+    walker: Walker,
+    pending: Iterable[str],
+    on_sight: Callable[[Sight], None],
+    on_error: Callable[[str, LanceNamespaceError], None],
+    after_round: Callable[[], Awaitable[None]],
+) -> None:
+    """Looks at folders and at everything below them, except in tables.
+
+    Args:
+        walker: Looks at each folder.
+        pending: Paths to look at.
+        on_sight: Receives each result.
+        on_error: Receives the path of a folder that could not be listed, with the error.
+        after_round: Awaited after some hundred folders.
+    """
+    stack = list(pending)
+
+    async def look(path: str) -> None:
+        try:
+            sight = await walker.look(path)
+        except LanceNamespaceError as e:
+            on_error(path, e)
+            return
+        stack.extend(sight.children)
+        on_sight(sight)
+
+    while stack:
+        batch, stack[:] = _next_round(walker, stack)
+        await each(look, batch, max_in_flight=LISTINGS)
+        await after_round()
+
+
+def _next_round(walker: Walker, stack: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the folders to look at next, and the rest.
+
+    Where nothing similar was looked at, one folder of each parent goes first, so that the guesses of the others are
+    based on it.
+    """
+    batch: list[str] = []
+    rest: list[str] = []
+    scouted: set[str] = set()
+    for index in range(len(stack) - 1, -1, -1):
+        path = stack[index]
+        if walker.expects_table(path) is None:
+            parent = path.rpartition("/")[0]
+            if parent in scouted:
+                rest.append(path)
+                continue
+            scouted.add(parent)
+        batch.append(path)
+        if len(batch) == _ROUND:
+            return batch, [*stack[:index], *reversed(rest)]
+    return batch, rest[::-1]
+
+
+def _classes(path: str) -> Sequence[tuple[str, str]]:
+    """Returns the classes of similar folders that a folder belongs to, the most specific first."""
+    parent, _, name = path.rpartition("/")
+    shape = _DIGITS.sub("0", name)
+    return (parent, shape), (parent, ""), ("", shape)
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)

@@ -1,0 +1,197 @@
+"""Parsing of HTTP requests: path, query and body become a request model of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, cast, get_args, get_origin
+from urllib.parse import parse_qsl, unquote, unquote_plus
+
+import orjson
+from lance_namespace.errors import InvalidInputError
+from pydantic import BaseModel
+
+from lance_ns_async.namespace import requests
+from lance_ns_async.rest_protocol import Route
+
+_HOP = ("header.", "headers.")
+"""Prefixes of context entries that the client has sent as headers: they are for this server, not for the catalog."""
+
+
+_MAX_PARTS = 50_000
+"""Maximum number of lists and objects in a JSON body; brackets inside strings count, too."""
+
+
+class _Fields(dict[str, Any]):
+    """The fields of a request. Not a plain dict, so that unknown fields of newer clients are accepted."""
+
+
+def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
+    """Returns the request model for a route.
+
+    Args:
+        route: The route of the operation.
+        names: The names in the path, still percent-encoded.
+        query: The query string, still percent-encoded.
+        body: The decompressed body.
+        delimiter: Joins the names of an id, unless the query sets another delimiter.
+
+    Raises:
+        InvalidInputError: The request is malformed, or its path and its body differ.
+    """
+    pairs = _pairs(query)
+    delimiter = dict(pairs).get("delimiter", delimiter)
+    if not delimiter:
+        raise InvalidInputError("delimiter: must not be empty")
+    fields = _Fields(_from_query(route.request, pairs))
+    match route.body:
+        case "json":
+            fields.update(_object(body))
+        case "metadata":
+            fields["metadata"] = _object(body)
+        case "rows":
+            pass
+    fields.pop("identity", None)
+    if isinstance(context := fields.get("context"), dict):
+        fields["context"] = {key: value for key, value in context.items() if not str(key).startswith(_HOP)} or None
+    for name, encoded in names.items():
+        if fields.get(name) is None:
+            fields[name] = _id(encoded, delimiter) if name == "id" else _decode(encoded)
+    try:
+        fields = _Fields(_with_integers(route.request, fields))
+    except RecursionError:
+        raise InvalidInputError("body: nested too deeply; use fewer levels") from None
+    model = requests.parse(route.request, fields)
+    for name, encoded in names.items():
+        _check_same(name, encoded, getattr(model, name), delimiter)
+    return model
+
+
+def _pairs(query: str) -> Sequence[tuple[str, str]]:
+    try:
+        return parse_qsl(query, keep_blank_values=True, errors="strict")
+    except ValueError as e:
+        raise InvalidInputError("query: not percent-encoded UTF-8") from e
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    if not body:
+        return {}
+    content = _json("body", body)
+    if not isinstance(content, dict):
+        raise InvalidInputError("body: must be a JSON object")
+    if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
+        # Validation takes far longer than parsing.
+        raise InvalidInputError(f"body: has over {_MAX_PARTS} lists and objects; send several requests instead")
+    return content
+
+
+def _json(name: str, text: bytes | str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as e:
+        raise InvalidInputError(f"{name}: not valid JSON ({e})") from e
+
+
+def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Returns the fields in the query, converted to the types of the model; unknown fields are left out."""
+    fields: dict[str, Any] = {}
+    types = _types(model)
+    for name, text in pairs:
+        match types.get(name):
+            case "array":
+                fields.setdefault(name, []).append(text)
+            case str(kind):
+                fields[name] = _value(name, kind, text)
+    return fields
+
+
+def _value(name: str, kind: str, text: str) -> Any:
+    match kind:
+        case "boolean" if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        case "integer" if text.removeprefix("-").isdecimal() and len(text) < 20:
+            return int(text)
+        case "object":
+            return _json(name, text)
+        case "string":
+            return text
+    raise InvalidInputError(f"{name} {text!r}: not of the type {kind}")
+
+
+@cache
+def _types(model: type[BaseModel]) -> Mapping[str, str]:
+    """Returns the JSON type of each field that a query can set."""
+    types: dict[str, str] = {}
+    for name, schema in model.model_json_schema()["properties"].items():
+        forms = [form["type"] for form in schema.get("anyOf", [schema]) if form.get("type", "null") != "null"]
+        # The context and the identity are sent as headers, and the id in the path.
+        if forms and name not in ("context", "id", "identity"):
+            types[name] = forms[0]
+    return types
+
+
+def _with_integers(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields, with integers for floats such as `1.0` where the model has integers."""
+    fields = dict(values)
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if fields.get(key) is not None:
+            fields[key] = _with_integer(field.annotation, fields[key])
+    return fields
+
+
+def _with_integer(annotation: Any, value: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _with_integers(annotation, value) if isinstance(value, dict) else value
+    kinds = _kinds(annotation)
+    if isinstance(value, float):
+        return int(value) if int in kinds and float not in kinds and value.is_integer() else value
+    if isinstance(value, list) and (_models(annotation) or (int in kinds and float not in kinds)):
+        return [_with_integer(annotation, it) for it in value]
+    if isinstance(value, dict) and (models := _models(annotation)):
+        return _with_integers(models[0], value)
+    return value
+
+
+@cache
+def _kinds(annotation: Any) -> frozenset[type]:
+    """Returns the types that a field may have, including those in lists and unions."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return frozenset({annotation})
+    inner = get_args(annotation)
+    return frozenset(
+        kind for it in (inner[:1] if get_origin(annotation) is Annotated else inner) for kind in _kinds(it)
+    )
+
+
+@cache
+def _models(annotation: Any) -> Sequence[type[BaseModel]]:
+    return [kind for kind in _kinds(annotation) if issubclass(kind, BaseModel)]
+
+
+def _id(encoded: str, delimiter: str) -> list[str]:
+    text = _decode(encoded)
+    return [] if text in ("", delimiter) else text.split(delimiter)
+
+
+def _decode(encoded: str) -> str:
+    """Returns a decoded path segment; `+` means a blank, because Lance's own clients encode blanks like that."""
+    try:
+        return unquote_plus(encoded, errors="strict")
+    except UnicodeDecodeError as e:
+        raise InvalidInputError(f"path: {encoded!r} is not percent-encoded UTF-8") from e
+
+
+def _check_same(name: str, encoded: str, value: Any, delimiter: str) -> None:
+    """Raises InvalidInputError if path and body contain different values."""
+    texts = {_decode(encoded), unquote(encoded)}
+    if name != "id":
+        if value not in texts:
+            raise InvalidInputError(f"{name}: the body has {value!r}, but the path has {_decode(encoded)!r}")
+        return
+    names = cast("list[str]", value)
+    text = delimiter.join(names)
+    # There are two spellings of the root id.
+    if text not in texts and {text, *texts} - {"", delimiter}:
+        raise InvalidInputError(f"id: the body has {names!r}, but the path has {_id(encoded, delimiter)!r}")

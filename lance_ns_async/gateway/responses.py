@@ -1,0 +1,106 @@
+"""HTTP responses of the gateway: results of the namespace, and errors in the form of the spec."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+from lance_namespace.errors import ErrorCode, LanceNamespaceError
+
+from lance_ns_async.errors import retry_after
+from lance_ns_async.rest_protocol import Route
+
+_ARROW_FILE = "application/vnd.apache.arrow.file"
+
+# Responses hold credentials and may change at any time. The default Server header would show library versions.
+_HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
+
+STATUSES: Mapping[ErrorCode, int] = {
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.NAMESPACE_NOT_FOUND: 404,
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
+    ErrorCode.NAMESPACE_NOT_EMPTY: 409,
+    ErrorCode.TABLE_NOT_FOUND: 404,
+    ErrorCode.TABLE_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_INDEX_NOT_FOUND: 404,
+    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_TAG_NOT_FOUND: 404,
+    ErrorCode.TABLE_TAG_ALREADY_EXISTS: 409,
+    ErrorCode.TRANSACTION_NOT_FOUND: 404,
+    ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
+    ErrorCode.INVALID_INPUT: 400,
+    ErrorCode.CONCURRENT_MODIFICATION: 409,
+    ErrorCode.PERMISSION_DENIED: 403,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.SERVICE_UNAVAILABLE: 503,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.INVALID_TABLE_STATE: 409,
+    ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: 400,
+    ErrorCode.THROTTLING: 429,
+    ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
+    ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
+}
+"""The HTTP status for each error code of the spec."""
+
+
+class RequestError(Exception):
+    """A request that the gateway itself refuses, with its HTTP status."""
+
+    def __init__(self, status: int, code: ErrorCode, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
+
+
+def result(route: Route, answer: Any) -> web.Response:
+    """Returns the result as an HTTP response, in the form that the route requires."""
+    match route.answer:
+        case "fields":
+            return json_response(answer.to_dict())
+        case "count":
+            return json_response(answer.count)
+        case "text":
+            return json_response(answer)
+        case "metadata":
+            return json_response(answer.metadata or {})
+        case "file":
+            return web.Response(body=answer.data, content_type=_ARROW_FILE, headers=_HEADERS)
+
+
+def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Returns a response with a JSON body."""
+    return web.Response(
+        body=orjson.dumps(content),
+        status=status,
+        content_type="application/json",
+        headers={**_HEADERS, **(headers or {})},
+    )
+
+
+def text_response(text: str) -> web.Response:
+    """Returns a response with a text body in the Prometheus format."""
+    return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
+
+
+def error(problem: LanceNamespaceError | RequestError) -> web.Response:
+    """Returns the response for an error; the catalog's wait time becomes the Retry-After header."""
+    if isinstance(problem, RequestError):
+        return _error(problem.status, problem.code, str(problem), problem.headers)
+    wait = retry_after(problem)
+    headers = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
+    return _error(STATUSES[problem.code], problem.code, str(problem), headers)
+
+
+def internal(instance: str) -> web.Response:
+    """Returns the response for an unexpected error: it contains only the id of the log entry."""
+    message = f"Internal error: the gateway failed; its log has the details under {instance}"
+    return _error(500, ErrorCode.INTERNAL, message, {}, instance=instance)
+
+
+def _error(status: int, code: ErrorCode, message: str, headers: Mapping[str, str], **more: str) -> web.Response:
+    return json_response({"error": message, "code": int(code), **more}, status=status, headers=headers)

@@ -1,0 +1,165 @@
+"""Selection of tables: table ids, whole namespaces and glob patterns, in any mixture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import translate
+from types import EllipsisType
+from typing import TypeAlias
+
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId, is_pattern, split_names
+
+What: TypeAlias = str | Id | Iterable[str | Iterable[str]]
+"""One item or many. A TableId or a sequence of names is one table; a NamespaceId is every table directly in it.
+
+A string is a table id, as `TableId.parse` reads it: names joined by `$`, or by `.` if it contains no `$`. A string with
+`*`, `?` or `[` is a pattern, which is matched name by name and case-sensitively. `**` matches any number of namespaces,
+including none.
+"""
+
+Level: TypeAlias = str | re.Pattern[str] | EllipsisType
+"""A name, a compiled glob for one name, or `...` for any number of names."""
+
+_ANY_NAME = re.compile(".*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A selection of tables by a glob pattern or by their namespace."""
+
+    item: str | NamespaceId
+    """The original item of the request."""
+    levels: tuple[Level, ...]
+    """The levels from the root; the last one is for the table's own name and is never `...`."""
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """Returns the pattern for a string with wildcards.
+
+        Raises:
+            InvalidInputError: A name in the string is empty.
+        """
+        names = split_names(text)
+        if not all(names):
+            raise InvalidInputError(f"pattern {text!r}: contains an empty name; join names by '.' or by {DELIMITER!r}")
+        if names[-1] == "**":
+            names.append("*")
+        return cls(text, tuple(map(_level, names)))
+
+    @classmethod
+    def inside(cls, namespace: NamespaceId) -> Pattern:
+        """Returns the pattern for every table directly in a namespace."""
+        return cls(namespace, (*namespace, _ANY_NAME))
+
+    @property
+    def start(self) -> NamespaceId:
+        """The deepest namespace that contains all tables that could match."""
+        names: list[str] = []
+        for level in self.levels[:-1]:
+            if not isinstance(level, str):
+                break
+            names.append(level)
+        return NamespaceId(names)
+
+    @property
+    def table_name(self) -> str | None:
+        """The name of all tables that could match; None if several names or depths are possible."""
+        last = self.levels[-1]
+        return last if isinstance(last, str) and ... not in self.levels else None
+
+    def matches(self, id: TableId) -> bool:
+        """Returns whether the pattern matches the table."""
+        return len(self.levels) in self._used(id)
+
+    def holds(self, namespace: NamespaceId) -> bool:
+        """Returns whether a table directly in the namespace could match."""
+        return len(self.levels) - 1 in self._used(namespace)
+
+    def leads(self, namespace: NamespaceId) -> bool:
+        """Returns whether a table in a namespace below this one could match."""
+        return any(self._open(namespace))
+
+    def concerns(self, namespace: NamespaceId) -> bool:
+        """Returns whether the tables that match could depend on the namespace."""
+        return bool(self._used(namespace))
+
+    def children(self, namespace: NamespaceId) -> set[str] | None:
+        """Returns the names of the child namespaces that could lead to a match; None if a listing is necessary."""
+        levels = list(self._open(namespace))
+        names = {level for level in levels if isinstance(level, str)}
+        return names if len(names) == len(levels) else None
+
+    def _open(self, namespace: NamespaceId) -> Iterator[Level]:
+        """Yields the levels that a child of the namespace may match."""
+        for i in self._used(namespace):
+            if i < len(self.levels) - 1:
+                yield self.levels[i]
+
+    def _used(self, names: Iterable[str]) -> set[int]:
+        """Returns the possible numbers of levels that the names match; empty if the names do not match."""
+        used = self._skip_wildcards({0})
+        for name in names:
+            used = self._skip_wildcards(
+                {i if self.levels[i] is ... else i + 1 for i in used if i < len(self.levels) and self._fits(i, name)}
+            )
+        return used
+
+    def _skip_wildcards(self, used: set[int]) -> set[int]:
+        """Adds the numbers of levels for the case that a `...` matches no name."""
+        for i in list(used):
+            while i < len(self.levels) and self.levels[i] is ...:
+                i += 1
+                used.add(i)
+        return used
+
+    def _fits(self, i: int, name: str) -> bool:
+        match self.levels[i]:
+            case str() as exact:
+                return name == exact
+            case re.Pattern() as glob:
+                return glob.fullmatch(name) is not None
+            case _:
+                return True
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A parsed request: the tables named by id, and the patterns that need a search."""
+
+    ids: tuple[TableId, ...]
+    patterns: tuple[Pattern, ...]
+
+    @classmethod
+    def read(cls, what: What) -> Selection:
+        """Parses a request; consumes an iterable.
+
+        Raises:
+            InvalidInputError: An item is neither a valid id nor a valid pattern.
+        """
+        ids: dict[TableId, None] = {}
+        patterns: dict[Pattern, None] = {}
+        for item in [what] if isinstance(what, str | Id) else what:
+            if isinstance(item, NamespaceId):
+                patterns[Pattern.inside(item)] = None
+            elif isinstance(item, str) and is_pattern(item):
+                patterns[Pattern.parse(item)] = None
+            else:
+                ids[table_id(item)] = None
+        return cls(tuple(ids), tuple(patterns))
+
+
+def table_id(item: str | Iterable[str]) -> TableId:
+    """Returns the table id for a string without wildcards or for a sequence of names."""
+    if isinstance(item, TableId):
+        return item
+    return TableId.parse(item) if isinstance(item, str) else TableId(item)
+
+
+def _level(name: str) -> Level:
+    if name == "**":
+        return ...
+    return re.compile(translate(name)) if is_pattern(name) else name

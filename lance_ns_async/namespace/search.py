@@ -1,0 +1,101 @@
+"""Search for the tables that match patterns, in as few calls as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
+
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The result of a search."""
+
+    tables: Sequence[TableId]
+    """Matching tables that were listed."""
+    guesses: Collection[TableId]
+    """Tables that may not exist: their namespace was found, and a pattern contains their exact name."""
+    descriptions: Mapping[TableId, Table]
+    """Tables whose description was part of a listing."""
+    errors: Mapping[NamespaceId, LanceNamespaceError]
+    """Namespaces that could not be listed."""
+    doubtful: Mapping[TableId, LanceNamespaceError]
+    """Matching tables that could not be described, so that their format is unknown."""
+    namespaces: Sequence[NamespaceId] = ()
+    """The namespaces that can contain a match, also those without any."""
+
+
+async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> SearchResult:
+    """Walks the namespaces that can contain a match concurrently, and lists their tables.
+
+    No listing is made for a namespace or table whose exact name is in a pattern. Namespaces and tables that are dropped
+    during the search do not match.
+    """
+    if not patterns:
+        return SearchResult((), (), {}, {}, {})
+    walk = _Walk(namespace, patterns)
+    holding = await walk.run(max_in_flight)
+    to_list: list[NamespaceId] = []
+    guesses: dict[TableId, None] = {}
+    for parent in holding:
+        names = {pattern.table_name for pattern in patterns if pattern.holds(parent)}
+        if None in names:
+            to_list.append(parent)
+        guesses.update((parent.table(name), None) for name in names if name is not None)
+
+    def matches_any(id: TableId) -> bool:
+        return any(pattern.matches(id) for pattern in patterns)
+
+    listing = await namespace.list_many(to_list, wanted=matches_any, max_in_flight=max_in_flight)
+    for parent, error in listing.errors.items():
+        walk.note(parent, error)
+    matching = [id for ids in listing.tables.values() for id in ids]
+    for id in matching:
+        guesses.pop(id, None)
+    return SearchResult(matching, guesses.keys(), listing.described, walk.errors, listing.doubtful, holding)
+
+
+class _Walk:
+    """Walk through the namespaces that patterns lead to, one level at a time."""
+
+    def __init__(self, namespace: AsyncNamespace, patterns: Sequence[Pattern]) -> None:
+        self._namespace = namespace
+        self._patterns = patterns
+        self._starts = dict.fromkeys(pattern.start for pattern in patterns)
+        self._below: list[NamespaceId] = []
+        self.errors: dict[NamespaceId, LanceNamespaceError] = {}
+
+    async def run(self, max_in_flight: int) -> Sequence[NamespaceId]:
+        """Returns the namespaces that can contain a match."""
+        namespaces: dict[NamespaceId, None] = {}
+        level = self._starts
+        while level:
+            namespaces.update(level)
+            leading = [at for at in level if any(pattern.leads(at) for pattern in self._patterns)]
+            self._below = []
+            await each(self._visit, leading, max_in_flight=max_in_flight)
+            level = dict.fromkeys(child for child in self._below if child not in namespaces)
+        return [at for at in namespaces if at not in self.errors and any(p.holds(at) for p in self._patterns)]
+
+    def note(self, at: NamespaceId, error: LanceNamespaceError) -> None:
+        """Records an error; a missing namespace is an error only where a pattern starts."""
+        if not isinstance(error, NamespaceNotFoundError) or at in self._starts:
+            self.errors[at] = error
+
+    async def _visit(self, at: NamespaceId) -> None:
+        child_names = [pattern.children(at) for pattern in self._patterns if pattern.leads(at)]
+        names = {name for some in child_names if some is not None for name in some}
+        if None in child_names:
+            try:
+                names.update([child.name async for child in self._namespace.iter_namespaces(at)])
+            except LanceNamespaceError as e:
+                self.note(at, e)
+                return
+        children = map(at.child, names)
+        self._below += [child for child in children if any(pattern.concerns(child) for pattern in self._patterns)]

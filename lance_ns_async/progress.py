@@ -1,0 +1,65 @@
+"""Progress of a long run of calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+ProgressCallback: TypeAlias = Callable[[int, int], None]
+"""A progress callback; its arguments are the finished steps and the total."""
+
+
+class Steps:
+    """Counts finished steps and reports them to a progress callback."""
+
+    def __init__(self, total: int, callback: ProgressCallback) -> None:
+        self._total = total
+        self._callback = callback
+        self._count = 0
+
+    def settle(self, steps: int = 1) -> None:
+        """Reports `steps` more finished steps."""
+        self._count += steps
+        self._callback(self._count, self._total)
+
+
+@contextmanager
+def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[ProgressCallback]:
+    """Provides the progress callback: the caller's, one that shows a line on a terminal's stderr, or a no-op."""
+    if callable(progress):
+        yield progress
+    elif progress and sys.stderr.isatty():
+        try:
+            from rich.console import Console
+            from rich.progress import Progress
+        except ImportError:
+            with _plain_line(label) as callback:
+                yield callback
+            return
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda steps, total: bar.update(task, completed=steps, total=total)
+    else:
+        yield lambda _steps, _total: None
+
+
+@contextmanager
+def _plain_line(label: str) -> Iterator[ProgressCallback]:
+    last_line = ""
+
+    def callback(steps: int, total: int) -> None:
+        nonlocal last_line
+        line = f"{label}: {steps * 100 // max(total, 1)} %"
+        if line != last_line:
+            last_line = line
+            sys.stderr.write(f"\r{line}")
+            sys.stderr.flush()
+
+    try:
+        yield callback
+    finally:
+        # The line is erased, so that later output starts on an empty line.
+        sys.stderr.write(f"\r{' ' * len(last_line)}\r")
+        sys.stderr.flush()

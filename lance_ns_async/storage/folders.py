@@ -1,0 +1,165 @@
+"""Listings of folders, one level at a time, in the local file system and in object stores.
+
+Object stores are listed by pylance, with the storage options of Lance: it needs no further library, and a listing costs
+one request for each page, as with pyarrow and obstore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+import anyio
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
+
+from lance_ns_async.calls.policy import remaining
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import files
+from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.storage.locations import check_location, checked_root
+from lance_ns_async.storage.process_end import native_call, thread_start
+from lance_ns_async.storage.pylance_errors import translate_errors
+from lance_ns_async.storage.threads import PATIENCE
+
+T = TypeVar("T")
+
+LISTINGS = 64
+"""Maximum number of concurrent listings of one `Folders`."""
+
+PAGE = 1_000
+"""Number of entries in a page of the usual object stores."""
+
+_PLAIN = "!$&'()*+,-./:;=@[]^_|~"
+"""Characters that pylance does not percent-encode in the path of a URI, besides letters and digits."""
+_DIRECT = re.compile(r"[A-Za-z0-9_.=/ -]*")
+"""Paths that pylance looks up as they are; it would encode other characters in a path, but not in a URI."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The content of a folder."""
+
+    folders: tuple[str, ...] = ()
+    """Names of the folders in it, without symbolic links."""
+    files: tuple[str, ...] = ()
+    """Names of the files in it."""
+
+
+class Folders:
+    """The folders below a root.
+
+    Args:
+        root: A local path or a URI.
+        options: Storage options, as for `lance.dataset`.
+
+    Raises:
+        InvalidInputError: The root is not usable.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        try:
+            checked_root(root)
+        except ValueError as e:
+            raise InvalidInputError(f"uri {root!r}: {e}") from e
+        self._path = local_path(os.path.expanduser(root))
+        is_uri = "://" in root
+        self.root = root.rstrip("/") if is_uri or self._path is None else self._path
+        if is_uri:
+            check_location("uri", self.root if urlsplit(self.root).path else f"{self.root}/", folder=True)
+        self._is_uri = is_uri
+        self._options = options
+        self._session: Any = None
+        self._limiter = anyio.CapacityLimiter(LISTINGS)
+        self.listings = 0
+        """Number of listings so far."""
+        self.pages = 0
+        """Number of further pages of these listings, estimated by the number of entries."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the root is in the local file system."""
+        return self._path is not None
+
+    def location(self, path: str) -> str:
+        """Returns the location of a folder, by its path relative to the root."""
+        if not path:
+            return self.root
+        return f"{self.root.rstrip('/')}/{quote(path, safe=_PLAIN) if self._is_uri else path}"
+
+    async def list(self, path: str) -> Folder | None:
+        """Returns the content of a folder, by its path relative to the root; None if it does not exist.
+
+        In an object store, a folder without content does not exist.
+
+        Raises:
+            PermissionDeniedError: The storage refuses the listing.
+            ServiceUnavailableError: The storage does not respond.
+            InvalidInputError: The bucket does not exist.
+
+        Cost:
+            One request for each page of an object store.
+        """
+        self.listings += 1
+        if self._path is not None:
+            folder = await self._in_thread(path, partial(_list_local, os.path.join(self._path, path)))
+        else:
+            folder = await self._in_thread(path, partial(self._list_remote, path))
+        if folder is not None:
+            self.pages += max(0, len(folder.folders) + len(folder.files) - 1) // PAGE
+        return folder
+
+    def _list_remote(self, path: str) -> Folder | None:
+        if _DIRECT.fullmatch(path):
+            if self._session is None:
+                self._session = files.open_session(self.root, self._options)
+            result = self._session.list_with_delimiter(path or None)
+        else:
+            result = files.open_session(self.location(path), self._options).list_with_delimiter()
+        folders = tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in result.common_prefixes)
+        # An object with the name of the folder is a marker that some tools write.
+        names = tuple(key.rpartition("/")[2] for key in result.objects if key.rstrip("/") != path)
+        return Folder(folders, names) if result.common_prefixes or result.objects else None
+
+    async def _in_thread(self, path: str, work: Callable[[], T]) -> T:
+        left = remaining()
+        location = self.location(path)
+        place = Table(TableId([path or self.root]), location)
+
+        def run() -> T:
+            with native_call(location), translate_errors(place):
+                return work()
+
+        try:
+            async with asyncio.timeout(PATIENCE if left is None else left):
+                with thread_start():
+                    return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._limiter)
+        except TimeoutError as e:
+            raise ServiceUnavailableError(f"Service unavailable: the storage did not list {location} in time") from e
+
+
+def _list_local(path: str) -> Folder | None:
+    folders, names = [], []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif not entry.is_symlink():
+                    names.append(entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Folder(tuple(sorted(folders)), tuple(names))
+
+
+def place_key(location: str) -> str:
+    """Returns a text that is equal for different spellings of one location."""
+    if (path := local_path(location)) is not None:
+        return os.path.realpath(path)
+    scheme, _, rest = location.partition("://")
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{unquote(rest).rstrip('/')}"

@@ -1,0 +1,298 @@
+"""AWS Glue, STS and Lake Formation on 127.0.0.1: moto with catalogs, pages and faults, in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from ..faults import When
+from .calls import GlueCall
+from .control import Control, Held, Log
+from .quirks import GlueQuirks
+from .throttle import Occasion, Refusal
+
+LANCE = {"table_type": "lance", "managed_by": "storage"}
+"""The parameters of a Lance table whose versions the storage manages."""
+
+
+class FakeGlue:
+    """A Glue Data Catalog to talk to over HTTP, and its STS; each has a process, a state and a port of its own.
+
+    An operation, where a fault asks for one, is a regular expression for all of its name: `GetTable` is not
+    `GetTables`, `.*Catalogs?` are those on catalogs, and an empty one is every operation, those of STS included.
+    A call waits first (`hold`, `delay`), then meets the oldest `cut` or `html_error` for it, then the oldest `fail`
+    or `deny`, then the check of temporary credentials.
+    """
+
+    account = "123456789012"
+    """The account of every caller that has not assumed a role of another one."""
+
+    def __init__(
+        self,
+        stock: bool = False,
+        latency: float = 0.0,
+        *,
+        region: str = "us-east-1",
+        ignore_expression: bool = False,
+        fnmatch_expression: bool = False,
+        short_pages: bool = False,
+        no_catalog_api: bool = False,
+        no_catalog_ids: bool = False,
+        session_seconds: int | None = None,
+    ) -> None:
+        """`latency` is seconds that each call waits, side by side with others; the rest is as `GlueQuirks` has it."""
+        self.region = region
+        self._latency = latency
+        self._quirks = GlueQuirks(
+            stock=stock,
+            ignore_expression=ignore_expression,
+            fnmatch_expression=fnmatch_expression,
+            short_pages=short_pages,
+            no_catalog_api=no_catalog_api,
+            no_catalog_ids=no_catalog_ids,
+            session_seconds=session_seconds,
+        )
+        self._control: Control | None = None
+        self.endpoint = ""
+        """The URL of both services; it stays the same when the server is stopped and started again."""
+
+    def __enter__(self) -> Self:
+        self._control = Control(self._quirks, self.region)
+        self.endpoint = self._control.url
+        if self._latency:
+            self.delay(self._latency)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What a namespace needs to connect."""
+        return {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "access_key_id": "AKIAIOSFODNN7EXAMPLE",
+            "secret_access_key": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "sts_endpoint": self.endpoint,
+        }
+
+    @property
+    def vending(self) -> dict[str, str]:
+        """The properties with which a namespace gets credentials of tables, besides the others."""
+        return {"vend_credentials": "true", "lake_formation_endpoint": self.endpoint}
+
+    @property
+    def calls(self) -> Log[str]:
+        """The operations that were called so far, in the order in which they came."""
+        return Log(self._ask("operations"), self.clear)
+
+    @property
+    def requests(self) -> Log[GlueCall]:
+        """The same with parameters, signers and headers."""
+        return Log(self._ask("received"), self.clear)
+
+    @property
+    def connections(self) -> int:
+        """How many connections were opened."""
+        return int(self._ask("told", "connections"))
+
+    @property
+    def most_in_flight(self) -> int:
+        """How many calls were under way at once at most; answers are quick: `delay` or `hold` lets them gather."""
+        return int(self._ask("told", "most_in_flight"))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time its process has taken so far."""
+        return float(self._ask("told", "cpu_seconds"))
+
+    @property
+    def issued(self) -> Sequence[str]:
+        """The access key ids that AssumeRole gave out, oldest first."""
+        issued: Sequence[str] = self._ask("issued")
+        return issued
+
+    def stop(self) -> None:
+        """Refuses connections and resets the open ones; what it holds stays."""
+        self._ask("stop")
+
+    def start(self) -> None:
+        """Listens again after `stop`, on the same port."""
+        self._ask("start")
+
+    def clear(self) -> None:
+        """Forgets the calls and counts from nothing again."""
+        self._ask("clear")
+
+    def heal(self) -> None:
+        """Forgets the faults, denials and delays that are still to come; the latency goes, too."""
+        self._ask("heal")
+
+    def reset(self) -> None:
+        """Makes it as new: empty, healed, no calls, no credentials expired; switches and latency stay."""
+        self._ask("reset")
+        if self._latency:
+            self.delay(self._latency)
+
+    def switch(self, **changes: bool | int | None) -> None:
+        """Changes from now on what was told at first, `short_pages=True` for one; not for stock moto."""
+        self._ask("switch", changes)
+
+    def fail(
+        self,
+        code: str,
+        *,
+        message: str = "",
+        status: int | None = None,
+        operation: str = "",
+        times: int | None = 1,
+        every: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answers an error of AWS instead of acting, to each call or each n-th of them; no `times`: without end.
+
+        The status is 400 where none is given, of STS 403; STS says its codes without the `Exception` at their end.
+        """
+        occasion = Occasion(operation, times, every or 1)
+        self._ask("refuse", Refusal(occasion, code, message, status, dict(headers or {})))
+
+    def deny(self, operation: str = "") -> None:
+        """Denies access to an operation from now on."""
+        self.fail("AccessDeniedException", operation=operation, times=None)
+
+    def html_error(self, operation: str = "", times: int | None = 1, *, status: int = 500) -> None:
+        """Answers a page of HTML, as proxies do, and moto where it does not know an operation."""
+        self._ask("answer_html", Occasion(operation, times), status)
+
+    def cut(self, operation: str = "", times: int | None = 1, when: When = "before") -> None:
+        """Resets the connection before or after acting, instead of answering."""
+        self._ask("break_off", Occasion(operation, times), when)
+
+    def delay(self, seconds: float, operation: str = "", *, times: int | None = None) -> None:
+        """Makes calls wait before they are carried out; others go on meanwhile."""
+        self._ask("slow_down", Occasion(operation, times), seconds)
+
+    @contextmanager
+    def hold(self, operation: str = "") -> Iterator[Held]:
+        """Makes calls wait until they are released, or the `with` block ends."""
+        held = Held(self._running(), self._ask("hold_back", Occasion(operation)))
+        try:
+            yield held
+        finally:
+            held.release()
+
+    def expire(self, access_key_id: str | None = None) -> None:
+        """Makes credentials expire now: these, or all that AssumeRole gave out so far."""
+        self._ask("expire", access_key_id)
+
+    def grant(self, table: str, *permissions: str) -> None:
+        """Grants only these permissions for a table in Lake Formation, named `database/table`; initially all are."""
+        self._ask("lake", "grant", table, frozenset(permissions))
+
+    def filter_cells(self, table: str) -> None:
+        """Adds a filter of cells to a table in Lake Formation."""
+        self._ask("lake", "filter_cells", table)
+
+    def limit_credentials(self, seconds: float | None) -> None:
+        """Sets the lifetime of tables' credentials, whatever is requested; None means as requested."""
+        self._ask("lake", "limit", seconds)
+
+    def add_nested_catalog(self, path: str, parameters: Mapping[str, str] | None = None, **catalog_input: Any) -> str:
+        """Plants a catalog, `a/b` below `a` for one, and the parents it needs; gives its id."""
+        added = {} if parameters is None else {"Parameters": dict(parameters)}
+        return str(self._ask("add_catalog", path, {**catalog_input, **added}))
+
+    def add_database(
+        self,
+        catalog_path: str,
+        name: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        location: str | None = None,
+        **database_input: Any,
+    ) -> None:
+        """Plants a database. An empty path is the root catalog; `account:`, `account:a/b` are another account's.
+
+        Another account's catalogs are open to every caller once something was planted there.
+        """
+        more = {} if parameters is None else {"Parameters": dict(parameters)}
+        where = {} if location is None else {"LocationUri": location}
+        self._ask("add_database", catalog_path, name, {**database_input, **more, **where})
+
+    def add_table(
+        self,
+        catalog_path: str,
+        database: str,
+        name: str,
+        *,
+        parameters: Mapping[str, str] | None = LANCE,
+        table_type: str | None = "EXTERNAL_TABLE",
+        location: str | None = "",
+        columns: Mapping[str, str] | None = None,
+        **table_input: Any,
+    ) -> None:
+        """Plants a table of Lance in a database; None leaves a part out, an empty location is one of its own.
+
+        Columns are names and types; other parts are spelt as Glue does, `TargetTable` for one.
+        """
+        more = (parameters, table_type, location, columns, table_input)
+        self._ask("add_tables", catalog_path, database, [_table_input(catalog_path, database, name, *more)])
+
+    def add_tables(
+        self,
+        catalog_path: str,
+        database: str,
+        names: Iterable[str],
+        *,
+        parameters: Mapping[str, str] | None = LANCE,
+        table_type: str | None = "EXTERNAL_TABLE",
+        columns: Mapping[str, str] | None = None,
+        **table_input: Any,
+    ) -> None:
+        """Plants many tables at once, alike but for their names and locations."""
+        more = (parameters, table_type, "", columns, table_input)
+        inputs = [_table_input(catalog_path, database, name, *more) for name in names]
+        self._ask("add_tables", catalog_path, database, inputs)
+
+    def table(self, catalog_path: str, database: str, name: str) -> dict[str, Any]:
+        """A table as it is stored; ValueError where there is none."""
+        stored: dict[str, Any] = self._ask("table", catalog_path, database, name)
+        return stored
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        return self._running().ask(name, *arguments)
+
+    def _running(self) -> Control:
+        if self._control is None:
+            raise RuntimeError("fake Glue server: it runs inside its `with` block alone")
+        return self._control
+
+
+def _table_input(
+    catalog_path: str,
+    database: str,
+    name: str,
+    parameters: Mapping[str, str] | None,
+    table_type: str | None,
+    location: str | None,
+    columns: Mapping[str, str] | None,
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    if location == "":
+        location = "/".join(("s3://bucket", *filter(None, (catalog_path, database)), f"{name}.lance"))
+    storage = {
+        **({} if columns is None else {"Columns": [{"Name": key, "Type": kind} for key, kind in columns.items()]}),
+        **({} if location is None else {"Location": location}),
+        **more.get("StorageDescriptor", {}),
+    }
+    return {
+        "Name": name,
+        **({} if table_type is None else {"TableType": table_type}),
+        **({} if parameters is None else {"Parameters": dict(parameters)}),
+        **more,
+        **({"StorageDescriptor": storage} if storage else {}),
+    }

@@ -1,0 +1,186 @@
+"""The fake Glue server itself, as it runs in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..faults import Answer, Received, When
+from ..http import FakeServer
+from .calls import GlueCall, call_of, is_glue, is_lake_formation, operation_of, refusal
+from .lake_formation import LakeFormation
+from .moto import ACCOUNT, HTML_ERROR, CatalogMoto, StockMoto
+from .quirks import GlueQuirks
+from .scopes import CatalogScope, root_of
+from .sessions import Sessions
+from .throttle import Occasion, OperationDelay, OperationFault, OperationHold, Refusal, said
+
+KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+"""The permanent key of the account's own user; Lake Formation accepts no other."""
+
+
+class GlueServer(FakeServer):
+    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it. There can be one in a process."""
+
+    def __init__(self, quirks: GlueQuirks, region: str) -> None:
+        super().__init__()
+        self._moto = StockMoto() if quirks.stock else CatalogMoto(quirks)
+        self._region = region
+        self._sessions = Sessions(lenient=quirks.stock)
+        self._refusals: list[Refusal] = []
+        self._held: list[OperationHold] = []
+        self._lake = self._new_lake()
+
+    def handle(self, request: Received) -> Answer:
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
+        if is_lake_formation(request):
+            with self._lock:
+                return self._lake.answer(request, {KEY: (SECRET, None), **self._sessions.keys})
+        answer = self._moto.answer(request)
+        if not is_glue(request):
+            self._sessions.note()
+        return answer
+
+    def operations(self) -> list[str]:
+        """The operations that were called, in the order in which they came."""
+        return [operation_of(request) for request in self.requests]
+
+    def received(self) -> list[GlueCall]:
+        """What was called, in the order in which it came."""
+        return [call_of(request) for request in self.requests]
+
+    def told(self, what: str) -> float:
+        """A figure: `connections`, `most_in_flight` or `cpu_seconds`."""
+        return time.process_time() if what == "cpu_seconds" else getattr(self, what)
+
+    def heal(self) -> None:
+        super().heal()
+        with self._lock:
+            self._refusals.clear()
+
+    def reset(self) -> None:
+        """Empties the server and forgets calls, faults and credentials; quirks stay."""
+        self.heal()
+        with self._lock:
+            self._moto.reset()
+            self._sessions.clear()
+            self._lake = self._new_lake()
+        self.clear()
+
+    def lake(self, method: str, *arguments: Any) -> None:
+        """Calls a method of Lake Formation."""
+        with self._lock:
+            getattr(self._lake, method)(*arguments)
+
+    def _new_lake(self) -> LakeFormation:
+        return LakeFormation(self._region, lambda account: root_of(account, self._region))
+
+    def switch(self, changes: Mapping[str, Any]) -> None:
+        """Changes quirks from now on."""
+        with self._lock:
+            moto = self._extended()
+            moto.quirks = replace(moto.quirks, **changes)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answers an error of AWS instead of acting."""
+        with self._lock:
+            self._refusals.append(refusal)
+
+    def break_off(self, occasion: Occasion, when: When) -> None:
+        """Resets the connection before or after acting."""
+        self._add(OperationFault(occasion, when, None))
+
+    def answer_html(self, occasion: Occasion, status: int) -> None:
+        """Answers a page of HTML instead of acting."""
+        self._add(OperationFault(occasion, "before", replace(HTML_ERROR, status=status)))
+
+    def slow_down(self, occasion: Occasion, seconds: float) -> None:
+        """Makes calls wait before they are carried out."""
+        with self._lock:
+            self._delays.append(OperationDelay(occasion, seconds))
+
+    def hold_back(self, occasion: Occasion) -> int:
+        """Makes calls wait until `let_go`; gives the number of the hold."""
+        hold = OperationHold(occasion)
+        with self._lock:
+            self._holds.append(hold)
+            self._held.append(hold)
+            return len(self._held) - 1
+
+    def held_back(self, number: int) -> int:
+        """How many calls wait at a hold."""
+        return self._held[number].waiting
+
+    def let_go(self, number: int) -> None:
+        """Ends a hold."""
+        hold = self._held[number]
+        with self._lock:
+            if hold in self._holds:
+                self._holds.remove(hold)
+        hold.release()
+
+    def issued(self) -> Sequence[str]:
+        """The access key ids that AssumeRole gave out, oldest first."""
+        with self._lock:
+            return self._sessions.issued
+
+    def expire(self, access_key_id: str | None) -> None:
+        """Makes temporary credentials useless: these, or all that were given out so far."""
+        with self._lock:
+            self._sessions.expire(access_key_id)
+
+    def add_catalog(self, path: str, catalog_input: Mapping[str, Any]) -> str:
+        """Plants a catalog, with the parents it needs; gives its id."""
+        with self._lock:
+            scope, names = self._root(path)
+            for name in names[:-1]:
+                scope = scope.children.get(name.lower()) or scope.create_child(name, {})
+            return scope.create_child(names[-1], catalog_input).catalog_id
+
+    def add_database(self, path: str, name: str, database_input: Mapping[str, Any]) -> None:
+        """Plants a database in a catalog."""
+        with self._lock:
+            self._scope(path).create_database(name, {**database_input, "Name": name})
+
+    def add_tables(self, path: str, database: str, inputs: Sequence[Mapping[str, Any]]) -> None:
+        """Plants tables in a database."""
+        with self._lock:
+            scope = self._scope(path)
+            for table_input in inputs:
+                scope.create_table(database, table_input["Name"], dict(table_input))
+
+    def table(self, path: str, database: str, name: str) -> Mapping[str, Any]:
+        """A table as it is stored."""
+        with self._lock:
+            return self._scope(path).get_table(database, name).as_dict()
+
+    def _scope(self, path: str) -> CatalogScope:
+        scope, names = self._root(path)
+        return scope.below(names)
+
+    def _root(self, path: str) -> tuple[CatalogScope, Sequence[str]]:
+        """The root catalog that a path starts from, and the names below it; `account:a/b` is of another account."""
+        self._extended()
+        account, colon, names = path.rpartition(":")
+        root = root_of(account or ACCOUNT, self._region)
+        root.shared = root.shared or bool(colon)
+        return root, names.split("/") if names else []
+
+    def _extended(self) -> CatalogMoto:
+        if not isinstance(self._moto, CatalogMoto):
+            raise ValueError("stock moto knows neither catalogs nor quirks: plant what it holds by its own API")
+        return self._moto
+
+    def _refused(self, request: Received) -> Answer | None:
+        service = "glue" if is_glue(request) else "lakeformation" if is_lake_formation(request) else "sts"
+        action = f"{service}:{operation_of(request)}"
+        found = next((each for each in self._refusals if each.occasion.takes(request)), None)
+        if found is not None:
+            message = found.message or said(found.code, action)
+            return refusal(request, found.code, message, found.status).with_headers(found.headers)
+        code = self._sessions.fault(request)
+        return refusal(request, code, said(code, action)) if code else None

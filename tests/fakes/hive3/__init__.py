@@ -1,0 +1,185 @@
+"""A Hive Metastore in memory: 3.1.3 as its own schema scripts set it up, or others by switches."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from ..thrift import ThriftServer, application_exception
+from ..thrift_calls import Call, HangUp
+from ..thrift_wire import REPLY, STRING, STRUCT, Message, Struct, Typed
+from .catalog import HiveCatalog
+from .errors import APPLICATION_TYPES, METHODS, Abandoned, Malformed, Thrown, Unforeseen
+from .objects import EXTERNAL
+from .places import Places, address, folded
+from .tables import Filters, HiveTables
+
+LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}
+"""The parameters that make an external Lance table."""
+_ALIVE = 2
+
+
+class FakeHive(ThriftServer):
+    """A metastore; what it holds and its log of calls outlive a stop and start.
+
+    It makes and deletes real directories as the real ones do, those of its warehouse in `directory`; None
+    is a temporary one, which goes when the `with` block ends.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        version: Literal["3.1.3", "4.0.1"] = "3.1.3",
+        filters: Filters = "clob",
+        schemes: Collection[str] = (),
+        framed: bool = False,
+        require_plain_sasl: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`schemes` are the file systems it has jars for, besides local files: `{"s3a"}`."""
+        super().__init__(framed=framed, plain_sasl=require_plain_sasl, tls=tls)
+        self._stack = ExitStack()
+        base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))
+        self.warehouse = base.resolve() / "warehouse"
+        self.warehouse.mkdir(parents=True, exist_ok=True)
+        self._modern = version.startswith("4")
+        self._sasl = require_plain_sasl is not None
+        self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)
+        self._tables = HiveTables(self._catalog, filters)
+        self._heard: set[int] = set()
+        self.lacks: set[str] = set()
+        """Methods that it does not know."""
+
+    def __enter__(self) -> Self:
+        self._stack.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__(*_)
+        self._stack.close()
+
+    def add_catalog(self, name: str, *, location: str | None = None) -> None:
+        """Puts a catalog there, with its database `default`."""
+        with self._lock:
+            self._catalog.plant_catalog(name, location or f"file:{self.warehouse}/{name.lower()}")
+
+    def add_database(self, catalog: str, name: str, *, parameters: Mapping[str, str] | None = None) -> None:
+        """Puts a database into a catalog."""
+        with self._lock:
+            self._catalog.plant_database(catalog, name, parameters or {})
+
+    def add_table(
+        self,
+        catalog: str,
+        database: str,
+        name: str,
+        *,
+        parameters: Mapping[str, str] = LANCE,
+        location: str | None = None,
+        table_type: str = EXTERNAL,
+    ) -> None:
+        """Puts a table into a database; what is given is what is read back. Makes no directory."""
+        with self._lock:
+            self._tables.plant(catalog, database, name, parameters, location, table_type)
+
+    def add_function(self, catalog: str, database: str, name: str) -> None:
+        """Puts a function into a database."""
+        with self._lock:
+            self._catalog.database(catalog, database).functions.add(name)
+
+    def before_commit(self, hook: Callable[[], None]) -> None:
+        """Sets what happens between the moment when a new table's folder is made and that when the table is kept."""
+        self._tables.before_commit = hook
+
+    def handle(self, call: Call) -> Message:
+        reply = Message(REPLY, call.method, call.sequence)
+        first = call.connection not in self._heard
+        self._heard.add(call.connection)
+        if call.method not in METHODS or call.method in self.lacks:
+            told = f"Invalid method name: '{call.method}'"
+            return application_exception(reply, APPLICATION_TYPES["unknown method"], told)
+        try:
+            result = self._greet(call, first) if call.method == "set_ugi" else self._result(call)
+        except Thrown as e:
+            return self.thrown(reply, e.name, str(e))
+        except Malformed as e:
+            return application_exception(reply, APPLICATION_TYPES["protocol"], str(e))
+        except Abandoned:
+            raise HangUp from None
+        except Unforeseen:
+            if not self._modern:
+                raise HangUp from None
+            told = f"Internal error processing {call.method}"
+            return application_exception(reply, APPLICATION_TYPES["internal"], told)
+        return replace(reply, body=Struct({} if result is None else {0: result}))
+
+    def thrown(self, reply: Message, exception: str, message: str) -> Message:
+        """Fails with a ValueError where the method does not declare the exception."""
+        if exception == "TApplicationException":
+            return application_exception(reply, APPLICATION_TYPES["internal"], message)
+        field = METHODS[reply.name].index(exception) + 1
+        return replace(reply, body=Struct({field: Struct({1: message})}))
+
+    def _greet(self, call: Call, first: bool) -> Any:
+        user, groups = call.arguments.get(1), call.arguments.get(2) or []
+        if self._sasl:
+            return Typed(STRING, [*groups, user])
+        # The server looks for this call in the first message of a connection and nowhere else.
+        if not first or user is None:
+            raise HangUp
+        return Typed(STRING, groups)
+
+    def _result(self, call: Call) -> Any:
+        catalogs, tables, given = self._catalog, self._tables, call.arguments
+        request = given.get(1)
+        match call.method:
+            case "getStatus":
+                return _ALIVE
+            case "get_catalogs":
+                return Struct({1: Typed(STRING, sorted(catalogs.catalogs))})
+            case "get_catalog":
+                return Struct({1: catalogs.catalog((request or {}).get(1)).struct(modern=self._modern)})
+            case "create_catalog":
+                return catalogs.create_catalog((request or {}).get(1) or Struct())
+            case "alter_catalog":
+                return catalogs.alter_catalog((request or {}).get(1), (request or {}).get(2))
+            case "drop_catalog":
+                return catalogs.drop_catalog((request or {}).get(1) or "")
+            case "create_database":
+                return catalogs.create_database(request or Struct())
+            case "get_database":
+                return self._database(request)
+            case "get_databases":
+                return Typed(STRING, catalogs.databases(request))
+            case "alter_database":
+                return catalogs.alter_database(request, given.get(2))
+            case "drop_database":
+                delete_data, cascade = bool(given.get(2)), bool(given.get(3))
+                return catalogs.drop_database(request, delete_data=delete_data, cascade=cascade)
+            case "create_table":
+                return tables.create(request)
+            case "get_all_tables":
+                return Typed(STRING, tables.names(request))
+            case "get_functions":
+                return Typed(STRING, catalogs.functions(request))
+            case "get_table_req":
+                return Struct({1: tables.get(request)})
+            case "get_table_objects_by_name_req":
+                return Struct({1: Typed(STRUCT, tables.get_many(request))})
+            case "get_table_names_by_filter":
+                return Typed(STRING, tables.filtered(request, given.get(2), given.get(3, 0)))
+            case "alter_table":
+                return tables.alter(request, given.get(2), given.get(3))
+            case "drop_table":
+                return tables.drop(request, given.get(2), delete_data=bool(given.get(3)))
+        raise NotImplementedError(call.method)
+
+    def _database(self, text: str | None) -> Struct:
+        catalog, name = address(text)
+        return self._catalog.database(catalog, name).struct(folded(catalog), modern=self._modern)

@@ -1,0 +1,254 @@
+"""Catalogs and databases in memory, with the manners of a Hive Metastore."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+from collections.abc import Mapping
+
+from ..thrift_wire import Struct
+from .errors import (
+    ALREADY_EXISTS,
+    INVALID_OBJECT,
+    INVALID_OPERATION,
+    META,
+    NO_SUCH_OBJECT,
+    Thrown,
+    Unforeseen,
+    Words,
+)
+from .objects import MANAGED, Catalog, Database
+from .places import DEFAULT, HIVE, NoClassError, Places, RelativePathError, address, folded
+
+_NULL_NAME = "Database name cannot be null."
+_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
+# Since 4.0 all of printable ASCII but the backslash.
+_MODERN_NAME = re.compile(r"[ -\[\]-~]+")
+
+
+class HiveCatalog:
+    """What a metastore holds above tables. The strings it takes are those that go over the wire."""
+
+    def __init__(self, warehouse: str, places: Places, *, modern: bool = False) -> None:
+        self.places = places
+        self.modern = modern
+        self.words = Words(modern=modern)
+        self.catalogs: dict[str, Catalog] = {}
+        hive = self.plant_catalog(HIVE, warehouse, "Default catalog for Hive")
+        hive.created = 0
+        hive.databases[DEFAULT].description = "Default Hive database"
+        hive.databases[DEFAULT].owner, hive.databases[DEFAULT].owner_type = "public", 2
+
+    def plant_catalog(self, name: str, location: str, description: str | None = None) -> Catalog:
+        """Makes a catalog with its database `default`, and no directory."""
+        new = Catalog(folded(name), location, now(), description)
+        where = self.places.planted(location)
+        new.databases[DEFAULT] = Database(DEFAULT, where, now(), f"Default database for catalog {name}")
+        self.catalogs[new.name] = new
+        return new
+
+    def plant_database(self, catalog: str, name: str, parameters: Mapping[str, str]) -> Database:
+        """Makes a database in the usual place, and no directory."""
+        parent = self.catalogs[folded(catalog)]
+        where = f"{self.places.planted(parent.location)}/{folded(name)}.db"
+        new = Database(folded(name), where, now(), parameters=dict(parameters), owner=self._server_user)
+        parent.databases[new.name] = new
+        return new
+
+    def catalog(self, name: str | None) -> Catalog:
+        if name is None:
+            raise Unforeseen
+        found = self.catalogs.get(folded(name))
+        if found is None:
+            raise Thrown(NO_SUCH_OBJECT, f"No catalog {name}")
+        return found
+
+    def create_catalog(self, asked: Struct) -> None:
+        name, location = asked.get(1), asked.get(3)
+        if location is None:
+            raise Thrown(INVALID_OBJECT, "You must specify a path for the catalog")
+        if name is None or not location:
+            raise Unforeseen
+        if not _PLAIN_NAME.fullmatch(name):
+            raise Thrown(INVALID_OBJECT, f"{name} is not a valid catalog name")
+        if folded(name) in self.catalogs:
+            raise Thrown(ALREADY_EXISTS, f"Catalog {name} already exists")
+        self._check_lengths(name, 256, asked.get(2), location)
+        self._make_directory(location)
+        self.plant_catalog(name, location, asked.get(2)).databases[DEFAULT].owner = self._server_user
+
+    def alter_catalog(self, name: str | None, asked: Struct | None) -> None:
+        if name is None or asked is None:
+            raise Unforeseen
+        if name != asked.get(1):
+            raise Thrown(INVALID_OPERATION, "You cannot change a catalog's name")
+        found = self.catalog(name)
+        found.description = asked.get(2) or found.description
+        found.location = asked.get(3) or found.location
+
+    def drop_catalog(self, name: str) -> None:
+        if folded(name) == HIVE:
+            raise Thrown(META, "Can not drop hive catalog")
+        found = self.catalog(name)
+        if found.databases.keys() - {DEFAULT}:
+            told = f"There are non-default databases in the catalog {name} so it cannot be dropped."
+            raise Thrown(INVALID_OPERATION, told)
+        if DEFAULT in found.databases and found.databases[DEFAULT].tables:
+            told = f"There are still objects in the default database for catalog {name}"
+            raise Thrown(INVALID_OPERATION, told)
+        del self.catalogs[found.name]
+        # With all that lies there, tables of the past included; so it was seen of 3.1.3 and 4.0.1.
+        for database in found.databases.values():
+            self.places.delete(database.location)
+        self.places.delete(self.places.normalised(found.location))
+
+    def database(self, catalog: str, name: str | None) -> Database:
+        """The database, by the parts of its address."""
+        if name is None:
+            raise Thrown(META, _NULL_NAME)
+        found = self.find_database(catalog, name)
+        if found is None:
+            raise Thrown(NO_SUCH_OBJECT, self.words.no_database(catalog, name))
+        return found
+
+    def find_database(self, catalog: str, name: str) -> Database | None:
+        parent = self.catalogs.get(folded(catalog))
+        return None if parent is None else parent.databases.get(folded(name))
+
+    def databases(self, text: str | None) -> list[str]:
+        """The names of a catalog's databases that match a pattern; none where there is no such catalog."""
+        catalog, pattern = address(text)
+        if text is None:
+            raise Thrown(META, 'java.lang.NullPointerException: Cannot invoke "String.trim()" because it is null')
+        everything = pattern is None or pattern == "*"
+        parent = self.catalogs.get(folded(catalog) if everything else catalog)
+        names = sorted(parent.databases) if parent else []
+        if pattern is None or everything:
+            return names
+        parts = [part.strip().replace("*", ".*") for part in pattern.split("|")]
+        return [name for name in names if any(re.fullmatch(part, name, re.IGNORECASE) for part in parts)]
+
+    def functions(self, text: str | None) -> list[str]:
+        """The names of the functions in a database; none where there is no such database."""
+        catalog, name = address(text)
+        found = self.find_database(catalog, name or "")
+        return sorted(found.functions) if found else []
+
+    def create_database(self, asked: Struct) -> None:
+        name, catalog = asked.get(1), asked.get(8) or HIVE
+        if name is None:
+            raise Thrown(META, _NULL_NAME)
+        if not self.is_name(name):
+            raise Thrown(INVALID_OBJECT, f"{name} is not a valid database name")
+        parent = self.catalogs.get(folded(catalog))
+        if parent is None:
+            raise Thrown(INVALID_OBJECT, f"No such catalog {catalog}")
+        if folded(name) in parent.databases:
+            raise Thrown(ALREADY_EXISTS, f"Database {name} already exists")
+        usual = self.places.below(parent.location, f"{folded(name)}.db")
+        location = self.places.normalised(asked.get(3) or usual)
+        parameters = asked.get(4) or {}
+        if self.modern:
+            # 4.0 leaves the directory of a database that it then refuses.
+            self.places.make(location)
+        self._check_lengths(name, 128, asked.get(2), location)
+        self._check_parameters(parameters)
+        self.places.make(location)
+        parent.databases[folded(name)] = Database(
+            folded(name),
+            location,
+            now(),
+            asked.get(2),
+            dict(parameters),
+            asked.get(6) or self._server_user,
+            asked.get(7) or 1,
+        )
+
+    def alter_database(self, text: str | None, asked: Struct | None) -> None:
+        if text is None or asked is None:
+            raise Unforeseen
+        found = self.database(*address(text))
+        location = self._other_location(asked.get(3)) or found.location
+        parameters = asked.get(4) or {}
+        if len(asked.get(2) or "") > 4000:
+            catalog, name = address(text)
+            told = self.words.no_database(catalog, name or "")
+            raise Thrown(NO_SUCH_OBJECT, f"{told}: Invalid state. Transaction has already started")
+        try:
+            self._check_parameters(parameters)
+        except Thrown:
+            # The server's second attempt succeeds, and stores nothing.
+            return
+        found.description, found.location = asked.get(2) or found.description, location
+        found.parameters, found.owner = dict(parameters), asked.get(6)
+        found.owner_type = asked.get(7) or found.owner_type
+
+    def drop_database(self, text: str | None, *, delete_data: bool, cascade: bool) -> None:
+        catalog, name = address(text)
+        if name is None:
+            raise Thrown(META, _NULL_NAME)
+        found = self.find_database(catalog, name)
+        if found is None and not self.modern:
+            told = 'Cannot invoke "org.apache.hadoop.hive.metastore.api.Database.getName()" because "db" is null'
+            raise Thrown(META, f"java.lang.NullPointerException: {told}")
+        found = self.database(catalog, name)
+        if (folded(catalog), found.name) == (HIVE, DEFAULT):
+            raise Thrown(META, "Can not drop default database in catalog hive")
+        if found.tables and not cascade:
+            raise Thrown(INVALID_OPERATION, f"Database {found.name} is not empty. One or more tables exist.")
+        if found.functions and not cascade:
+            raise Thrown(INVALID_OPERATION, f"Database {found.name} is not empty. One or more functions exist.")
+        for table in found.tables.values():
+            if table.location is not None:
+                self.places.normalised(table.location)
+        del self.catalogs[folded(catalog)].databases[found.name]
+        if delete_data:
+            # Not only what it manages: with the database's own directory go the external tables inside.
+            for table in found.tables.values():
+                if table.location is not None and table.type == MANAGED:
+                    self.places.delete(table.location)
+            self.places.delete(found.location)
+
+    def is_name(self, name: str) -> bool:
+        """Whether a database may have this name."""
+        return (_MODERN_NAME if self.modern else _PLAIN_NAME).fullmatch(name) is not None
+
+    @property
+    def _server_user(self) -> str | None:
+        return getpass.getuser() if self.modern else None
+
+    def _make_directory(self, location: str) -> None:
+        try:
+            self.places.make(self.places.normalised(location))
+        except (RelativePathError, NoClassError):
+            raise Unforeseen from None
+
+    def _other_location(self, location: str | None) -> str | None:
+        if not location:
+            return None
+        try:
+            return self.places.normalised(location)
+        except RelativePathError:
+            raise Unforeseen from None
+        except NoClassError:
+            if not self.modern:
+                raise Unforeseen from None
+            return location
+
+    def _check_lengths(self, name: str, limit: int, description: str | None, location: str) -> None:
+        columns = (('"NAME"', name, limit), ('"DESC"', description or "", 4000), ("LOCATION_URI", location, 4000))
+        for column, value, most in columns:
+            if len(value) > most:
+                raise Thrown(META, self.words.too_long(value, column, most))
+
+    def _check_parameters(self, parameters: Mapping[str, str]) -> None:
+        for key, value in parameters.items():
+            for text, most in ((key, 180), (value, 4000)):
+                if len(text) > most:
+                    raise Thrown(META, self.words.not_put("DATABASE_PARAMS", "DB_ID", text, most))
+
+
+def now() -> int:
+    """The seconds since 1970."""
+    return int(time.time())

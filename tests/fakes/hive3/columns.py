@@ -1,0 +1,29 @@
+"""Which columns a metastore takes: it looks at the first word of a type, and in that no further."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..thrift_wire import Struct
+from .errors import META, Thrown
+
+_TYPES = frozenset(
+    "void boolean tinyint smallint int bigint float double string varchar char date datetime timestamp decimal "
+    "binary interval_year_month interval_day_time array map struct uniontype".split()
+)
+_FIRST_WORD = re.compile(r"\w*", re.ASCII)
+
+
+def bad_column(columns: Sequence[Struct]) -> str | None:
+    """What is wrong with the first column of a type that is none; throws for two columns of one name."""
+    for column in columns:
+        type = column.get(2) or ""
+        first = _FIRST_WORD.match(type)
+        if first is None or first[0] not in _TYPES:
+            return f"Invalid column type: {type}"
+    names = [column[1].lower() for column in columns]
+    if len(set(names)) < len(names):
+        told = 'INSERT INTO COLUMNS_V2 (CD_ID,COMMENT,"COLUMN_NAME",TYPE_NAME,INTEGER_IDX) VALUES (?,?,?,?,?) '
+        raise Thrown(META, f"Add request failed : {told}")
+    return None

@@ -1,0 +1,136 @@
+"""The metastore's filter language over tables: parameters and the owner, compared or matched with Java's regexes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .errors import META, Thrown
+
+Compared = Callable[[str, str], None]
+"""Told of each comparison of a parameter: its operator and the parameter's key. May throw."""
+
+_PARAMETER = "hive_filter_field_params__"
+_OWNER = "hive_filter_field_owner__"
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<word>[A-Za-z0-9_]+)|(?P<text>"[^"]*"|'[^']*')|(?P<sign><>|!=|[<>]=?|=|\(|\)))""", re.ASCII
+)
+_OPERATORS = {"=", "<>", "!=", "like"}
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What a filter sees of a table."""
+
+    parameters: Mapping[str, str]
+    owner: str | None
+
+
+Condition = Callable[[Filtered], bool]
+
+
+def condition(text: str, compared: Compared) -> Condition:
+    """The condition that a filter states; an empty one holds for every table."""
+    if not text:
+        return lambda table: True
+    keys: set[str] = set()
+
+    def noted(operator: str, key: str) -> None:
+        compared(operator, key)
+        keys.add(key)
+
+    holds = _Parser(text, noted).parsed()
+    # Parameters are joined to tables: one without any of those in the filter passes no `or` either.
+    return lambda table: keys <= table.parameters.keys() and holds(table)
+
+
+class _Parser:
+    def __init__(self, text: str, compared: Compared) -> None:
+        self._tokens = _tokens(text)
+        self._compared = compared
+
+    def parsed(self) -> Condition:
+        found = self._either()
+        if self._tokens:
+            raise _unreadable()
+        return found
+
+    def _either(self) -> Condition:
+        found = self._both()
+        while self._next_is("or"):
+            left, right = found, self._both()
+            found = _or(left, right)
+        return found
+
+    def _both(self) -> Condition:
+        found = self._single()
+        while self._next_is("and"):
+            left, right = found, self._single()
+            found = _and(left, right)
+        return found
+
+    def _single(self) -> Condition:
+        if self._next_is("("):
+            found = self._either()
+            if not self._next_is(")"):
+                raise _unreadable()
+            return found
+        key, operator, value = self._take(), self._take().lower(), self._take()
+        if operator not in _OPERATORS:
+            raise _unreadable()
+        wanted = value[1:-1] if value[0] in "\"'" else value
+        if key.startswith(_PARAMETER):
+            name = key.removeprefix(_PARAMETER)
+            self._compared(operator, name)
+            return lambda table: _holds(operator, table.parameters[name], wanted)
+        if key == _OWNER:
+            return lambda table: table.owner is not None and _holds(operator, table.owner, wanted)
+        raise Thrown(META, "Invalid key name in filter.  Use constants from org.apache.hadoop.hive.metastore.api")
+
+    def _next_is(self, word: str) -> bool:
+        if self._tokens and self._tokens[0].lower() == word:
+            self._tokens.pop(0)
+            return True
+        return False
+
+    def _take(self) -> str:
+        if not self._tokens:
+            raise _unreadable()
+        return self._tokens.pop(0)
+
+
+def _tokens(text: str) -> list[str]:
+    found, at = [], 0
+    while at < len(text.rstrip()):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise _unreadable()
+        found.append(token[token.lastgroup or 0])
+        at = token.end()
+    return found
+
+
+def _and(left: Condition, right: Condition) -> Condition:
+    return lambda table: left(table) and right(table)
+
+
+def _or(left: Condition, right: Condition) -> Condition:
+    return lambda table: left(table) or right(table)
+
+
+def _holds(operator: str, held: str, wanted: str) -> bool:
+    match operator:
+        case "=":
+            return held == wanted
+        case "like":
+            try:
+                return re.fullmatch(wanted, held) is not None
+            except re.error:
+                return False
+        case _:
+            return held != wanted
+
+
+def _unreadable() -> Thrown:
+    return Thrown(META, "Error parsing partition filter; lexer error: null; exception NoViableAltException(-1@[])")

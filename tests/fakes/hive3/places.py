@@ -1,0 +1,150 @@
+"""Where a metastore's objects are: how they are addressed, and their directories."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from .errors import META, Thrown
+
+HIVE = "hive"
+"""The catalog of those who name none."""
+DEFAULT = "default"
+"""The database that every catalog begins with."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_CLASSES = {
+    "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "abfss": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
+}
+
+
+class RelativePathError(Thrown):
+    """A location without a beginning."""
+
+    def __init__(self, location: str) -> None:
+        told = f"java.net.URISyntaxException: Relative path in absolute URI: file:./{location}"
+        super().__init__(META, f"java.lang.IllegalArgumentException: {told}")
+
+
+class NoClassError(Thrown):
+    """A location in a file system that the server knows and has no jar for."""
+
+    def __init__(self, scheme: str) -> None:
+        told = f"java.lang.ClassNotFoundException: Class {_CLASSES[scheme]} not found"
+        super().__init__(META, f"java.lang.RuntimeException: {told}")
+
+
+def folded(name: str) -> str:
+    """The name under which an object is kept."""
+    return name.strip().lower()
+
+
+def address(text: str | None) -> tuple[str, str | None]:
+    """Catalog and database out of `@catalog#database`, or of a database of the catalog `hive`.
+
+    The database is None where none is named, and empty where it is `!`.
+    """
+    if text is None or not text.startswith("@"):
+        return HIVE, text
+    if text.endswith("#"):
+        return text[1:-1], None
+    if text.endswith("#!"):
+        return text[1:-2], ""
+    catalog, found, database = text[1:].partition("#")
+    if not found:
+        told = "is prepended with the catalog marker but does not appear to have a catalog name in it"
+        raise Thrown(META, f"{text} {told}")
+    return catalog, database
+
+
+class Places:
+    """The directories of the file systems that a server has; all but local files are left alone."""
+
+    def __init__(self, schemes: Collection[str] = ()) -> None:
+        """`schemes` are those that the server has jars for, besides `file`."""
+        self._schemes = frozenset(schemes)
+
+    def normalised(self, location: str) -> str:
+        """The location as the server keeps it: `file:/x` for a local one, and nowhere a slash at the end."""
+        found = _SCHEME.match(location)
+        scheme = found[1] if found else "file"
+        rest = location[found.end() :] if found else location
+        if scheme == "file":
+            if not rest.startswith("/"):
+                raise RelativePathError(rest)
+            return f"file:{_tidy(_without_host(rest))}"
+        if scheme not in self._schemes:
+            if scheme in _CLASSES:
+                raise NoClassError(scheme)
+            told = f'org.apache.hadoop.fs.UnsupportedFileSystemException No FileSystem for scheme "{scheme}"'
+            raise Thrown(META, f"Got exception: {told}")
+        host, slash, path = rest.removeprefix("//").partition("/")
+        return f"{scheme}://{host}{_tidy(slash + path)}".rstrip("/")
+
+    def planted(self, location: str) -> str:
+        """The location as the server would keep it, were it able to reach it."""
+        try:
+            return self.normalised(location)
+        except Thrown:
+            return location.rstrip("/")
+
+    def below(self, location: str, name: str) -> str:
+        """A place inside another one."""
+        return f"{self.normalised(location).rstrip('/')}/{name}"
+
+    def make(self, location: str) -> bool:
+        """Makes the directory of a location; whether it is new."""
+        path = _local(location)
+        if path is None or path.is_dir():
+            return False
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            told = f"FileAlreadyExistsException Destination exists and is not a directory: {path}"
+            raise Thrown(META, f"Got exception: org.apache.hadoop.fs.{told}") from None
+        except NotADirectoryError:
+            told = f"ParentNotDirectoryException Parent path is not a directory: file:{path.parent}"
+            raise Thrown(META, f"Got exception: org.apache.hadoop.fs.{told}") from None
+        except OSError:
+            raise Thrown(META, f"{location} is not a directory or unable to create one") from None
+        return True
+
+    def delete(self, location: str) -> None:
+        """Deletes a directory with all that is in it."""
+        path = _local(location)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def move(self, location: str, new: str) -> None:
+        """Gives a directory another name."""
+        path, target = _local(location), _local(new)
+        if path is not None and target is not None and path.exists():
+            path.rename(target)
+
+    def statistics(self, location: str) -> dict[str, str]:
+        """What the server notes down of the files that are in a directory; this reads all of it."""
+        path = _local(location)
+        files = [file for file in path.rglob("*") if file.is_file()] if path is not None and path.is_dir() else []
+        return {"numFiles": str(len(files)), "totalSize": str(sum(file.stat().st_size for file in files))}
+
+
+def _without_host(rest: str) -> str:
+    if not rest.startswith("//"):
+        return rest
+    return "/" + rest[2:].partition("/")[2]
+
+
+def _tidy(path: str) -> str:
+    levels: list[str] = []
+    for level in path.split("/"):
+        if level == ".." and levels:
+            levels.pop()
+        elif level not in ("", "."):
+            levels.append(level)
+    return "/" + "/".join(levels)
+
+
+def _local(location: str) -> Path | None:
+    return Path(location.removeprefix("file:")) if location.startswith("file:") else None

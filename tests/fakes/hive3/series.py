@@ -1,0 +1,312 @@
+"""One series of calls for every metastore, and its answers in a form in which two servers' can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..thrift_wire import I16, STRING, STRUCT, Struct, Typed
+from .raw import Outcome, RawHive, catalog, database, named, table
+
+LANCE_FILTER = 'hive_filter_field_params__table_type like "(?i)lance"'
+EVERY = Typed(I16, -1)
+_LANCE = {"table_type": "lance", "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true"}
+_MANAGED = {"table_type": "lance"}
+_TIMES = re.compile(r"\b1[0-9]{9}\b")
+_LISTED_IN_NO_ORDER = {"get_table_names_by_filter", "get_table_objects_by_name_req"}
+Answer = tuple[str, str, Any]
+"""The call, what became of it, and its result or message."""
+
+
+class Series:
+    """Runs the calls against one server, with all locations below a folder of its own."""
+
+    def __init__(self, client: RawHive, folder: Path, warehouse: Path) -> None:
+        self._client = client
+        self._folder = folder.resolve()
+        self._warehouse = str(warehouse)
+        self.answers: list[Answer] = []
+
+    def run(self) -> list[Answer]:
+        """All answers, in the order of the calls."""
+        for part in (self.catalogs, self.databases, self.tables, self.filters, self.bulk, self.changes, self.drops):
+            part()
+        return self.answers
+
+    def catalogs(self) -> None:
+        self._ask("getStatus")
+        self._ask("get_catalogs")
+        for name in ("HIVE", "nowhere", ""):
+            self._ask("get_catalog", Struct({1: name}))
+        self._ask("get_catalog", Struct())
+        for asked, place in (("c", None), ("c", ""), ("c-c", "c"), (None, "c"), ("Cat", "cat/")):
+            self._ask("create_catalog", catalog(asked, self._at(place), "Désc"))
+        self._ask("create_catalog", catalog("CAT", self._at("again")))
+        for location in ("some/where", "s3://bucket/x", "s3a://bucket/x"):
+            self._ask("create_catalog", catalog("c", location))
+        self._ask("get_catalogs")
+        self._ask("get_catalog", Struct({1: "cat"}))
+        for name, new, moved in (
+            ("cat", "cat", self._at("cat")),
+            ("cat", "cat", None),
+            ("cat", "other", None),
+            ("nowhere", "nowhere", self._at("cat")),
+            ("CAT", "Cat", None),
+        ):
+            self._ask("alter_catalog", Struct({1: name, 2: Struct({1: new, 2: f"now {new}", 3: moved})}))
+        self._ask("alter_catalog", Struct({1: "cat", 2: Struct({1: "cat"})}))
+        self._ask("get_catalog", Struct({1: "cat"}))
+        self._ask("create_catalog", catalog("c" * 257, self._at("c")), loosely=True)
+        self._ask("create_catalog", catalog("c", self._at("c"), "d" * 4001), loosely=True)
+
+    def databases(self) -> None:
+        described = database("cat", "Db1", description="hello", parameters={"a": "1"}, owner=("me", 1))
+        self._ask("create_database", described)
+        for text in ("@cat#db1", "@CAT#DB1", "@cat#default", "default", None):
+            self._ask("get_database", text)
+        for text in ("@cat#nope", "@nowhere#db1", "nope", "@cat#", "@cat#!", "", "@cat#db1#x", "cat#db1"):
+            self._ask("get_database", text)
+        for catalog_name, name in (("cat", "DB1"), ("nowhere", "db1"), ("cat", None), ("cat", ""), ("cat", "dé")):
+            self._ask("create_database", database(catalog_name, name))
+        self._ask("create_database", database(None, "inhive"))
+        self._ask("get_database", "inhive")
+        for number, location in enumerate((self._at("else/db2/"), self._path("else/db 3%20x"), "rel/x", "s3://b/x")):
+            self._ask("create_database", database("cat", f"db_{number}", location=location))
+            self._ask("get_database", f"@cat#db_{number}")
+        (self._folder / "file").write_text("not a folder")
+        self._ask("create_database", database("cat", "db4", location=self._at("file/db4")))
+        self._ask("create_database", database("cat", "db5", owner=(None, 2)))
+        self._ask("get_database", "@cat#db5")
+        for parameters in ({"k" * 181: "v"}, {"k": "v" * 4001}):
+            self._ask("create_database", database("cat", "long", parameters=parameters))
+        self._ask("create_database", database("cat", "long", description="d" * 4001))
+        self._ask("create_database", database("cat", "d" * 129), loosely=True)
+        self._ask("create_database", database("cat", "edge", parameters={"k" * 180: "v" * 4000, "": "", "é": "ü"}))
+        self._ask("get_database", "@cat#edge")
+        for pattern in ("@cat#*", "@cat#", "@cat#!", "@cat", "*", "@nowhere#*", "@CAT#DB1|edge", "@cat#db_*|*ault"):
+            self._ask("get_databases", pattern)
+        self._ask("alter_database", "@cat#db1", database("cat", "db1", parameters={"b": "2"}))
+        self._ask("get_database", "@cat#db1")
+        changed = database("cat", "db1", description="new", location=self._at("moved"), owner=("o", 2))
+        self._ask("alter_database", "@CAT#DB1", changed)
+        self._ask("get_database", "@cat#db1")
+        for text in ("@cat#nope", "@nowhere#nope"):
+            self._ask("alter_database", text, database("cat", "nope"))
+        for long in ({"k": "v" * 4001}, {"k" * 181: "v"}):
+            self._ask("alter_database", "@cat#db1", database("cat", "db1", parameters=long))
+            self._ask("get_database", "@cat#db1")
+        self._ask("alter_database", "@cat#db1", database("cat", "db1", location="rel/x"))
+
+    def tables(self) -> None:
+        self._ask("create_database", database("cat", "d"))
+        for name, parameters, location in (
+            ("T1", _LANCE, "t/t1/"),
+            ("plain", _LANCE, None),
+            ("managed", _MANAGED, None),
+            ("elsewhere", {"table_type": "LANCE"}, "t/elsewhere"),
+            ("folded", {"table_type": "Lance", "EXTERNAL": "true"}, "t/folded"),
+            ("kept", {"table_type": "lance", "EXTERNAL": "false"}, "t/kept"),
+            ("iceberg", {"table_type": "ICEBERG", "EXTERNAL": "TRUE"}, "t/iceberg"),
+            ("none", {}, None),
+        ):
+            self._ask("create_table", table("cat", "d", name, parameters=parameters, location=self._at(location)))
+            self._ask("get_table_req", named("CAT", "D", name.upper()))
+        self._write("t/full")
+        for name, parameters in (("counted", {"EXTERNAL": "TRUE"}), ("uncounted", _LANCE)):
+            self._ask("create_table", table("cat", "d", name, parameters=parameters, location=self._at("t/full")))
+            self._ask("get_table_req", named("cat", "d", name))
+        view = table("cat", "d", "view", parameters={"x": "y"}, type="VIRTUAL_VIEW")
+        self._ask("create_table", view)
+        self._ask("get_table_req", named("cat", "d", "view"))
+        columns = table("cat", "d", "columns", columns=[("Id", "bigint"), ("v", "array<float>")])
+        self._ask("create_table", columns)
+        self._ask("get_table_req", named("cat", "d", "columns"))
+        self._ask("create_table", table(None, "default", "inhive", location=self._at("t/inhive")))
+        self._ask("get_table_req", named(None, "default", "inhive"))
+        for request in (
+            *(named("cat", "d", "nope"), named("cat", "nope", "t1"), named("nowhere", "d", "t1")),
+            *(named(None, "@cat#d", "t1"), named(None, "d", "t1"), named("cat", "d", None), named("cat", None, "t1")),
+        ):
+            self._ask("get_table_req", request, loosely=request.get(2) is None)
+        for refused in (
+            *(
+                table("cat", "d", "t1"),
+                table("cat", "nope", "t"),
+                table("nowhere", "d", "t"),
+                table(None, "@cat#d", "t"),
+            ),
+            *(table("cat", "d", ""), table("cat", "d", None), table("cat", "d", "é")),
+            *(table("cat", "d", "t", columns=None), table("cat", "d", "t", columns=[("a", "text")])),
+            table("cat", "d", "t", storage=Struct({1: Typed(STRUCT, [])})),
+        ):
+            self._ask("create_table", refused)
+        self._ask("create_table", table("cat", "d", "t", columns=[("a", "int"), ("A", "int")]), loosely=True)
+        self._ask("create_table", table("cat", "d", "n" * 257, location=self._at("t/n")), loosely=True)
+        self._ask("create_table", table("cat", "d", "t", parameters={"k" * 257: "v"}))
+        for location in ("a/b", "s3://a/b", "s3a://a/b", "gs://a/b", "abfss://a@b/c"):
+            self._ask("create_table", table("cat", "d", "t", location=location))
+        for place in ("file/x", "file"):
+            self._ask("create_table", table("cat", "d", "t", location=self._at(place)))
+        for number, path in enumerate(("//dbl//x//", "/a/b/../c/.", "/x?y=1#z é%20")):
+            self._ask("create_table", table("cat", "d", f"p{number}", location=f"file://{self._folder}{path}"))
+            self._ask("get_table_req", named("cat", "d", f"p{number}"))
+        self._ask("create_table", table("cat", "d", "n" * 256, location=self._at("t/n256")))
+        self._ask("create_table", table("cat", "d", "wide", parameters={"k" * 256: "v" * 40000, "é": "ü"}))
+        self._ask("get_table_req", named("cat", "d", "wide"))
+        for text in ("@cat#d", "@CAT#D", "@cat#nope", "@nowhere#d"):
+            self._ask("get_all_tables", text)
+        self._files()
+
+    def filters(self) -> None:
+        for text in (
+            LANCE_FILTER,
+            'hive_filter_field_params__table_type LIKE "lance"',
+            "hive_filter_field_params__table_type like 'l.*'",
+            f'{LANCE_FILTER} and hive_filter_field_params__EXTERNAL like "(?i)true"',
+            f'({LANCE_FILTER}) or hive_filter_field_params__EXTERNAL like "FALSE"',
+            'hive_filter_field_params__table_type like "%"',
+            'hive_filter_field_params__table_type like "("',
+            'hive_filter_field_params__TABLE_TYPE like "lance"',
+            'hive_filter_field_params__table_type = "lance"',
+            'hive_filter_field_params__table_type <> "lance"',
+            'table_type like "lance"',
+            "",
+            None,
+        ):
+            self._ask("get_table_names_by_filter", "@cat#d", text, EVERY, loosely=bool(text and " " in text))
+        for text in ("nonsense", 'not hive_filter_field_params__a like "b"', 'hive_filter_field_params__a like "b'):
+            self._ask("get_table_names_by_filter", "@cat#d", text, EVERY, loosely=True)
+        for text in ("@CAT#D", "@cat#nope", "@nowhere#d", "@cat#"):
+            self._ask("get_table_names_by_filter", text, LANCE_FILTER, EVERY)
+        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, Typed(I16, 0))
+        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, Typed(I16, -5))
+
+    def bulk(self) -> None:
+        for request in (
+            *(named("cat", "d", ["t1", "T1", "nope", "kept", "t1", ""]), named("CAT", "D", ["VIEW"])),
+            *(named("cat", "nope", ["t1"]), named("nowhere", "d", ["t1"]), named(None, "@cat#d", ["t1"])),
+            *(named("cat", "d", None), Struct({1: "d", 2: Typed(STRING, []), 4: "cat"})),
+        ):
+            self._ask("get_table_objects_by_name_req", request)
+
+    def changes(self) -> None:
+        """What alter_table does, to the metastore and to files."""
+        self._write("t/t1")
+        self._write("cat/d.db/managed")
+        self._write("cat/d.db/plain")
+        for name, new, place in (("T1", "Renamed", "t/t1"), ("managed", "managed2", None), ("plain", "plain2", None)):
+            parameters = _MANAGED if name == "managed" else _LANCE
+            where = self._at(place or f"cat/d.db/{name}")
+            self._ask("alter_table", "@cat#d", name, table("cat", "d", new, parameters=parameters, location=where))
+            self._ask("get_table_req", named("cat", "d", name))
+            self._ask("get_table_req", named("cat", "d", new), without="DO_NOT_UPDATE_STATS")
+        changed = table("cat", "d", "renamed", parameters={"EXTERNAL": "TRUE", "x": "y"}, location=self._at("t/new/"))
+        self._ask("alter_table", "@CAT#D", "RENAMED", changed)
+        self._ask("get_table_req", named("cat", "d", "renamed"))
+        self._ask(
+            "alter_table", "@cat#d", "renamed", table("cat", "d", "renamed", parameters={}, location=changed[7][2])
+        )
+        self._ask("get_table_req", named("cat", "d", "renamed"))
+        for text, name, request in self._refused_changes(changed):
+            self._ask("alter_table", text, name, request)
+        self._ask("alter_table", "@cat#d", "renamed", Struct({**changed, 2: "db5"}))
+        self._ask("get_table_req", named("cat", "db5", "renamed"))
+        self._files()
+
+    def drops(self) -> None:
+        self._ask("drop_table", "@cat#d", "nope", False)
+        self._ask("drop_table", "@cat#nope", "t", False)
+        self._ask("drop_table", "@nowhere#d", "t", False)
+        for place in ("t/folded", "t/kept", "t/elsewhere"):
+            self._write(place)
+        self._ask("drop_table", "@cat#d", "FOLDED", True)
+        self._ask("drop_table", "@cat#d", "kept", False)
+        self._ask("drop_table", "@cat#d", "elsewhere", True)
+        self._files()
+        for text, cascade in (("@cat#d", False), ("@cat#nope", False), ("@nowhere#d", True), ("nope", True)):
+            self._ask("drop_database", text, False, cascade)
+        self._ask("drop_catalog", Struct({1: "CAT"}))
+        self._ask("drop_database", "@cat#D", False, True)
+        self._files()
+        self._ask("create_database", database("cat", "gone"))
+        for name, parameters in (("inside", _LANCE), ("managed", _MANAGED)):
+            self._ask("create_table", table("cat", "gone", name, parameters=parameters))
+            self._write(f"cat/gone.db/{name}")
+        self._ask("drop_database", "@cat#gone", True, False)
+        self._ask("drop_database", "@cat#gone", True, True)
+        self._files()
+        self._ask("create_table", table("cat", "default", "t"))
+        for name in ("db1", "db_0", "db_1", "db5", "edge"):
+            self._ask("drop_database", f"@cat#{name}", False, True)
+        self._ask("get_databases", "@cat#*")
+        self._ask("drop_catalog", Struct({1: "cat"}))
+        self._ask("drop_database", "@cat#default", False, False)
+        self._ask("drop_database", "@cat#default", False, True)
+        self._ask("drop_catalog", Struct({1: "cat"}))
+        self._ask("drop_catalog", Struct({1: "cat"}))
+        self._ask("drop_catalog", Struct({1: "hive"}))
+        self._ask("drop_database", "default", False, True)
+        self._ask("create_catalog", catalog("empty", self._at("empty")))
+        self._ask("drop_catalog", Struct({1: "empty"}))
+        self._ask("no_such_method")
+        self._ask("get_catalogs")
+        self._files()
+
+    def _refused_changes(self, good: Struct) -> Iterator[tuple[str, str, Struct]]:
+        for text, name in (("@cat#d", "nope"), ("@cat#nope", "t1"), ("@nowhere#d", "t1")):
+            yield text, name, Struct({**good, 1: name, 17: None})
+        for field, wrong in (
+            *((1, "kept"), (1, ""), (1, None), (2, None), (2, "nope"), (8, None), (17, "hive")),
+            *((7, Struct({**good[7], 2: place})) for place in (None, "", "rel/x", "s3://b/x", "s3a://b/x")),
+            (7, Struct({**good[7], 7: None})),
+        ):
+            yield "@cat#d", "renamed", Struct({**good, field: wrong})
+
+    def _ask(self, method: str, *arguments: Any, loosely: bool = False, without: str | None = None) -> None:
+        """`loosely`: the texts of errors differ, so much as the servers' own databases do."""
+        outcome = self._client.ask(method, *arguments)
+        shown = f"{method} {[dict(given) if isinstance(given, dict) else given for given in arguments]}"
+        self.answers.append(
+            (self._masked(shown)[:300], outcome.kind, self._comparable(method, outcome, loosely, without))
+        )
+
+    def _comparable(self, method: str, outcome: Outcome, loosely: bool, without: str | None) -> Any:
+        if outcome.kind != "ok":
+            return None if loosely else self._masked(outcome.value)
+        value = self._masked(outcome.value)
+        if method in _LISTED_IN_NO_ORDER:
+            value = sorted(value) if isinstance(value, list) else sorted(value[1], key=lambda one: str(one[1]))
+        if method == "get_table_req":
+            value[1].pop(25, None)
+            value[1][9].pop(without, None)
+        return value
+
+    def _masked(self, value: Any) -> Any:
+        match value:
+            case str():
+                places = value.replace(str(self._folder), "FOLDER").replace(self._warehouse, "WAREHOUSE")
+                return _TIMES.sub("TIME", places)
+            case Mapping():
+                return {key: self._masked(held) for key, held in value.items()}
+            case list() | tuple():
+                return [self._masked(item) for item in value]
+            case int() if value > 1_000_000_000:
+                return "TIME"
+        return value
+
+    def _at(self, place: str | None) -> str | None:
+        return f"file://{self._folder}/{place}" if place else place
+
+    def _path(self, place: str) -> str:
+        return f"{self._folder}/{place}"
+
+    def _write(self, place: str) -> None:
+        path = self._folder / place
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "data").write_text("data")
+
+    def _files(self) -> None:
+        found = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*"))
+        self.answers.append(("files", "ok", found))

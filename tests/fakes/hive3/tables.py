@@ -1,0 +1,275 @@
+"""Tables in memory, with the manners of a Hive Metastore."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from ..thrift_wire import Struct
+from .catalog import HiveCatalog, now
+from .columns import bad_column
+from .errors import (
+    ALREADY_EXISTS,
+    INVALID_OBJECT,
+    INVALID_OPERATION,
+    META,
+    NO_SUCH_OBJECT,
+    UNKNOWN_DB,
+    Abandoned,
+    Malformed,
+    Thrown,
+    Unforeseen,
+)
+from .filter import Filtered, condition
+from .objects import MANAGED, VIEW, Database, Table, table_type
+from .places import HIVE, NoClassError, RelativePathError, address, folded
+
+Filters = Literal["clob", "text", "refused"]
+"""What filters over parameters can do: match only, as where values are CLOBs; compare, too; or nothing."""
+
+_NO_STATISTICS = "DO_NOT_UPDATE_STATS"
+_TABLE_NAME = re.compile(r"[\w/]+", re.ASCII)
+_NPE = "java.lang.NullPointerException: Cannot invoke"
+_API = "org.apache.hadoop.hive.metastore.api"
+
+
+class HiveTables:
+    """The tables of the databases of a catalog. The strings it takes are those that go over the wire."""
+
+    def __init__(self, catalog: HiveCatalog, filters: Filters) -> None:
+        self._catalog = catalog
+        self._places = catalog.places
+        self._words = catalog.words
+        self._filters = filters
+        self._made = 0
+        self.before_commit: Callable[[], None] = lambda: None
+
+    def plant(
+        self, catalog: str, database: str, name: str, parameters: Mapping[str, str], location: str | None, type: str
+    ) -> None:
+        """Puts a table there as it is read back, and makes no directory."""
+        parent = self._catalog.catalogs[folded(catalog)].databases[folded(database)]
+        where = location or f"{parent.location}/{folded(name)}"
+        storage = Struct({1: [], 7: Struct()})
+        self._keep(parent, Table(folded(name), None, now(), type, where, dict(parameters), storage))
+
+    def names(self, text: str | None) -> list[str]:
+        """The names in a database in their order; none where there is no such database."""
+        if text is None:
+            raise Thrown(META, f'{_NPE} "String.trim()" because "identifier" is null')
+        catalog, name = address(text)
+        found = self._catalog.find_database(catalog, name or "")
+        return sorted(found.tables) if found else []
+
+    def filtered(self, text: str | None, filter: str | None, most: int) -> list[str]:
+        """The names of the tables that a filter lets pass, in no order."""
+        catalog, name = address(text)
+        if not name:
+            raise Thrown(UNKNOWN_DB, "DB name is null or empty")
+        if filter is None:
+            raise Thrown(INVALID_OPERATION, "null cannot apply null filter")
+        holds = condition(filter, self._check_comparison)
+        found = self._catalog.find_database(catalog, name)
+        tables = found.tables.values() if found else []
+        names = [table.name for table in tables if holds(Filtered(table.parameters, table.owner))]
+        return _shuffled(names)[: most if most >= 0 else None]
+
+    def get(self, asked: Struct | None) -> Struct:
+        """The table that a request names."""
+        if asked is None:
+            raise Unforeseen
+        database, name, catalog = asked.get(1), asked.get(2), asked.get(4) or HIVE
+        if database is None:
+            raise Abandoned
+        if name is None:
+            told = f"Struct:GetTableRequest(dbName:{database}, tblName:null, catName:{catalog})"
+            raise Malformed(f"Required field 'tblName' is unset! {told}")
+        found = self._catalog.find_database(catalog, database)
+        table = found.tables.get(folded(name)) if found else None
+        if found is None or table is None:
+            raise _no_table(catalog, database, name)
+        return table.struct(folded(catalog), found.name, modern=self._catalog.modern)
+
+    def get_many(self, asked: Struct | None) -> list[Struct]:
+        """Those of the tables that exist, each once and in no order."""
+        if asked is None:
+            raise Unforeseen
+        database, names, catalog = asked.get(1) or "", asked.get(2), asked.get(4) or HIVE
+        found = self._catalog.find_database(catalog, database)
+        if found is None:
+            raise Thrown(UNKNOWN_DB, self._words.bulk_without_database(catalog, database))
+        if names is None:
+            raise Thrown(INVALID_OPERATION, f"{database} cannot find null tables")
+        wanted = {folded(name) for name in names} & found.tables.keys()
+        modern = self._catalog.modern
+        return [found.tables[name].struct(folded(catalog), found.name, modern=modern) for name in _shuffled(wanted)]
+
+    def create(self, asked: Struct | None) -> None:
+        if asked is None:
+            raise Unforeseen
+        name, database, catalog = asked.get(1), asked.get(2) or "", asked.get(17) or HIVE
+        if name is None:
+            raise Thrown(META, f'{_NPE} "java.lang.CharSequence.length()" because "this.text" is null')
+        if not self._is_name(name):
+            raise Thrown(INVALID_OBJECT, f"{name} is not a valid object name")
+        storage = self._storage(asked)
+        problem = bad_column(storage[1])
+        if problem:
+            raise Thrown(INVALID_OBJECT, problem)
+        parent = self._catalog.find_database(catalog, database)
+        if parent is None:
+            raise Thrown(INVALID_OBJECT, self._words.no_database(catalog, database))
+        if folded(name) in parent.tables:
+            raise Thrown(ALREADY_EXISTS, f"Table {catalog}.{database}.{name} already exists")
+        parameters = dict(asked.get(9) or {})
+        type = table_type(asked.get(12), parameters)
+        location = None
+        if type != VIEW:
+            location = self._places.normalised(storage.get(2) or self._places.below(parent.location, folded(name)))
+            self._check_lengths(name, parameters)
+            new_folder = self._places.make(location)
+            if not new_folder and _NO_STATISTICS not in parameters:
+                parameters = {**self._statistics(location, existing=True), **parameters}
+            self.before_commit()
+            if folded(name) in parent.tables:
+                if new_folder:
+                    self._places.delete(location)
+                raise Thrown(ALREADY_EXISTS, f"Table {catalog}.{database}.{name} already exists")
+        parameters.pop(_NO_STATISTICS, None)
+        parameters.setdefault("transient_lastDdlTime", str(now()))
+        self._keep(parent, Table(folded(name), asked.get(3), now(), type, location, parameters, storage))
+
+    def alter(self, text: str | None, name: str | None, asked: Struct | None) -> None:
+        if text is None or name is None or asked is None:
+            raise Unforeseen
+        catalog, database = address(text)
+        new_name, new_database, new_catalog = asked.get(1), asked.get(2), asked.get(17) or catalog
+        if new_database is None:
+            raise _null("DbName")
+        if new_name is None:
+            raise _null("TableName")
+        if not self._is_name(new_name):
+            raise Thrown(INVALID_OPERATION, f"{new_name} is not a valid object name")
+        if folded(new_catalog) != folded(catalog):
+            told = f"Tables cannot be moved between catalogs, old catalog{catalog}, new catalog {new_catalog}"
+            raise Thrown(INVALID_OPERATION, told)
+        found = self._catalog.find_database(catalog, database or "")
+        if found is None and self._catalog.modern:
+            raise Thrown(INVALID_OPERATION, "Alter table in REMOTE database is not allowed")
+        table = found.tables.get(folded(name)) if found else None
+        if found is None or table is None:
+            raise Thrown(INVALID_OPERATION, str(_no_table(catalog, database or "", name)))
+        target = self._target(catalog, found, new_database, managed=table.type == MANAGED)
+        renamed = (target.name, folded(new_name)) != (found.name, table.name)
+        if renamed and folded(new_name) in target.tables:
+            raise Thrown(INVALID_OPERATION, f"new table {target.name}.{folded(new_name)} already exists")
+        storage = self._storage(asked)
+        if asked.get(8) is None:
+            raise Thrown(INVALID_OPERATION, "partition keys can not be changed.")
+        location = self._new_location(storage.get(2))
+        parameters = dict(asked.get(9) or {})
+        self._check_lengths(new_name, {key: value for key, value in parameters.items() if key != _NO_STATISTICS})
+        if renamed and table.type == MANAGED and table.location == self._places.below(found.location, table.name):
+            location = self._places.below(target.location, folded(new_name))
+            self._places.move(table.location, location)
+        elif _NO_STATISTICS not in parameters and not (renamed and table.type == MANAGED):
+            parameters = {**parameters, **self._statistics(location)}
+        if not (self._catalog.modern and renamed):
+            parameters.pop(_NO_STATISTICS, None)
+        parameters["transient_lastDdlTime"] = str(now())
+        del found.tables[table.name]
+        type = table_type(asked.get(12), parameters)
+        target.tables[folded(new_name)] = Table(
+            folded(new_name), asked.get(3), table.created, type, location, parameters, storage, table.number
+        )
+
+    def drop(self, text: str | None, name: str | None, *, delete_data: bool) -> None:
+        catalog, database = address(text)
+        if not database or name is None:
+            raise Thrown(NO_SUCH_OBJECT, f'{database}: Cannot invoke "String.trim()" because "identifier" is null')
+        found = self._catalog.database(catalog, database)
+        table = found.tables.get(folded(name))
+        if table is None:
+            raise _no_table(catalog, database, name)
+        if table.location is not None:
+            self._places.normalised(table.location)
+        del found.tables[table.name]
+        if delete_data and table.type == MANAGED and table.location is not None:
+            self._places.delete(table.location)
+
+    def _keep(self, parent: Database, table: Table) -> None:
+        self._made += 1
+        table.number = self._made
+        parent.tables[table.name] = table
+
+    def _target(self, catalog: str, old: Database, new: str, *, managed: bool) -> Database:
+        found = self._catalog.find_database(catalog, new)
+        if found is not None:
+            return found
+        stack = "Check metastore logs for detailed stack."
+        told = f"Database {old.name} does not exist {stack}{new}"
+        if self._catalog.modern:
+            told = f"Object database {catalog}.{new} does not exist. {stack}"
+        elif managed:
+            told = f"{stack}Database {catalog}.{new} doesn't exist."
+        raise Thrown(INVALID_OPERATION, f"Unable to change partition or table. {told}")
+
+    def _storage(self, asked: Struct) -> Struct:
+        storage: Struct | None = asked.get(7)
+        if storage is None:
+            told = f'"{_API}.StorageDescriptor.getCols()" because the return value of "{_API}.Table.getSd()" is null'
+            raise Thrown(META, f"{_NPE} {told}")
+        if storage.get(1) is None:
+            raise Thrown(META, f'{_NPE} "java.util.List.iterator()" because "cols" is null')
+        if storage.get(7) is None:
+            raise Thrown(META, "Invalid SerDeInfo object")
+        return storage
+
+    def _new_location(self, location: str | None) -> str:
+        if not location:
+            kind = "a null" if location is None else "an empty"
+            raise Thrown(META, f"java.lang.IllegalArgumentException: Can not create a Path from {kind} string")
+        try:
+            return self._places.normalised(location)
+        except RelativePathError:
+            raise Unforeseen from None
+        except NoClassError:
+            if self._catalog.modern:
+                raise
+            raise Unforeseen from None
+
+    def _statistics(self, location: str, *, existing: bool = False) -> dict[str, str]:
+        found = self._places.statistics(location)
+        if existing and found["numFiles"] == "0":
+            return {}
+        return {**found, **({"numFilesErasureCoded": "0"} if self._catalog.modern else {})}
+
+    def _check_comparison(self, operator: str, key: str) -> None:
+        if self._filters == "refused" or (self._filters == "clob" and operator != "like"):
+            raise Thrown(META, self._words.not_compared(operator, key))
+
+    def _check_lengths(self, name: str, parameters: Mapping[str, str]) -> None:
+        if len(name) > 256:
+            raise Thrown(META, self._words.too_long(name, "TBL_NAME", 256))
+        for key in parameters:
+            if len(key) > 256:
+                raise Thrown(META, self._words.not_put("TABLE_PARAMS", "TBL_ID", key, 256))
+
+    def _is_name(self, name: str) -> bool:
+        return self._catalog.is_name(name) or _TABLE_NAME.fullmatch(name) is not None
+
+
+def _no_table(catalog: str, database: str, name: str) -> Thrown:
+    return Thrown(NO_SUCH_OBJECT, f"{catalog}.{database}.{name} table not found")
+
+
+def _null(field: str) -> Thrown:
+    told = f'because the return value of "{_API}.Table.get{field}()" is null'
+    return Thrown(META, f'{_NPE} "String.toLowerCase()" {told}')
+
+
+def _shuffled(names: Sequence[str] | set[str]) -> list[str]:
+    """The names in an order that is nobody's, and always the same."""
+    return sorted(names, key=lambda name: (zlib.crc32(name.encode()), name))

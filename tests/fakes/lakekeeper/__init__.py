@@ -1,0 +1,225 @@
+"""A Lakekeeper server in memory: one warehouse, its Iceberg API for namespaces, and its API for generic tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+from uuid import uuid4
+
+from ..faults import Answer, Received
+from ..http import FakeServer
+from ..iceberg.errors import Refusal
+from ..tokens import Tokens
+from .catalog import Json, LakekeeperWarehouse, Levels
+
+LANCE = {"table_type": "lance"}
+"""The property that tells a Lance table to other tools."""
+
+_VENDING = "X-Iceberg-Access-Delegation"
+_LARGEST_PAGE = 1000
+
+
+class FakeLakekeeper(FakeServer):
+    """A Lakekeeper server; what it holds outlives a stop and start."""
+
+    def __init__(
+        self,
+        *,
+        warehouse: str = "lake",
+        base: str = "s3://bucket/lake",
+        also: Sequence[str] = (),
+        soft: bool = False,
+        vends: Sequence[Json] | None = None,
+        load_config: Mapping[str, str] | None = None,
+        token: str | None = None,
+        client: tuple[str, str] | None = None,
+        page_size: int = 100,
+    ) -> None:
+        """Creates a server.
+
+        Args:
+            base: The location of the warehouse.
+            also: More locations below which tables may be.
+            soft: Whether deleted tables can be restored, and keep their locations.
+            vends: The `storage-credentials` for requests that ask for them by the header.
+            load_config: The `config` of each loaded table.
+            token: A bearer token that requests must have.
+            client: The id and secret of a client of the token endpoint `/idp/token`, which stands for another server.
+            page_size: The number of names in a page if none is requested.
+        """
+        super().__init__()
+        self.tokens = Tokens(token, client=client)
+        self.warehouse = LakekeeperWarehouse(base, also=also, soft=soft)
+        self._name = warehouse
+        self._prefix = str(uuid4())
+        self._vends = vends
+        self._load_config = dict(load_config or {})
+        self._page_size = page_size
+
+    @property
+    def endpoint(self) -> str:
+        """The server's root."""
+        return self.url
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a connection."""
+        return {"endpoint": self.endpoint, "warehouse": self._name}
+
+    def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
+        """Plants a namespace, with the parents it needs."""
+        with self._lock:
+            self.warehouse.plant_namespace(levels, properties or {})
+
+    def add_table(
+        self,
+        levels: Sequence[str],
+        name: str,
+        *,
+        format: str = "lance",
+        location: str | None = None,
+        properties: Mapping[str, str] = LANCE,
+        protected: bool = False,
+    ) -> str:
+        """Plants a generic table and its namespace; gives its location."""
+        with self._lock:
+            self.warehouse.plant_namespace(levels, {})
+            body = {"name": name, "format": format, "base-location": location, "properties": dict(properties)}
+            table = self.warehouse.create_table(tuple(levels), body)
+            table["protected"] = protected
+        place: str = table["base-location"]
+        return place
+
+    def add_iceberg_table(self, levels: Sequence[str], name: str) -> None:
+        """Plants an Iceberg table, which takes the name and is not listed among generic tables."""
+        with self._lock:
+            self.warehouse.plant_namespace(levels, {}).iceberg.add(name.lower())
+
+    def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
+        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        names = [f"{stem}{i:04}" for i in range(count)]
+        for name in names:
+            self.add_table(levels, name)
+        return names
+
+    def error(self, status: int) -> Answer:
+        return Refusal(status, None, "on demand").answer()
+
+    def handle(self, request: Received) -> Answer:
+        try:
+            return self._routed(request)
+        except Refusal as refusal:
+            return refusal.answer()
+
+    def _routed(self, request: Received) -> Answer:
+        path, _, query = request.path.partition("?")
+        params = dict(parse_qsl(query, keep_blank_values=True))
+        if (request.method, path) == ("POST", "/idp/token"):
+            return self.tokens.issue(request)
+        if (status := self.tokens.refusal(request)) is not None:
+            raise Refusal(status, "Unauthorized", "Unauthorized")
+        match [unquote(step) for step in path.split("/")[1:]]:
+            case "catalog", "v1", "config" if request.method == "GET":
+                return self._config(params)
+            case "catalog", "v1", prefix, *steps:
+                route = self._namespaces
+            case "lakekeeper", "v1", prefix, *steps:
+                route = self._tables
+            case _:
+                return Answer(404)
+        if not re.fullmatch(r"[0-9a-f-]{36}", prefix):
+            raise Refusal(400, "WarehouseIdIsNotUUID", f"Provided warehouse id is not a valid UUID: {prefix}")
+        if prefix != self._prefix:
+            raise Refusal(404, "NoSuchWarehouseException", f"Warehouse with id '{prefix}' not found")
+        return route(request, steps, params)
+
+    def _config(self, params: Mapping[str, str]) -> Answer:
+        if "warehouse" not in params:
+            raise Refusal(400, "GetConfigNoWarehouseProvided", "No warehouse specified.")
+        if params["warehouse"].rpartition("/")[2].lower() != self._name.lower():
+            raise Refusal(404, "NoSuchWarehouseException", f"Warehouse '{params['warehouse']}' not found")
+        defaults = {"prefix": self._prefix, "rest-page-size": str(self._page_size)}
+        overrides = {"uri": f"{self.url}/catalog"}
+        return Answer.of({"defaults": defaults, "overrides": overrides, "endpoints": ["GET /v1/{prefix}/namespaces"]})
+
+    def _namespaces(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
+        warehouse = self.warehouse
+        match request.method, *steps:
+            case "GET", "namespaces":
+                parent = _levels(params["parent"]) if params.get("parent") else ()
+                return self._page("namespaces", [list(it) for it in warehouse.children(parent)], params)
+            case "POST", "namespaces":
+                levels = tuple(request.json["namespace"])
+                space = warehouse.create_namespace(levels, request.json.get("properties") or {})
+                return Answer.of({"namespace": levels, "properties": space.properties})
+            case "GET", "namespaces", ns:
+                return Answer.of({"namespace": _levels(ns), "properties": warehouse.space(_levels(ns)).properties})
+            case "HEAD", "namespaces", ns:
+                warehouse.space(_levels(ns))
+                return Answer(204)
+            case "DELETE", "namespaces", ns:
+                warehouse.drop_namespace(_levels(ns))
+                return Answer(204)
+        return Answer(404)
+
+    def _tables(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
+        warehouse = self.warehouse
+        match request.method, *steps:
+            case "GET", "namespaces", ns, "generic-tables":
+                tables = warehouse.space(_levels(ns)).tables.values()
+                items = [
+                    {"namespace": _levels(ns), "name": it["name"], "format": it["format"], "id": it["id"]}
+                    for it in tables
+                ]
+                return self._page("identifiers", items, params)
+            case "POST", "namespaces", ns, "generic-tables":
+                body = request.json
+                _check_new(body)
+                return Answer.of({"table": _shown(warehouse.create_table(_levels(ns), body), body["name"])})
+            case "GET", "namespaces", ns, "generic-tables", name:
+                table = _shown(warehouse.table(_levels(ns), name), name)
+                asked = "vended-credentials" in request.headers.get(_VENDING, "")
+                vended = {"storage-credentials": self._vends} if asked and self._vends is not None else {}
+                return Answer.of({"table": table, "config": self._load_config, **vended})
+            case "GET", "namespaces", ns, "generic-tables", name, "credentials":
+                warehouse.table(_levels(ns), name)
+                return Answer.of({"storage-credentials": self._vends or []})
+            case "DELETE", "namespaces", ns, "generic-tables", name:
+                warehouse.space(_levels(ns))
+                warehouse.drop_table(_levels(ns), name, force=params.get("force") == "true")
+                return Answer(204)
+            case "POST", "generic-tables", "rename":
+                ends = [request.json[end] for end in ("source", "destination")]
+                source, destination = [(tuple(end["namespace"]), end["name"]) for end in ends]
+                warehouse.rename(source, destination)
+                return Answer(204)
+        return Answer(404)
+
+    def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
+        """A page, with a token as long as it holds anything: the last page is an empty one."""
+        size = min(int(params.get("pageSize") or self._page_size), _LARGEST_PAGE)
+        start = int(params.get("pageToken") or 0)
+        page = items[start : start + size]
+        more = {"next-page-token": str(start + len(page))} if page else {}
+        return Answer.of({key: page, **more})
+
+
+def _levels(ns: str) -> Levels:
+    """The levels in a path or a query; a plus is read as a blank, after the percent signs."""
+    return tuple(level.replace("+", " ") for level in ns.split("\x1f"))
+
+
+def _check_new(body: Json) -> None:
+    if not body["name"]:
+        raise Refusal(400, "InvalidName", "Generic table name cannot be empty")
+    if "+" in body["name"]:
+        raise Refusal(400, "InvalidName", "Generic table name cannot contain '+' character.")
+    if not re.fullmatch("[a-z][a-z0-9_-]{0,63}", body["format"]):
+        raise Refusal(400, "InvalidFormat", "Generic table format must start with a lowercase letter.")
+
+
+def _shown(table: Json, name: str) -> Json:
+    """A table under the name that it was asked for."""
+    return {**{key: value for key, value in table.items() if key != "id"}, "name": name}

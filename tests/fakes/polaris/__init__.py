@@ -1,0 +1,245 @@
+"""An Apache Polaris server in memory: generic tables, namespaces, management of catalogs, and its own OAuth2.
+
+Made after an Apache Polaris 1.4.1 server; options give what other versions and gateways in front of them do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from ..faults import Answer, Received
+from ..http import FakeServer
+from ..iceberg.errors import Refusal
+from ..sigv4 import Signatures
+from .catalog import Json, PolarisCatalogs, Space, compact
+from .errors import ERROR_TYPES, Bare, no_route, refused
+from .names import Strictness
+from .paths import parameters, segments
+from .routes import VENDING, Call, Done, PolarisRoutes
+from .tokens import OAuthError, PolarisTokens
+
+LANCE = {"table_type": "lance"}
+"""The property that tells a Lance table to other tools."""
+
+DEFAULT_REALM = "POLARIS"
+"""The realm of a server that needs none to be named."""
+
+IN_NAMESPACE = "in the namespace"
+"""Stands for the location of the namespace followed by the table's name."""
+
+
+class FakePolaris(FakeServer):
+    """An Apache Polaris server; what it holds outlives a stop and start, its tokens do not."""
+
+    def __init__(
+        self,
+        *,
+        paging: bool = False,
+        table_page: int | None = None,
+        credential: tuple[str, str] | None = ("root", "s3cr3t"),
+        powerless: Mapping[str, str] | None = None,
+        token_lifetime: int = 3600,
+        realm: str | None = None,
+        strict_names: Strictness | None = None,
+        vends: Sequence[Json] | None = None,
+        refuses_delegation: bool = False,
+        signatures: Signatures | None = None,
+        base: str = "file:///data",
+    ) -> None:
+        """Without a `credential` nobody needs a token; `powerless` are ids and secrets of principals without grants.
+
+        `paging` pages the lists of namespaces, `table_page` those of tables, which no Polaris does.
+        A `realm` must be named by every request. `vends` are `storage-access-configs` for those who ask for
+        them by header; `refuses_delegation` answers these an error. Planted catalogs lie below `base`.
+        With `signatures`, a gateway of AWS in front of it checks all requests but those for tokens.
+        """
+        super().__init__()
+        clients = {**dict([credential] if credential else []), **(powerless or {})}
+        self.tokens = PolarisTokens(clients, token_lifetime)
+        self._catalogs = PolarisCatalogs(strict_names)
+        self._routes = PolarisRoutes(self._catalogs, paging=paging, table_page=table_page, vends=vends)
+        self._credential = credential
+        self._powerless = frozenset(powerless or {})
+        self._realm = realm
+        self._refuses_delegation = refuses_delegation
+        self._base = base
+        self.signatures = signatures
+
+    @property
+    def endpoint(self) -> str:
+        """The server's root, in front of `/api`."""
+        return self.url
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What a client is to be told to get in."""
+        told = {"endpoint": self.endpoint}
+        if self._credential is not None:
+            told["credential"] = ":".join(self._credential)
+        if self._realm is not None:
+            told["realm"] = self._realm
+        return told
+
+    @property
+    def token_requests(self) -> int:
+        """How many times a token was asked for."""
+        return self.tokens.requests
+
+    def token(self, principal: str | None = None) -> str:
+        """A token that needs no request, for the principal who may do everything or another."""
+        with self._lock:
+            return self.tokens.grant(principal or (self._credential or ("anyone", ""))[0])
+
+    def expire_tokens(self) -> None:
+        """Makes every token known so far one that is refused."""
+        with self._lock:
+            self.tokens.forget()
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass for the tokens at once."""
+        with self._lock:
+            self.tokens.advance(seconds)
+
+    def stop(self) -> None:
+        super().stop()
+        self.expire_tokens()
+
+    def add_catalog(self, name: str, *, location: str | None = None) -> None:
+        """Plants a catalog, unless it is there."""
+        base = location or f"{self._base}/{name}"
+        storage = {"storageType": "FILE", "allowedLocations": [base]}
+        given = {"name": name, "properties": {"default-base-location": base}, "storageConfigInfo": storage}
+        with self._lock:
+            if name not in self._catalogs.catalogs:
+                self._catalogs.create(given)
+
+    def add_namespace(self, catalog: str, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
+        """Plants a namespace of any name, with the catalog and the parents it needs."""
+        with self._lock:
+            self._planted(catalog, levels).properties.update(properties or {})
+
+    def add_table(
+        self,
+        catalog: str,
+        levels: Sequence[str],
+        name: str,
+        *,
+        format: str = "lance",
+        base_location: str | None = IN_NAMESPACE,
+        properties: Mapping[str, str | None] = LANCE,
+        doc: str | None = None,
+    ) -> str | None:
+        """Plants a generic table of any kind and its namespace; gives its location."""
+        with self._lock:
+            space = self._planted(catalog, levels)
+            location = f"{space.location}{name}" if base_location == IN_NAMESPACE else base_location
+            given = {"format": format, "base-location": location, "doc": doc, "properties": dict(properties)}
+            self._catalogs.plant_table(space, name, given)
+        return location
+
+    def add_lance_tables(self, catalog: str, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
+        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        names = [f"{stem}{i:04}" for i in range(count)]
+        for name in names:
+            self.add_table(catalog, levels, name)
+        return names
+
+    def add_iceberg_table(self, catalog: str, levels: Sequence[str], name: str) -> None:
+        """Plants an Iceberg table, which takes the name and is not seen among generic tables."""
+        with self._lock:
+            self._planted(catalog, levels).iceberg.add(name)
+
+    def error(self, status: int) -> Answer:
+        """Polaris' own errors; those of a gateway in front of it have the gateway's form."""
+        headers = {"X-Request-ID": str(uuid4())}
+        if status in (401, 429):
+            return Bare(status).answer().with_headers(headers)
+        if status not in ERROR_TYPES:
+            return super().error(status)
+        return Refusal(status, ERROR_TYPES[status], "on demand").answer().with_headers(headers)
+
+    def handle(self, request: Received) -> Answer:
+        if self.signatures is not None and not request.path.endswith("/oauth/tokens"):
+            if (refusal := self.signatures.refusal(request)) is not None:
+                return refusal
+            request = _with_original_authorization(request)
+        try:
+            answer = _written(request, self._done(request))
+        except OAuthError as error:
+            answer = _written(request, Done(error.status, compact(error.body)))
+        except (Refusal, Bare) as error:
+            answer = error.answer()
+        return answer.with_headers({"X-Request-ID": request.headers.get("X-Request-ID") or str(uuid4())})
+
+    def _done(self, request: Received) -> Done:
+        path, _, query = request.path.partition("?")
+        steps = segments(path)
+        # An unset realm is the default one; a named one, even if it is empty, must exist.
+        default = DEFAULT_REALM if self._realm is None else None
+        if request.headers.get("Polaris-Realm", default) != (self._realm or DEFAULT_REALM):
+            raise Refusal(404, "MissingOrInvalidRealm", "Missing or invalid realm")
+        match steps:
+            case "api", "catalog", "v1", "oauth", "tokens" if request.method == "POST":
+                if request.headers.get("Content-Type", "").startswith("application/json"):
+                    raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
+                return Done(200, compact(self.tokens.issue(request)))
+            case "api", "catalog", "polaris", "v1", *rest:
+                api = self._routes.tables
+            case "api", "catalog", "v1", *rest:
+                api = self._routes.catalog
+            case "api", "management", "v1", *rest:
+                api = self._routes.management
+            case _:
+                raise no_route("HTTP 404 Not Found")
+        call = Call(request, parameters(query), self._stranger(request))
+        if self._refuses_delegation and VENDING in request.headers:
+            raise refused("Credential vending is not supported for generic tables")
+        if not re.search(r"^$|application/(json|\*)|\*/\*", request.headers.get("Accept", "")):
+            raise Refusal(406, ERROR_TYPES[406], "HTTP 406 Not Acceptable")
+        if "" in rest:
+            raise no_route()
+        return api(call, rest)
+
+    def _stranger(self, request: Received) -> str | None:
+        if self._credential is None:
+            return None
+        principal = self.tokens.principal(request)
+        if principal is None:
+            raise Bare(401)
+        return principal if principal in self._powerless else None
+
+    def _planted(self, catalog: str, levels: Sequence[str]) -> Space:
+        self.add_catalog(catalog)
+        space = self._catalogs.catalogs[catalog].root
+        for level in levels:
+            space = space.children.get(level) or self._catalogs.plant_namespace(space, level, {})
+        return space
+
+
+def _with_original_authorization(request: Received) -> Received:
+    """The request as a gateway passes it on, with the client's own authorization instead of the signature."""
+    own = request.headers.get("Original-Authorization")
+    headers = CIMultiDict(request.headers)
+    del headers["Authorization"]
+    if own is not None:
+        headers["Authorization"] = own
+    return replace(request, headers=CIMultiDictProxy(headers))
+
+
+def _written(request: Received, done: Done) -> Answer:
+    """The answer on the wire, compressed for all who take it."""
+    if not done.body:
+        return Answer(done.status)
+    if request.method == "HEAD":
+        return Answer(done.status, done.body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json;charset=UTF-8"}
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return Answer(done.status, done.body, headers)
+    packed = gzip.compress(done.body, 1, mtime=0)
+    return Answer(done.status, packed, {**headers, "Content-Encoding": "gzip"})

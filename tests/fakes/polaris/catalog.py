@@ -1,0 +1,219 @@
+"""The catalogs of a Polaris server in memory: namespaces, generic tables, and names that Iceberg tables take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from ..iceberg.errors import Refusal
+from .errors import Bare, exists, no_namespace, no_table, refused
+from .names import Strictness, check_name, check_uri
+
+Levels = tuple[str, ...]
+Json = dict[str, Any]
+
+
+def compact(value: Any) -> bytes:
+    """JSON without blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(slots=True)
+class Space:
+    """A namespace, or a catalog itself, which is the namespace without levels."""
+
+    number: int
+    """Namespaces are numbered in the order of their creation."""
+    levels: Levels
+    location: str
+    properties: dict[str, str | None]
+    children: dict[str, Space] = field(default_factory=dict)
+    tables: dict[str, bytes] = field(default_factory=dict)
+    """The generic tables as the JSON text that answers carry."""
+    iceberg: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """One catalog as the management API has it, and its namespaces."""
+
+    entity: Json
+    root: Space
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        found: dict[str, str] = self.entity["properties"]
+        return found
+
+
+class PolarisCatalogs:
+    """Catalogs by name; what is asked of them in vain raises `Refusal`."""
+
+    def __init__(self, strictness: Strictness | None) -> None:
+        self.catalogs: dict[str, Catalog] = {}
+        self._strictness = strictness
+        self._numbers = count(1)
+
+    def create(self, given: Json) -> Json:
+        """The catalog as it was created from the body's `catalog`."""
+        name = given["name"]
+        check_name(name, self._strictness)
+        if name in self.catalogs:
+            raise exists(f"Cannot create Catalog {name}. Catalog already exists or resolution failed")
+        base = given["properties"]["default-base-location"].rstrip("/")
+        entity = {
+            "type": given.get("type", "INTERNAL"),
+            "name": name,
+            "properties": given["properties"],
+            "createTimestamp": int(time.time() * 1000),
+            "lastUpdateTimestamp": 0,
+            "entityVersion": 1,
+            "storageConfigInfo": given["storageConfigInfo"],
+        }
+        self.catalogs[name] = Catalog(entity, Space(0, (), f"{base}/", {}))
+        return entity
+
+    def find(self, catalog: str, levels: Levels) -> Space | None:
+        """The namespace, if it and its catalog are there."""
+        owner = self.catalogs.get(catalog)
+        space = owner.root if owner else None
+        for level in levels:
+            if space is None:
+                return None
+            space = space.children.get(level)
+        return space
+
+    def space(self, catalog: str, levels: Levels) -> Space:
+        """The namespace, which must be there."""
+        space = self.find(catalog, levels)
+        if space is None:
+            raise no_namespace(levels)
+        return space
+
+    def create_namespace(self, parent: Space, level: str, given: Mapping[str, Any]) -> Space:
+        """A new namespace below another, checked in every way the server does."""
+        levels = (*parent.levels, level)
+        shown = ".".join(levels)
+        check_name(level, self._strictness)
+        if level in parent.children:
+            raise exists(f"Cannot create namespace {shown}. Namespace already exists")
+        properties = kept(given)
+        if None in properties.values():
+            raise refused("Invalid value for property: null")
+        location = f"{parent.location}{level}/"
+        custom = properties.get("location")
+        check_uri(location, len(parent.location))
+        self.check_contents(parent)
+        for sibling in parent.children.values():
+            check_apart(location if custom is None else custom, sibling.location)
+        if custom is not None and custom.rstrip("/") != location.rstrip("/"):
+            raise refused(
+                f"Namespace {shown} has a custom location, which is not enabled. "
+                f"Expected a location in: [{location}]. Got location: [{custom}]"
+            )
+        return self.plant_namespace(parent, level, properties)
+
+    def check_contents(self, space: Space) -> None:
+        """Raises where a table has a local location that is no URI: then nothing new can have a place beside it."""
+        for table in space.tables.values():
+            place = json.loads(table)["base-location"]
+            if place is not None and place.startswith(("file:", "/")):
+                check_uri(place)
+
+    def plant_namespace(self, parent: Space, level: str, properties: Mapping[str, str | None]) -> Space:
+        """Makes sure of a namespace, whatever its name, with these properties too."""
+        space = parent.children.get(level)
+        if space is None:
+            location = f"{parent.location}{level}/"
+            space = Space(next(self._numbers), (*parent.levels, level), location, {})
+            parent.children[level] = space
+        space.properties.update({**properties, "location": space.location})
+        return space
+
+    def drop_namespace(self, catalog: str, space: Space) -> None:
+        if space.children or space.tables or space.iceberg:
+            message = f"Namespace {'.'.join(space.levels)} is not empty"
+            raise Refusal(409, "NamespaceNotEmptyException", message)
+        del self.space(catalog, space.levels[:-1]).children[space.levels[-1]]
+
+    def create_table(self, space: Space, given: Json) -> bytes:
+        """The new generic table's JSON; its location is kept as it is, whatever it is."""
+        name = given["name"]
+        if not name:
+            raise refused("Invalid table name: null or empty")
+        check_name(name, self._strictness)
+        properties = kept(given.get("properties") or {})
+        shown = ".".join((*space.levels, name))
+        if name in space.iceberg:
+            raise exists(f"Table already exists: {shown}")
+        if name in space.tables:
+            raise exists(f"Generic table already exists: {shown}")
+        return self.plant_table(space, name, {**given, "properties": properties})
+
+    def plant_table(self, space: Space, name: str, given: Json) -> bytes:
+        """Creates or replaces a generic table."""
+        body = {
+            "name": name,
+            "format": given["format"],
+            "base-location": given.get("base-location"),
+            "doc": given.get("doc"),
+            "properties": given["properties"],
+        }
+        space.tables[name] = compact(body)
+        return space.tables[name]
+
+    def table(self, catalog: str, levels: Levels, name: str) -> bytes:
+        """A generic table's JSON; whatever is missing, it is the table."""
+        space = self.find(catalog, levels)
+        if space is None or name not in space.tables:
+            raise no_table(levels, name)
+        return space.tables[name]
+
+    def drop_table(self, catalog: str, levels: Levels, name: str) -> None:
+        tables = self.space(catalog, levels).tables
+        if name not in tables:
+            raise no_table(levels, name)
+        del tables[name]
+
+
+def kept(given: Mapping[str, Any]) -> dict[str, str | None]:
+    """Properties as they are stored: scalars become strings, null stays null."""
+    for key in given:
+        if key.startswith("polaris."):
+            raise refused(f"Property '{key}' matches reserved prefix 'polaris.'")
+    return {key: _text(value) for key, value in given.items()}
+
+
+def check_apart(location: str, taken: str) -> None:
+    """Raises where one location lies in the other; repeated slashes count as one."""
+    one, other = (_single_slashes(path) for path in (location, taken))
+    if not location or one.startswith(other) or other.startswith(one):
+        raise Refusal(
+            403,
+            "ForbiddenException",
+            f"Unable to create entity at location '{location}' because it conflicts with existing table "
+            f"or namespace at location '{taken}'",
+        )
+
+
+def _single_slashes(location: str) -> str:
+    scheme, _, path = location.partition("://")
+    while "//" in path:
+        path = path.replace("//", "/")
+    return f"{scheme}://{path.rstrip('/')}/"
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case dict() | list():
+            raise Bare(400)
+        case _:
+            return str(value)

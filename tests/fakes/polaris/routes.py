@@ -1,0 +1,230 @@
+"""The routes of a Polaris server: what each does once it is known who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..faults import Received
+from ..iceberg.errors import Refusal
+from .catalog import Json, Levels, PolarisCatalogs, Space, compact
+from .errors import ERROR_TYPES, Bare, exists, no_namespace, no_route, refused, violated
+from .paths import decoded, levels, page_size, page_start, page_token
+
+VENDING = "Polaris-Generic-Table-Access-Delegation"
+"""The header by which a client asks for credentials."""
+
+_ENDPOINTS = [
+    *(f"{method} /v1/{{prefix}}/namespaces" for method in ("GET", "POST")),
+    *(f"{method} /v1/{{prefix}}/namespaces/{{namespace}}" for method in ("GET", "HEAD", "DELETE")),
+    *(f"{method} /polaris/v1/{{prefix}}/namespaces/{{namespace}}/generic-tables" for method in ("GET", "POST")),
+    *(
+        f"{method} /polaris/v1/{{prefix}}/namespaces/{{namespace}}/generic-tables/{{generic-table}}"
+        for method in ("GET", "DELETE")
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request whose path is split into raw segments, by someone who was let in."""
+
+    request: Received
+    params: dict[str, str]
+    stranger: str | None
+    """The principal, if it is one without grants."""
+
+    def body(self) -> Json:
+        """The request's JSON object."""
+        kind = self.request.headers.get("Content-Type", "application/json")
+        if not kind.startswith("application/json"):
+            raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
+        if not self.request.body:
+            raise Refusal(500, "NullPointerException", "Cannot read the request because it is null")
+        try:
+            body = self.request.json
+        except ValueError:
+            raise Refusal(400, "WebApplicationException", "HTTP 400 Bad Request") from None
+        if not isinstance(body, dict):
+            raise Bare(400)
+        return body
+
+    def need_grants(self, operation: str) -> None:
+        """Raises for a principal without grants."""
+        if self.stranger is not None:
+            raise Refusal(
+                403,
+                "ForbiddenException",
+                f"Principal '{self.stranger}' with activated PrincipalRoles '[]' and activated grants via '[]' "
+                f"is not authorized for op {operation}",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done; without a body there is no content type either."""
+
+    status: int
+    body: bytes = b""
+
+
+def _done(value: Any, status: int = 200) -> Done:
+    return Done(status, compact(value))
+
+
+class PolarisRoutes:
+    """The three APIs over some catalogs; each takes the raw path segments below its root."""
+
+    def __init__(
+        self, catalogs: PolarisCatalogs, *, paging: bool, table_page: int | None, vends: Sequence[Json] | None
+    ) -> None:
+        self._vends = compact(vends or [])
+        self._catalogs = catalogs
+        self._paging = paging
+        self._table_page = table_page
+
+    def management(self, call: Call, steps: Sequence[str]) -> Done:
+        match call.request.method, *steps:
+            case "GET", "catalogs":
+                call.need_grants("LIST_CATALOGS")
+                return _done({"catalogs": [c.entity for c in self._catalogs.catalogs.values()]})
+            case "POST", "catalogs":
+                call.need_grants("CREATE_CATALOG")
+                body = call.body()
+                if "catalog" not in body:
+                    raise Bare(400)
+                return _done(self._catalogs.create(body["catalog"]), 201)
+        raise no_route()
+
+    def catalog(self, call: Call, steps: Sequence[str]) -> Done:
+        match call.request.method, *steps:
+            case "GET", "config":
+                return self._config(call)
+            case (("GET" | "HEAD"), catalog, "namespaces"):
+                return self._children(call, decoded(catalog))
+            case "POST", catalog, "namespaces":
+                return self._create_namespace(call, decoded(catalog))
+            case _, _, "namespaces":
+                raise Refusal(405, ERROR_TYPES[405], "HTTP 405 Method Not Allowed")
+            case (("GET" | "HEAD"), _, "namespaces", ns) if "\0" in decoded(ns):
+                raise refused(f"Invalid namespace: {decoded(ns)}")
+            case "GET", catalog, "namespaces", ns:
+                space = self._catalogs.space(decoded(catalog), levels(decoded(ns)))
+                call.need_grants("LOAD_NAMESPACE_METADATA")
+                return _done(_described(space))
+            case "HEAD", catalog, "namespaces", ns:
+                self._catalogs.space(decoded(catalog), levels(decoded(ns)))
+                call.need_grants("NAMESPACE_EXISTS")
+                return Done(204)
+            case "DELETE", catalog, "namespaces", ns:
+                space = self._catalogs.space(decoded(catalog), levels(decoded(ns)))
+                call.need_grants("DROP_NAMESPACE")
+                self._catalogs.drop_namespace(decoded(catalog), space)
+                return Done(204)
+            case "POST", catalog, "namespaces", ns, "tables":
+                self._catalogs.check_contents(self._catalogs.space(decoded(catalog), levels(decoded(ns))))
+        raise no_route()
+
+    def tables(self, call: Call, steps: Sequence[str]) -> Done:
+        match call.request.method, *steps:
+            case (("GET" | "HEAD"), catalog, "namespaces", ns, "generic-tables", name):
+                table = self._catalogs.table(decoded(catalog), levels(decoded(ns)), decoded(name))
+                call.need_grants("LOAD_TABLE")
+                return self._loaded(call, table)
+            case "DELETE", catalog, "namespaces", ns, "generic-tables", name:
+                call.need_grants("DROP_TABLE_WITHOUT_PURGE")
+                self._catalogs.drop_table(decoded(catalog), levels(decoded(ns)), decoded(name))
+                return Done(204)
+            case (("GET" | "HEAD"), catalog, "namespaces", ns, "generic-tables"):
+                return self._table_names(call, decoded(catalog), levels(decoded(ns)))
+            case "POST", catalog, "namespaces", ns, "generic-tables":
+                return self._create_table(call, decoded(catalog), levels(decoded(ns)))
+        raise no_route()
+
+    def _config(self, call: Call) -> Done:
+        name = call.params.get("warehouse")
+        if not name:
+            raise Refusal(400, "BadRequestException", "Please specify a warehouse")
+        catalog = self._catalogs.catalogs.get(name)
+        if catalog is None:
+            raise no_route(f"Unable to find warehouse {name}")
+        overrides = {"prefix": name}
+        return _done({"defaults": catalog.properties, "overrides": overrides, "endpoints": _ENDPOINTS})
+
+    def _children(self, call: Call, catalog: str) -> Done:
+        size, parent = page_size(call.params), call.params.get("parent")
+        space = self._catalogs.space(catalog, levels(parent) if parent else ())
+        call.need_grants("LIST_NAMESPACES")
+        found, token = list(space.children.values()), None
+        if self._paging:
+            found, token = _page(found, size, call.params.get("pageToken"))
+        return _done({"namespaces": [child.levels for child in found], "next-page-token": token})
+
+    def _create_namespace(self, call: Call, catalog: str) -> Done:
+        body = call.body()
+        wanted = body.get("namespace")
+        if wanted is None:
+            raise Refusal(500, "NullPointerException", "Cannot read the namespace because it is null")
+        if not isinstance(wanted, list):
+            raise Refusal(400, "WebApplicationException", "HTTP 400 Bad Request")
+        wanted = ["null" if level is None else str(level) for level in wanted]
+        if not wanted:
+            raise exists("Cannot create root namespace, as it already exists implicitly.")
+        parent = self._catalogs.find(catalog, tuple(wanted[:-1]))
+        if parent is None:
+            raise no_namespace(tuple(wanted[:-1]))
+        call.need_grants("CREATE_NAMESPACE")
+        return _done(_described(self._catalogs.create_namespace(parent, wanted[-1], body.get("properties") or {})))
+
+    def _table_names(self, call: Call, catalog: str, ns: Levels) -> Done:
+        size = page_size(call.params)
+        if size is not None and size < 1:
+            raise violated("listGenericTables.pageSize: must be greater than or equal to 1")
+        space = self._catalogs.space(catalog, ns)
+        call.need_grants("LIST_TABLES")
+        names, token = list(space.tables), None
+        if self._table_page is not None:
+            start = int(call.params.get("pageToken") or 0)
+            end = start + self._table_page
+            token = str(end) if end < len(names) else None
+            names = names[start:end]
+        identifiers = [{"namespace": space.levels, "name": name} for name in names]
+        return _done({"next-page-token": token, "identifiers": identifiers})
+
+    def _create_table(self, call: Call, catalog: str, ns: Levels) -> Done:
+        body = call.body()
+        if "name" not in body or "format" not in body:
+            raise Bare(400)
+        for key in ("name", "format"):
+            if body[key] is None:
+                raise violated(f"createGenericTable.createGenericTableRequest.{key}: must not be null")
+        body = {**body, "name": str(body["name"])}
+        space = self._catalogs.space(catalog, ns)
+        call.need_grants("CREATE_TABLE_DIRECT")
+        return self._loaded(call, self._catalogs.create_table(space, body))
+
+    def _loaded(self, call: Call, table: bytes) -> Done:
+        asked = call.request.headers.get(VENDING) == "vended-credentials"
+        given = self._vends if asked else b"[]"
+        return Done(200, b'{"table":%b,"storage-access-configs":%b}' % (table, given))
+
+
+def _described(space: Space) -> Json:
+    return {"namespace": space.levels, "properties": space.properties}
+
+
+def _page(found: list[Space], size: int | None, token: str | None) -> tuple[list[Space], str | None]:
+    """The next so many namespaces, and a token where more follow; a token remembers the size it came from."""
+    last = 0
+    if token:
+        last, before = page_start(token)
+        size = before if size is None else size
+    if size is None:
+        return found, None
+    if size < 0:
+        raise refused(f"Invalid page size: {size}")
+    rest = [space for space in found if space.number > last]
+    page = rest[:size]
+    more = page and len(rest) > size
+    return page, page_token(page[-1].number, size) if more else None

@@ -1,0 +1,225 @@
+"""A Unity Catalog server in memory: Unity Catalog OSS 0.6.0, its older dialects, and other services by options."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+from uuid import uuid4
+
+from ..faults import Answer, Received
+from ..http import FakeServer
+from ..tokens import EXCHANGE
+from .access import Access, User
+from .assets import AssetRow, function, model, volume
+from .calls import Call
+from .catalog import CatalogRow, Json, SchemaRow, TableRow
+from .errors import CODES, Dialect, UnityError, Unserved
+from .pages import Pages
+from .routes import UnityRoutes, Ways
+
+API = "/api/2.1/unity-catalog"
+TOKENS = "/api/1.0/unity-control/auth/tokens"
+ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
+
+LANCE = {"table_type": "lance"}
+"""The property that makes an external table a Lance table."""
+
+
+class FakeUnity(FakeServer):
+    """A Unity Catalog server; what it holds and its request log outlive a stop and start."""
+
+    def __init__(
+        self,
+        *,
+        dialect: Dialect = "0.6",
+        catalog: str | None = "main",
+        authorization: Collection[str] | None = None,
+        delta_only: bool = False,
+        short_pages: bool = False,
+        empty_pages: bool = False,
+        unsorted: bool = False,
+        repeat_token: bool = False,
+        extra_fields: bool = False,
+        credentials: Mapping[str, Any] | None = None,
+        storage_root: str | None = None,
+    ) -> None:
+        """`authorization` are the tokens of users who may do everything; None lets everybody in.
+
+        `catalog` is planted. `delta_only` takes nothing but external Delta tables. `extra_fields` adds fields of
+        other services to answers. `credentials` are parts of what is answered to requests for temporary ones, which
+        without them are refused for any but local tables. `storage_root` is where schemas get places of their own.
+        """
+        super().__init__()
+        self.subjects: set[str] = set()
+        """Tokens of identity providers that the server trusts."""
+        self.token_forms: list[dict[str, str]] = []
+        """The form of each request for a token."""
+        self._dialect = dialect
+        self._access = Access(authorization)
+        self._token = next(iter(authorization), None) if authorization else None
+        self._ways = Ways(
+            checks_columns=dialect == "0.6",
+            delta_only=delta_only,
+            extra_fields=extra_fields,
+            credentials=credentials,
+            storage_root=storage_root,
+        )
+        pages = Pages(short=short_pages, empty=empty_pages, repeat=repeat_token)
+        self._routes = UnityRoutes(self._ways, pages, shuffled=unsorted)
+        self._catalog = catalog
+        if catalog is not None:
+            self.add_catalog(catalog)
+
+    @property
+    def endpoint(self) -> str:
+        """The server's root, in front of the API's path."""
+        return self.url
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What a client is to be told to get in."""
+        told = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
+        return told if self._token is None else {**told, "auth_token": self._token}
+
+    def allow(self, token: str, *full_names: str) -> None:
+        """Lets in a user who may read these tables and no more."""
+        with self._lock:
+            self._access.set(token, User(frozenset(full_names)))
+
+    def disown(self, token: str) -> None:
+        """Makes a token good, and its user unknown."""
+        with self._lock:
+            self._access.set(token, None)
+
+    def expire_tokens(self) -> None:
+        """Makes every token known so far one that is refused."""
+        with self._lock:
+            self._access.expire()
+
+    def add_catalog(self, name: str) -> None:
+        """Plants a catalog, unless it is there."""
+        with self._lock:
+            self._planted_catalog(name)
+
+    def add_schema(self, catalog: str, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Plants a schema, with the catalog it needs, or adds to its properties."""
+        with self._lock:
+            self._planted(catalog, name).info["properties"].update(properties or {})
+
+    def add_table(
+        self,
+        catalog: str,
+        schema: str,
+        name: str,
+        *,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = LANCE,
+        columns: Sequence[Json] | None = (),
+        table_type: str = "EXTERNAL",
+        data_source_format: str | None = "TEXT",
+    ) -> str:
+        """Plants a table of any kind and its schema; gives its location. Columns are kept as they are."""
+        location = location or f"s3://bucket/{catalog}/{schema}/{name}.lance"
+        given = {
+            "name": name,
+            "catalog_name": catalog,
+            "schema_name": schema,
+            "table_type": table_type,
+            "data_source_format": data_source_format,
+        }
+        kept = None if columns is None else list(columns)
+        with self._lock:
+            row = self._planted(catalog, schema)
+            self._routes.plant_table(row, given, location, None if properties is None else dict(properties), kept)
+        return location
+
+    def add_lance_tables(self, catalog: str, schema: str, count: int, stem: str = "t") -> list[str]:
+        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        names = [f"{stem}{i:04}" for i in range(count)]
+        for name in names:
+            self.add_table(catalog, schema, name)
+        return names
+
+    def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
+        """Plants a volume and its schema."""
+        self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
+
+    def add_function(self, catalog: str, schema: str, name: str) -> None:
+        """Plants a function and its schema."""
+        self._plant("functions", function(catalog, schema, name))
+
+    def add_model(self, catalog: str, schema: str, name: str, *, location: str = "s3://b/m") -> None:
+        """Plants a registered model and its schema."""
+        self._plant("models", model(catalog, schema, name, location))
+
+    def _plant(self, kind: str, row: AssetRow) -> None:
+        with self._lock:
+            schema = self._planted(row.info["catalog_name"], row.info["schema_name"])
+            schema.assets[kind].put(row.info["name"], row)
+
+    def duplicate(self, full_name: str) -> None:
+        """Makes a table or schema be there twice, as two creations at once leave it; only lists still work."""
+        catalog, schema, *table = full_name.split(".")
+        with self._lock:
+            if table:
+                row = self._routes.schema(catalog, schema)
+                name = table[0]
+                info = self._routes.table(row, name).info
+                row.tables.put(name, TableRow({**info, "table_id": str(uuid4())}))
+            else:
+                self._routes.plant_schema(self._routes.catalog(catalog), schema, {})
+
+    def race(self, full_name: str) -> None:
+        """Lets a table or schema be created once more, though it is there: both creations were told that they won."""
+        with self._lock:
+            self._ways.races.add(full_name)
+
+    def error(self, status: int) -> Answer:
+        """The catalog's own errors; those of a gateway in front of it have the gateway's form."""
+        if status not in CODES:
+            return super().error(status)
+        return UnityError(status, CODES[status], "on demand").answer(self._dialect)
+
+    def handle(self, request: Received) -> Answer:
+        path, _, query = request.path.partition("?")
+        try:
+            if (request.method, path) == ("POST", TOKENS):
+                return self._exchange(request)
+            if not path.startswith(API + "/"):
+                raise Unserved(404)
+            if "%00" in path:
+                raise Unserved(400, "Invalid request path")
+            steps = [unquote(step) for step in path[len(API) + 1 :].split("/")]
+            self._ways.now = self._carried_out
+            # Of parameters that are repeated, the first counts.
+            params = dict(reversed(parse_qsl(query, keep_blank_values=True))) if query else {}
+            return self._routes.answer(Call(request, params, self._access.user(request)), steps)
+        except UnityError as error:
+            return error.answer(self._dialect)
+        except Unserved as error:
+            return error.answer()
+
+    def _exchange(self, request: Received) -> Answer:
+        """Exchanges a token of an identity provider, with the checks of Unity Catalog 0.3 and their order."""
+        form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
+        self.token_forms.append(form)
+        if form.get("grant_type") != EXCHANGE:
+            raise UnityError(400, CODES[400], f"Unsupported grant type: {form.get('grant_type', 'null')}")
+        if (requested := form.get("requested_token_type", "null")) != ACCESS_TOKEN:
+            raise UnityError(400, CODES[400], f"Unsupported requested token type: {requested}")
+        if "subject_token_type" not in form:
+            raise UnityError(400, CODES[400], "Subject token type is required but was not specified")
+        if form.get("subject_token") not in self.subjects:
+            raise UnityError(401, CODES[401], "Invalid subject token")
+        token = f"unity-token-{len(self.token_forms)}"
+        self._access.set(token, User())
+        body = {"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"}
+        return Answer.of(body)
+
+    def _planted_catalog(self, name: str) -> CatalogRow:
+        return self._routes.catalogs.find(name) or self._routes.plant_catalog(name, {})
+
+    def _planted(self, catalog: str, name: str) -> SchemaRow:
+        owner = self._planted_catalog(catalog)
+        return owner.schemas.find(name) or self._routes.plant_schema(owner, name, {})

@@ -1,0 +1,187 @@
+"""The catalogs, schemas and tables of a Unity Catalog server in memory."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+from .errors import internal
+
+Json = dict[str, Any]
+T = TypeVar("T")
+Key = tuple[int, bytes]
+
+
+def compact(value: Any) -> bytes:
+    """JSON without blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Shelf(Generic[T]):
+    """Things by name, listed in the byte order of their names or in none that can be told.
+
+    A name may be taken twice, by two requests at once. A table can then be listed and nothing else; of schemas the
+    server takes the first it finds.
+    """
+
+    def __init__(self, kind: str, *, shuffled: bool = False) -> None:
+        self.kind = kind
+        self._shuffled = shuffled
+        self._entries: dict[str, list[T]] = {}
+        self._keys: list[Key] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def like(self, kind: str) -> Shelf[Any]:
+        """An empty shelf for another kind, listed in the same way."""
+        return Shelf(kind, shuffled=self._shuffled)
+
+    def names(self) -> list[str]:
+        """Every name once; raises where one is taken twice."""
+        for name in self._entries:
+            self.find(name)
+        return list(self._entries)
+
+    def find(self, name: str) -> T | None:
+        """What is under a name; raises where two tables are."""
+        entries = self._entries.get(name)
+        if entries is None:
+            return None
+        if len(entries) > 1 and self.kind != "Schema":
+            raise internal(
+                f"org.hibernate.NonUniqueResultException: Query did not return a unique result: {len(entries)} "
+                "results were returned"
+            )
+        return entries[0]
+
+    def one(self, name: str) -> T:
+        """What is under a name, which must be there."""
+        found = self.find(name)
+        assert found is not None
+        return found
+
+    def put(self, name: str, entry: T) -> None:
+        """Adds an entry, beside one that is there already."""
+        self._entries.setdefault(name, []).append(entry)
+        insort(self._keys, self._key(name))
+
+    def remove(self, name: str) -> None:
+        """Removes what `find` gives."""
+        self._keys.remove(self._key(name))
+        entries = self._entries[name]
+        del entries[0]
+        if not entries:
+            del self._entries[name]
+
+    def after(self, name: str | None, count: int) -> list[tuple[str, T]]:
+        """The next entries after a name, which need not be there."""
+        start = 0 if name is None else bisect_right(self._keys, self._key(name))
+        found: list[tuple[str, T]] = []
+        for key in dict.fromkeys(self._keys[start : start + count]):
+            text = key[1].decode()
+            found += [(text, entry) for entry in self._entries[text]]
+        return found[:count]
+
+    def _key(self, name: str) -> Key:
+        raw = name.encode()
+        return (zlib.crc32(raw) if self._shuffled else 0), raw
+
+
+@dataclass(slots=True)
+class TableRow:
+    """A table as answers have it, written once for each form of answer."""
+
+    info: Json
+    _written: dict[tuple[bool, bool], bytes] = field(default_factory=dict)
+
+    def text(self, *, columns: bool = True, properties: bool = True) -> bytes:
+        """The table's JSON, columns or properties left empty if so wanted."""
+        form = (columns, properties)
+        written = self._written.get(form)
+        if written is None:
+            left: Json = ({} if columns else {"columns": []}) | ({} if properties else {"properties": {}})
+            written = self._written[form] = compact({**self.info, **left})
+        return written
+
+
+@dataclass(slots=True)
+class SchemaRow:
+    """A schema as answers have it, and its tables."""
+
+    info: Json
+    tables: Shelf[TableRow]
+    assets: dict[str, Shelf[Any]]
+    """Volumes, functions and models by the paths of their lists."""
+
+    def text(self) -> bytes:
+        return compact(self.info)
+
+
+@dataclass(slots=True)
+class CatalogRow:
+    """A catalog as answers have it, and its schemas."""
+
+    info: Json
+    schemas: Shelf[SchemaRow]
+
+    def text(self) -> bytes:
+        return compact(self.info)
+
+
+def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
+    """A new catalog."""
+    return {
+        "name": name,
+        "comment": comment,
+        "properties": properties,
+        **made(),
+        "id": str(uuid4()),
+        "storage_root": None,
+        "storage_location": None,
+    }
+
+
+def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) -> Json:
+    """A new schema."""
+    return {
+        "name": name,
+        "catalog_name": catalog,
+        "comment": comment,
+        "properties": properties,
+        "full_name": f"{catalog}.{name}",
+        **made(),
+        "schema_id": str(uuid4()),
+        "storage_root": None,
+        "storage_location": None,
+    }
+
+
+def table_info(given: Json, location: str, properties: Json | None, columns: list[Json] | None) -> Json:
+    """A new table; its full name is told nowhere."""
+    return {
+        "name": given["name"],
+        "catalog_name": given["catalog_name"],
+        "schema_name": given["schema_name"],
+        "table_type": given["table_type"],
+        "data_source_format": given.get("data_source_format"),
+        "columns": columns,
+        "storage_location": location,
+        "comment": given.get("comment"),
+        "properties": properties,
+        **made(),
+        "table_id": str(uuid4()),
+        "view_definition": None,
+        "view_dependencies": None,
+    }
+
+
+def made() -> Json:
+    """Who made something and when."""
+    now = int(time.time() * 1000)
+    return {"owner": None, "created_at": now, "created_by": None, "updated_at": now, "updated_by": None}

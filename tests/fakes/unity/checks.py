@@ -1,0 +1,83 @@
+"""What a Unity Catalog server demands of names, properties and parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import internal, invalid
+
+_NAME = re.compile(r"[a-zA-Z0-9_@-]+")
+_PAGE = 100
+
+
+def checked_name(name: Any) -> str:
+    """The name of a new catalog, schema or table."""
+    if not name:
+        raise invalid("Name cannot be empty")
+    if len(name) > 255:
+        raise invalid("Name cannot be longer than 255 characters")
+    if not _NAME.fullmatch(name):
+        raise invalid("Name cannot contain a period, space, forward-slash, or control characters")
+    return str(name)
+
+
+def properties_read(given: Any) -> dict[str, str | None]:
+    """Properties as the server reads them: absent is empty, scalars become strings."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or any(isinstance(value, dict | list) for value in given.values()):
+        raise invalid("Cannot deserialize value of type `java.lang.String`")
+    return {key: _text(value) for key, value in given.items()}
+
+
+def check_properties(properties: Mapping[str, str | None]) -> None:
+    """Raises for properties that the server's database refuses."""
+    for key, value in properties.items():
+        if value is None:
+            raise internal("not-null property references a null or transient value: PropertyDAO.value")
+        # The database counts UTF-16 units.
+        if any(len(text.encode("utf-16-le", "surrogatepass")) > 2 * 255 for text in (key, value)):
+            raise internal("Value too long for column: CHARACTER VARYING(255)")
+
+
+def needed(params: Mapping[str, str], name: str) -> str:
+    """A parameter that must be there."""
+    if name not in params:
+        raise invalid(f"Mandatory parameter/header is missing: {name}")
+    return params[name]
+
+
+def page_size(params: Mapping[str, str]) -> int:
+    """How many entries a page is to hold at most."""
+    text = params.get("max_results") or "0"
+    try:
+        size = int(text)
+    except ValueError:
+        raise invalid(f"Can't convert '{text}' to type 'Integer'.") from None
+    if size >= 2**31:
+        raise invalid(f"Can't convert '{text}' to type 'Integer'.")
+    if size < 0:
+        raise invalid("maxResults must be greater than or equal to 0")
+    return min(size or _PAGE, _PAGE)
+
+
+def flag(params: Mapping[str, str], name: str) -> bool:
+    """A parameter that is true or false, and false when absent."""
+    match params.get(name, "false").lower():
+        case "true" | "1":
+            return True
+        case "false" | "0":
+            return False
+    raise invalid(f"Can't convert '{params[name]}' to type 'Boolean'.")
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)

@@ -1,0 +1,101 @@
+"""Errors as Unity Catalog servers give them, in the dialect of each generation."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Literal
+
+from ..faults import Answer
+
+Dialect = Literal["0.6", "0.4.1", "0.4.0"]
+"""The release whose error codes are spoken: of 0.5.0 and later, of 0.4.1 alone, of 0.4.0 and earlier."""
+
+CODES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ALREADY_EXISTS",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "TEMPORARILY_UNAVAILABLE",
+}
+
+
+_STACK = (
+    "io.unitycatalog.server.exception.BaseException\n" + "\tat io.unitycatalog.server.Frame.call(Frame.java:1)\n" * 33
+)
+
+
+class UnityError(Exception):
+    """An error as the newest dialect has it: a status, a code and a message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+    def answer(self, dialect: Dialect) -> Answer:
+        """The error on the wire."""
+        status, code = self.status, self.code
+        if dialect != "0.6" and code.endswith("_NOT_FOUND"):
+            code = "NOT_FOUND"
+        if dialect == "0.4.0" and code.endswith("_ALREADY_EXISTS"):
+            status, code = 409, "ALREADY_EXISTS"
+        info = {"reason": code, "@type": "google.rpc.ErrorInfo"}
+        body: dict[str, Any] = {"error_code": code, "details": [info], "message": str(self)}
+        if dialect != "0.6":
+            body = {
+                **body,
+                "details": [{**info, "metadata": {}}],
+                "stack_trace": _STACK if dialect == "0.4.0" else None,
+            }
+        return Answer.of(body, status)
+
+
+class Unserved(Exception):
+    """The server's own refusal of a path or method, which never reaches the catalog's error handling."""
+
+    def __init__(self, status: int, description: str | None = None) -> None:
+        super().__init__(str(status))
+        self.status = status
+        self._description = description or HTTPStatus(status).phrase
+
+    def answer(self) -> Answer:
+        """Plain text."""
+        return plain(f"Status: {self.status}\nDescription: {self._description}", self.status)
+
+
+def plain(text: str, status: int = 200) -> Answer:
+    """An answer of plain text."""
+    return Answer(status, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+
+
+def invalid(message: str) -> UnityError:
+    """The request is at fault, and the server says so."""
+    return UnityError(400, "INVALID_ARGUMENT", message)
+
+
+def internal(message: str) -> UnityError:
+    """The server stumbled, often over a faulty request."""
+    return UnityError(500, "INTERNAL", message)
+
+
+def missing(kind: str, name: str) -> UnityError:
+    """There is no such catalog, schema or table."""
+    return UnityError(404, f"{kind.upper()}_NOT_FOUND", f"{kind} not found: {name}")
+
+
+def exists(kind: str, name: str) -> UnityError:
+    """The name is taken; servers since 0.4.1 call that a bad request."""
+    return UnityError(400, f"{kind.upper()}_ALREADY_EXISTS", f"{kind} already exists: {name}")
+
+
+def forbidden(message: str = "Access denied.") -> UnityError:
+    """Someone who may not."""
+    return UnityError(403, "PERMISSION_DENIED", message)
+
+
+def unauthenticated(message: str) -> UnityError:
+    """Someone who cannot be told."""
+    return UnityError(401, "UNAUTHENTICATED", message)

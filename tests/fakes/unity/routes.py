@@ -1,0 +1,364 @@
+"""The routes of a Unity Catalog server: what each does for a user who was let in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..faults import Answer
+from . import columns
+from .assets import KINDS, AssetRow, delete_directory
+from .calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, split_name, three_parts
+from .catalog import (
+    CatalogRow,
+    Json,
+    SchemaRow,
+    Shelf,
+    TableRow,
+    catalog_info,
+    schema_info,
+    table_info,
+)
+from .checks import check_properties, checked_name, flag, needed, properties_read
+from .errors import UnityError, Unserved, exists, forbidden, internal, invalid, missing, plain
+from .locations import normalised
+from .pages import Pages
+
+_NO_CREDENTIALS: Json = dict.fromkeys(
+    ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "expiration_time", "url")
+)
+
+_UUID = re.compile("[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
+
+
+@dataclass(slots=True)
+class Ways:
+    """How one server differs from another."""
+
+    checks_columns: bool = True
+    delta_only: bool = False
+    extra_fields: bool = False
+    credentials: Mapping[str, Any] | None = None
+    """What is given out for any table that is not local; None: nothing is configured."""
+    storage_root: str | None = None
+    """Where schemas have places of their own; None: they have none."""
+    races: set[str] = field(default_factory=set)
+    """Full names of which one more may be created, as by two requests at once."""
+    now: int = 0
+    """How many requests were carried out before the one that is being carried out."""
+
+
+Handler = Callable[[Call], Answer]
+
+
+class UnityRoutes:
+    """The REST API over the catalogs of one server."""
+
+    def __init__(self, ways: Ways, pages: Pages, *, shuffled: bool) -> None:
+        self.catalogs = Shelf[CatalogRow]("Catalog", shuffled=shuffled)
+        self._ways = ways
+        self._pages = pages
+        self._by_id: dict[str, TableRow] = {}
+        self._created: dict[str, int] = {}
+        """When tables and schemas were created by requests, by their full names."""
+
+    def answer(self, call: Call, steps: Sequence[str]) -> Answer:
+        """Carries out a request whose path, below the API's root, has these decoded segments."""
+        handlers = self._handlers(steps)
+        handler = handlers.get(call.request.method)
+        if handler is None:
+            raise Unserved(405)
+        return handler(call)
+
+    def _handlers(self, steps: Sequence[str]) -> Mapping[str, Handler]:
+        match steps:
+            case ["catalogs"]:
+                return {"GET": self._list_catalogs, "POST": self._create_catalog}
+            case ["catalogs", name] if name:
+                return {
+                    "GET": lambda call: self._get_catalog(call, name),
+                    "DELETE": lambda call: self._drop_catalog(call, name),
+                }
+            case ["schemas"]:
+                return {"GET": self._list_schemas, "POST": self._create_schema}
+            case ["schemas", name] if name:
+                return {
+                    "GET": lambda call: self._get_schema(call, name),
+                    "PATCH": lambda call: self._change_schema(call, name),
+                    "DELETE": lambda call: self._drop_schema(call, name),
+                }
+            case ["tables"]:
+                return {"GET": self._list_tables, "POST": self._create_table}
+            case ["tables", name] if name:
+                return {
+                    "GET": lambda call: self._get_table(call, name),
+                    "HEAD": lambda call: self._get_table(call, name),
+                    "DELETE": lambda call: self._drop_table(call, name),
+                }
+            case [("volumes" | "functions" | "models") as kind]:
+                return {"GET": lambda call: self._list_assets(call, kind)}
+            case ["temporary-table-credentials"]:
+                return {"POST": self._vend}
+        raise Unserved(404)
+
+    def catalog(self, name: str) -> CatalogRow:
+        """The catalog, which must be there."""
+        found = self.catalogs.find(name)
+        if found is None:
+            raise missing("Catalog", name)
+        return found
+
+    def schema(self, catalog: str, name: str) -> SchemaRow:
+        """The schema, which must be there."""
+        found = self.catalog(catalog).schemas.find(name)
+        if found is None:
+            raise missing("Schema", f"{catalog}.{name}")
+        return found
+
+    def table(self, schema: SchemaRow, name: str) -> TableRow:
+        """The table, which must be there."""
+        found = schema.tables.find(name)
+        if found is None:
+            raise missing("Table", f"{schema.info['full_name']}.{name}")
+        return found
+
+    def _list_catalogs(self, call: Call) -> Answer:
+        return self._pages.answer(self.catalogs, call.params, call.user.sees, CatalogRow.text)
+
+    def _create_catalog(self, call: Call) -> Answer:
+        body = call.body()
+        properties, name = properties_read(body.get("properties")), checked_name(body.get("name"))
+        call.user.check_owner()
+        if self.catalogs.find(name) is not None:
+            raise exists("Catalog", name)
+        check_properties(properties)
+        return json_answer(self.plant_catalog(name, properties, body.get("comment")).info)
+
+    def plant_catalog(self, name: str, properties: Json, comment: str | None = None) -> CatalogRow:
+        """Adds a catalog, whatever is there."""
+        row = CatalogRow(catalog_info(name, properties, comment), self.catalogs.like("Schema"))
+        self.catalogs.put(name, row)
+        return row
+
+    def _get_catalog(self, call: Call, name: str) -> Answer:
+        row = self.catalog(name)
+        call.user.check(name)
+        return json_answer(row.info)
+
+    def _drop_catalog(self, call: Call, name: str) -> Answer:
+        row = self.catalog(name)
+        call.user.check_owner()
+        if row.schemas and not flag(call.params, "force"):
+            raise UnityError(400, "FAILED_PRECONDITION", "Cannot delete catalog with schemas")
+        for schema in row.schemas.names():
+            self._drop_contents(row.schemas.one(schema), forced=True)
+        self.catalogs.remove(name)
+        return plain("200 OK")
+
+    def _list_schemas(self, call: Call) -> Answer:
+        catalog = needed(call.params, "catalog_name")
+        shelf = self.catalog(catalog).schemas
+        return self._pages.answer(shelf, call.params, lambda name: call.user.sees(f"{catalog}.{name}"), SchemaRow.text)
+
+    def _create_schema(self, call: Call) -> Answer:
+        body = call.body()
+        properties, name = properties_read(body.get("properties")), checked_name(body.get("name"))
+        owner = self.catalog(str(body.get("catalog_name")))
+        call.user.check_owner()
+        full_name = f"{owner.info['name']}.{name}"
+        if owner.schemas.find(name) is not None and not self._races(call, full_name):
+            raise exists("Schema", name)
+        check_properties(properties)
+        self._created[full_name] = self._ways.now
+        info = self.plant_schema(owner, name, properties, body.get("comment")).info
+        return json_answer(info | _echoed(body))
+
+    def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
+        """Adds a schema, whatever is there."""
+        info = schema_info(owner.info["name"], name, properties, comment)
+        if (root := self._ways.storage_root) is not None:
+            info = {**info, "storage_root": root, "storage_location": f"{root}/{name}"}
+        assets = {path: self.catalogs.like(kind) for path, kind in KINDS.items()}
+        row = SchemaRow(info, self.catalogs.like("Table"), assets)
+        owner.schemas.put(name, row)
+        return row
+
+    def _get_schema(self, call: Call, full_name: str) -> Answer:
+        return json_answer(self._found_schema(call, full_name).info)
+
+    def _change_schema(self, call: Call, full_name: str) -> Answer:
+        body = call.body()
+        properties = properties_read(body.get("properties"))
+        row = self._found_schema(call, full_name)
+        call.user.check_owner()
+        check_properties(properties)
+        if body.get("properties") is not None:
+            row.info["properties"] = properties
+        if body.get("comment") is not None:
+            row.info["comment"] = body["comment"]
+        return json_answer(row.info)
+
+    def _drop_schema(self, call: Call, full_name: str) -> Answer:
+        row = self._found_schema(call, full_name)
+        call.user.check_owner()
+        self._drop_contents(row, forced=flag(call.params, "force"))
+        self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
+        return plain("200 OK")
+
+    def _drop_contents(self, row: SchemaRow, *, forced: bool) -> None:
+        for kind, shelf in {"tables": row.tables, **row.assets}.items():
+            if shelf and not forced:
+                raise UnityError(400, "FAILED_PRECONDITION", f"Cannot delete schema with {kind}")
+            for name in shelf.names():
+                info = shelf.one(name).info
+                if "MANAGED" in (info.get("table_type"), info.get("volume_type")):
+                    delete_directory(info["storage_location"])
+                shelf.remove(name)
+
+    def _list_tables(self, call: Call) -> Answer:
+        params = call.params
+        catalog, schema = needed(params, "catalog_name"), needed(params, "schema_name")
+        has_columns, has_properties = not flag(params, "omit_columns"), not flag(params, "omit_properties")
+
+        def text(row: TableRow) -> bytes:
+            return row.text(columns=has_columns, properties=has_properties)
+
+        def sees(name: str) -> bool:
+            return call.user.sees(f"{catalog}.{schema}.{name}")
+
+        return self._pages.answer(self.schema(catalog, schema).tables, params, sees, text)
+
+    def _list_assets(self, call: Call, kind: str) -> Answer:
+        catalog, schema = needed(call.params, "catalog_name"), needed(call.params, "schema_name")
+
+        def sees(name: str) -> bool:
+            return call.user.sees(f"{catalog}.{schema}.{name}")
+
+        return self._pages.answer(self.schema(catalog, schema).assets[kind], call.params, sees, AssetRow.text)
+
+    def _create_table(self, call: Call) -> Answer:
+        body = call.body()
+        properties, given = properties_read(body.get("properties")), columns.read(body.get("columns"))
+        kind, format = one_of(TABLE_TYPES, body, "table_type"), one_of(FORMATS, body, "data_source_format")
+        if self._ways.delta_only and (kind, format) != ("EXTERNAL", "DELTA"):
+            raise UnityError(
+                400,
+                "INVALID_PARAMETER_VALUE",
+                f"CreateTable: only EXTERNAL tables of format DELTA can be created here, not {kind} tables of {format}",
+            )
+        name = checked_name(body.get("name"))
+        if self._ways.checks_columns:
+            columns.check_types(given)
+        schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
+        call.user.check_owner()
+        full_name = f"{schema.info['full_name']}.{name}"
+        if call.user.is_authorized and self._is_taken(body.get("storage_location")):
+            # The server looks at the location before the name, and denies it to the owner of the table there, too.
+            raise forbidden()
+        if schema.tables.find(name) is not None and not self._races(call, full_name):
+            raise exists("Table", full_name)
+        if kind is None:
+            raise internal("Cannot invoke TableType.toString() because table_type is null")
+        if kind != "EXTERNAL":
+            raise invalid(f"Cannot create a table of type {kind} here")
+        location = normalised(body.get("storage_location"))
+        if "columns" in body and body["columns"] is None:
+            raise internal("Cannot invoke List.stream() because columns is null")
+        check_properties(properties)
+        columns.check_storable(given)
+        self._created[full_name] = self._ways.now
+        row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in given])
+        if echoed := _echoed(body):
+            return json_answer(row.info | echoed)
+        return Answer(200, row.text(), JSON)
+
+    def _is_taken(self, location: Any) -> bool:
+        """Whether another table is at the location, above it or below it."""
+        place = f"{normalised(location)}/"
+        tables = (
+            catalog.schemas.one(schema).tables.one(table)
+            for catalog in map(self.catalogs.one, self.catalogs.names())
+            for schema in catalog.schemas.names()
+            for table in catalog.schemas.one(schema).tables.names()
+        )
+        places = (f"{table.info['storage_location']}/" for table in tables)
+        return any(place.startswith(other) or other.startswith(place) for other in places)
+
+    def plant_table(
+        self, schema: SchemaRow, given: Json, location: str, properties: Json | None, columns: list[Json] | None
+    ) -> TableRow:
+        """Adds a table, whatever is there."""
+        info = table_info(given, location, properties, columns)
+        if self._ways.extra_fields:
+            mask = {"function_name": f"{schema.info['full_name']}.mask", "using_column_names": []}
+            full_name = f"{schema.info['full_name']}.{given['name']}"
+            masked = columns and [{**column, "mask": mask} for column in columns]
+            info = {**info, "columns": masked, "full_name": full_name, "securable_type": "TABLE"}
+        row = TableRow(info)
+        schema.tables.put(given["name"], row)
+        self._by_id[info["table_id"]] = row
+        return row
+
+    def _get_table(self, call: Call, full_name: str) -> Answer:
+        catalog, schema, name = three_parts(full_name)
+        row = self.table(self.schema(catalog, schema), name)
+        call.user.check(full_name)
+        return Answer(200, row.text(), JSON)
+
+    def _drop_table(self, call: Call, full_name: str) -> Answer:
+        catalog, schema, name = three_parts(full_name)
+        tables = self.schema(catalog, schema).tables
+        if tables.find(name) is None:
+            raise missing("Table", name)
+        call.user.check_owner()
+        tables.remove(name)
+        return plain("200 OK")
+
+    def _vend(self, call: Call) -> Answer:
+        body = call.body()
+        one_of(OPERATIONS, body, "operation")
+        if body.get("table_id") is None:
+            raise internal("Cannot invoke String.length() because table_id is null")
+        id = str(body["table_id"])
+        if not _UUID.fullmatch(id):
+            raise invalid(f"Invalid UUID string: {id}")
+        row = self._by_id.get(id)
+        if row is None:
+            raise missing("Table", id)
+        path = [row.info[f"{part}name"] for part in ("catalog_", "schema_", "")]
+        if self.table(self.schema(*path[:2]), path[2]) is not row:
+            raise missing("Table", id)
+        call.user.check(".".join(path))
+        if body.get("operation") is None:
+            raise internal("Cannot invoke TableOperation.ordinal() because operation is null")
+        location: str = row.info["storage_location"]
+        if location.startswith("file:"):
+            return json_answer({**_NO_CREDENTIALS, "url": location})
+        if self._ways.credentials is None:
+            raise UnityError(400, "FAILED_PRECONDITION", "S3 bucket configuration not found.")
+        return json_answer({**_NO_CREDENTIALS, "url": location, **self._ways.credentials})
+
+    def _found_schema(self, call: Call, full_name: str) -> SchemaRow:
+        parts = split_name(full_name)
+        if len(parts) != 2:
+            raise invalid(f"Invalid schema full name: {full_name}")
+        row = self.schema(*parts)
+        call.user.check(".".join(parts))
+        return row
+
+    def _races(self, call: Call, full_name: str) -> bool:
+        """Whether one that is there is created once more: it was not there yet when the request came."""
+        if self._created.get(full_name, -1) >= call.request.arrived:
+            return True
+        if full_name not in self._ways.races:
+            return False
+        self._ways.races.remove(full_name)
+        return True
+
+
+def _echoed(body: Json) -> Json:
+    """The parts of the answer to a creation that are those of the request, though others are kept."""
+    echoed: Json = {"properties": None} if "properties" in body and body["properties"] is None else {}
+    return echoed | ({"view_definition": body["view_definition"]} if body.get("view_definition") else {})

@@ -1,0 +1,325 @@
+"""What is particular to Lakekeeper: its paths and bodies, names, renames, deletions, locations and credentials."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    RegisterTableRequest,
+    RenameTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async import AsyncNamespace
+from tests.fakes.lakekeeper import FakeLakekeeper
+
+QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
+KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret", "s3.session-token": "token"}
+
+
+@asynccontextmanager
+async def connected(server: FakeLakekeeper, **properties: str) -> AsyncIterator[AsyncNamespace]:
+    async with AsyncNamespace.connect("lakekeeper", {**server.properties, **QUICK, **properties}) as ns:
+        yield ns
+
+
+async def described(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> DescribeTableResponse:
+    return await ns.describe_table(DescribeTableRequest(id=list(id), vend_credentials=vend))
+
+
+def asked(server: FakeLakekeeper) -> list[str]:
+    """The requests without the warehouse's id, the configuration, and the looks for notes."""
+    prefix = server._prefix
+    return [
+        str(request).replace(f"/{prefix}", "")
+        for request in server.requests
+        if "lance_ns_replacing_" not in request.path and "/config" not in request.path
+    ]
+
+
+async def test_every_operation_has_its_path() -> None:
+    with FakeLakekeeper() as server:
+        server.add_namespace(("a b", "c"))
+        async with connected(server) as ns:
+            await ns.create_namespace(CreateNamespaceRequest(id=["a b", "d"], properties={"k": "v"}))
+            found = await ns.describe_namespace(DescribeNamespaceRequest(id=["a b", "d"]))
+            assert found.properties == {"k": "v", "location": "s3://bucket/lake/"}
+            assert (await ns.list_namespaces(ListNamespacesRequest(id=["a b"]))).namespaces == ["c", "d"]
+            await ns.drop_namespace(DropNamespaceRequest(id=["a b", "d"]))
+            await ns.declare_table(DeclareTableRequest(id=["a b", "c", "t/1"]))
+            assert (await ns.list_tables(ListTablesRequest(id=["a b", "c"]))).tables == ["t/1"]
+            await ns.deregister_table(DeregisterTableRequest(id=["a b", "c", "t/1"]))
+        tables = "/lakekeeper/v1/namespaces/a%20b%1Fc/generic-tables"
+        assert asked(server) == [
+            "HEAD /catalog/v1/namespaces/a%20b",
+            "POST /catalog/v1/namespaces",
+            "GET /catalog/v1/namespaces/a%20b%1Fd",
+            "GET /catalog/v1/namespaces?pageSize=1000&parent=a%20b",
+            "GET /catalog/v1/namespaces?pageSize=1000&parent=a%20b&pageToken=2",
+            "DELETE /catalog/v1/namespaces/a%20b%1Fd",
+            f"POST {tables}",
+            f"GET {tables}?pageSize=1000",
+            f"GET {tables}?pageSize=1000&pageToken=1",
+            f"GET {tables}/t%2F1",
+            f"GET {tables}/t%2F1",
+            f"DELETE {tables}/t%2F1?purgeRequested=false",
+        ]
+
+
+async def test_one_configuration_serves_all_operations_and_names_the_warehouse() -> None:
+    with FakeLakekeeper() as server:
+        server.add_lance_tables(("n",), 3)
+        async with connected(server, endpoint=f"{server.endpoint}/catalog/") as ns:
+            for name in ("t0000", "t0001", "t0002"):
+                await described(ns, "n", name)
+        configs = [request.path for request in server.requests if "config" in request.path]
+        assert configs == ["/catalog/v1/config?warehouse=lake"]
+
+
+async def test_a_missing_warehouse_is_no_missing_table() -> None:
+    with FakeLakekeeper() as server:
+        async with connected(server, warehouse="none") as ns:
+            with pytest.raises(InvalidInputError, match="Warehouse 'none' not found"):
+                await described(ns, "n", "t")
+
+
+async def test_a_declaration_leaves_the_location_to_the_server() -> None:
+    with FakeLakekeeper() as server:
+        server.add_namespace(("n",))
+        async with connected(server) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=["n", "t"], properties={"doc": "about", "k": "v"}))
+        [body] = [request.json for request in server.requests if request.method == "POST"]
+        assert declared.location is not None and declared.location.startswith("s3://bucket/lake/")
+        identity = body["properties"].pop("lance_ns.registration")
+        assert identity and body == {
+            "name": "t",
+            "format": "lance",
+            "doc": "about",
+            "properties": {"doc": "about", "k": "v", "table_type": "lance"},
+        }
+
+
+async def test_a_listing_leaves_out_other_formats_and_reads_all_pages_at_no_call_per_table() -> None:
+    with FakeLakekeeper() as server:
+        names = server.add_lance_tables(("n",), 1500)
+        server.add_table(("n",), "other", format="delta")
+        async with connected(server) as ns:
+            assert [table.name async for table in ns.iter_tables(["n"])] == names
+        assert len(asked(server)) == 3
+
+
+async def test_names_are_found_in_any_case_and_kept_as_they_were_declared() -> None:
+    with FakeLakekeeper() as server:
+        server.add_namespace(("Sales",))
+        async with connected(server) as ns:
+            declared = await ns.declare_table(DeclareTableRequest(id=["Sales", "Orders"]))
+            assert (await described(ns, "sales", "ORDERS")).location == declared.location
+            assert (await ns.list_tables(ListTablesRequest(id=["SALES"]))).tables == ["Orders"]
+            with pytest.raises(TableAlreadyExistsError):
+                await ns.declare_table(DeclareTableRequest(id=["sales", "orders"]))
+            await ns.rename_table(RenameTableRequest(id=["sales", "orders"], new_table_name="ORDERS"))
+            assert (await ns.list_tables(ListTablesRequest(id=["sales"]))).tables == ["ORDERS"]
+
+
+@pytest.mark.parametrize("operation", ["describe", "drop", "list", "create", "table"])
+async def test_a_plus_in_a_namespace_is_refused_because_the_server_reads_a_blank(operation: str) -> None:
+    with FakeLakekeeper() as server:
+        server.add_table(("a b",), "t")
+        server.add_namespace(("a b", "empty"))
+        async with connected(server) as ns:
+            calls: dict[str, Any] = {
+                "describe": lambda: ns.describe_namespace(DescribeNamespaceRequest(id=["a+b"])),
+                "drop": lambda: ns.drop_namespace(DropNamespaceRequest(id=["a+b", "empty"])),
+                "list": lambda: ns.list_namespaces(ListNamespacesRequest(id=["a+b"])),
+                "create": lambda: ns.create_namespace(CreateNamespaceRequest(id=["a+b", "c"])),
+                "table": lambda: described(ns, "a+b", "t"),
+            }
+            with pytest.raises(InvalidInputError, match="as a blank; choose another name"):
+                await calls[operation]()
+        assert len(server.warehouse.spaces) == 2 and asked(server) == []
+
+
+@pytest.mark.parametrize("levels", [["a.b"], ["a", "b", "c", "d", "e", "f"]])
+async def test_namespaces_that_the_server_refuses_are_invalid_input(levels: list[str]) -> None:
+    with FakeLakekeeper() as server:
+        server.add_namespace(levels[:-1] or ["a"])
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError):
+                await ns.create_namespace(CreateNamespaceRequest(id=levels))
+
+
+async def test_a_table_moves_to_another_namespace() -> None:
+    with FakeLakekeeper() as server:
+        server.add_namespace(("m", "n"))
+        location = server.add_table(("n",), "t")
+        async with connected(server) as ns:
+            request = RenameTableRequest(id=["n", "t"], new_namespace_id=["m", "n"], new_table_name="u")
+            await ns.rename_table(request)
+            assert (await described(ns, "m", "n", "u")).location == location
+            with pytest.raises(TableNotFoundError):
+                await described(ns, "n", "t")
+            with pytest.raises(NamespaceNotFoundError):
+                await ns.rename_table(
+                    RenameTableRequest(id=["m", "n", "u"], new_namespace_id=["none"], new_table_name="u")
+                )
+        [body, _] = [request.json for request in server.requests if request.method == "POST"]
+        assert body == {
+            "source": {"namespace": ["n"], "name": "t"},
+            "destination": {"namespace": ["m", "n"], "name": "u"},
+        }
+
+
+async def test_an_iceberg_table_takes_the_name() -> None:
+    with FakeLakekeeper() as server:
+        server.add_iceberg_table(("n",), "t")
+        server.add_table(("n",), "u")
+        async with connected(server) as ns:
+            with pytest.raises(TableAlreadyExistsError):
+                await ns.declare_table(DeclareTableRequest(id=["n", "t"]))
+            with pytest.raises(TableAlreadyExistsError):
+                await ns.rename_table(RenameTableRequest(id=["n", "u"], new_table_name="T"))
+            assert (await ns.list_tables(ListTablesRequest(id=["n"]))).tables == ["u"]
+
+
+async def test_an_interrupted_replacement_is_completed_before_a_rename() -> None:
+    properties = {"lance_ns.replaces": "t", "lance_ns.replacement": "x", "lance_ns.location": "s3://bucket/lake/new"}
+    with FakeLakekeeper() as server:
+        server.add_table(("n",), "lance_ns_replacing_t", properties=properties)
+        async with connected(server) as ns:
+            assert (await described(ns, "n", "t")).location == "s3://bucket/lake/new"
+            await ns.rename_table(RenameTableRequest(id=["n", "t"], new_table_name="u"))
+            assert (await ns.list_tables(ListTablesRequest(id=["n"]))).tables == ["u"]
+            assert (await described(ns, "n", "u")).location == "s3://bucket/lake/new"
+            with pytest.raises(TableNotFoundError):
+                await described(ns, "n", "t")
+
+
+@pytest.mark.parametrize("soft", [False, True])
+async def test_a_replacement_at_the_same_location_leaves_nothing_behind(soft: bool) -> None:
+    with FakeLakekeeper(soft=soft) as server:
+        location = server.add_table(("n",), "t")
+        async with connected(server) as ns:
+            request = RegisterTableRequest(
+                id=["n", "t"], location=location, mode="Overwrite", properties={"owner": "new"}
+            )
+            await ns.register_table(request)
+            found = await described(ns, "n", "t")
+            assert found.location == location and (found.properties or {})["owner"] == "new"
+        assert len(server.warehouse.spaces[("n",)].tables) == 1 and server.warehouse.deleted == []
+
+
+async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> None:
+    with FakeLakekeeper(soft=True) as server:
+        location = server.add_table(("n",), "t")
+        async with connected(server) as ns:
+            await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
+            assert [table["name"] for table in server.warehouse.deleted] == ["t"]
+            with pytest.raises(TableNotFoundError):
+                await described(ns, "n", "t")
+            with pytest.raises(InvalidInputError, match="a deleted table that can still be restored"):
+                await ns.register_table(RegisterTableRequest(id=["n", "t"], location=location))
+            again = await ns.declare_table(DeclareTableRequest(id=["n", "t"]))
+            assert again.location != location
+
+
+async def test_a_protected_table_is_neither_removed_nor_replaced() -> None:
+    with FakeLakekeeper() as server:
+        location = server.add_table(("n",), "t", protected=True)
+        async with connected(server) as ns:
+            with pytest.raises(PermissionDeniedError, match="protected"):
+                await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
+            with pytest.raises(PermissionDeniedError, match="it is protected in Lakekeeper"):
+                await ns.register_table(
+                    RegisterTableRequest(id=["n", "t"], location="s3://bucket/lake/x", mode="Overwrite")
+                )
+            assert (await described(ns, "n", "t")).location == location
+        assert list(server.warehouse.spaces[("n",)].tables) == ["t"]
+
+
+@pytest.mark.parametrize("place", ["", "/inner"])
+async def test_a_location_of_another_table_is_refused(place: str) -> None:
+    with FakeLakekeeper() as server:
+        location = server.add_table(("n",), "t")
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match=r"LocationAlreadyTaken.*above or below that of another table"):
+                await ns.register_table(RegisterTableRequest(id=["n", "u"], location=location + place))
+            with pytest.raises(InvalidInputError, match="not valid for this warehouse"):
+                await ns.register_table(RegisterTableRequest(id=["n", "u"], location="s3://elsewhere/u"))
+
+
+async def test_credentials_come_with_the_table_and_only_if_they_are_requested() -> None:
+    vends = [{"prefix": "s3://bucket/lake", "config": KEYS}]
+    with FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"}) as server:
+        server.add_table(("n",), "t")
+        async with connected(server) as ns:
+            assert (await described(ns, "n", "t")).storage_options is None
+            options = (await described(ns, "n", "t", vend=True)).storage_options
+        assert options == {
+            "aws_access_key_id": "id",
+            "aws_secret_access_key": "secret",
+            "aws_session_token": "token",
+            "aws_region": "eu-central-1",
+        }
+        headers = [request.headers.get("X-Iceberg-Access-Delegation") for request in server.requests[1:]]
+        assert headers == [None, "vended-credentials"]
+
+
+async def test_a_token_comes_from_the_identity_provider() -> None:
+    with FakeLakekeeper(client=("me", "s3cr3t")) as server:
+        server.add_table(("n",), "t")
+        uri = f"{server.endpoint}/idp/token"
+        async with connected(server, credential="me:s3cr3t", oauth2_server_uri=uri) as ns:
+            await described(ns, "n", "t")
+        async with connected(server, auth_token="wrong") as ns:
+            with pytest.raises(UnauthenticatedError):
+                await described(ns, "n", "t")
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"credential": "me:s3cr3t"}, "give the token endpoint of the identity provider"),
+        ({"subject_token": "eyJ"}, "give the token endpoint of the identity provider"),
+        ({"warehouse": ""}, "warehouse"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        AsyncNamespace.connect("lakekeeper", {"endpoint": "http://127.0.0.1:1", "warehouse": "w", **properties})
+
+
+@pytest.mark.parametrize(
+    ("status", "type", "error"),
+    [
+        (403, "GenericTableActionForbidden", PermissionDeniedError),
+        (404, "NoSuchNamespaceException", TableNotFoundError),
+        (404, "GenericTableNotFound", TableNotFoundError),
+    ],
+)
+async def test_the_type_of_an_error_decides(status: int, type: str, error: type[LanceNamespaceError]) -> None:
+    with FakeLakekeeper() as server:
+        body = {"error": {"message": "no", "type": type, "code": status}}
+        server.fail(status, body=body, times=None, match="generic-tables")
+        async with connected(server) as ns:
+            with pytest.raises(error):
+                await described(ns, "n", "t")

@@ -1,0 +1,333 @@
+"""Signing in to catalogs with bearer tokens: by a command, a callable, an identity provider, and by exchange."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import anyio
+import lance_namespace
+import pytest
+from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError, UnauthenticatedError
+
+from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.settings import TokenFunction
+from tests.fakes.http import FakeServer
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
+from tests.fakes.unity import FakeUnity
+
+TYPE = "urn:ietf:params:oauth:token-type"
+QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
+CREDENTIAL = "me:hush-hush"
+
+
+@dataclass
+class Site:
+    """A catalog with a table, which accepts the tokens that `mint` returns until `expire` is called."""
+
+    impl: str
+    server: FakeServer
+    properties: dict[str, str]
+    id: list[str]
+    mint: Callable[[], str]
+    expire: Callable[[], None]
+    minted: list[str] = field(default_factory=list)
+
+    def token(self) -> str:
+        """A new token."""
+        self.minted.append(self.mint())
+        return self.minted[-1]
+
+    @asynccontextmanager
+    async def connected(
+        self, token: TokenFunction | None = None, /, **properties: str
+    ) -> AsyncIterator[AsyncNamespace]:
+        given = {**self.properties, **QUICK, **properties}
+        async with AsyncNamespace.connect(self.impl, given, token=token) as ns:
+            yield ns
+
+    async def describe(self, ns: AsyncNamespace) -> None:
+        await ns.describe_table(DescribeTableRequest(id=self.id))
+
+
+def iceberg() -> Site:
+    server, numbers = FakeIceberg(client=("nobody", "but us")), count()
+    server.add_table(("a",), "t")
+
+    def mint() -> str:
+        token = f"token-of-iceberg-{next(numbers)}"
+        server.tokens.accept(token)
+        return token
+
+    return Site("iceberg", server, {}, ["a", "t"], mint, server.expire_tokens)
+
+
+def polaris() -> Site:
+    server = FakePolaris()
+    server.add_table("cat", ("a",), "t")
+    return Site("polaris", server, {}, ["cat", "a", "t"], server.token, server.expire_tokens)
+
+
+def unity() -> Site:
+    server, numbers = FakeUnity(authorization=[]), count()
+    server.add_table("main", "a", "t")
+
+    def mint() -> str:
+        token = f"token-of-unity-{next(numbers)}"
+        server.allow(token, "main.a.t")
+        return token
+
+    return Site("unity", server, {"catalog": "main"}, ["main", "a", "t"], mint, server.expire_tokens)
+
+
+@pytest.fixture(params=[iceberg, polaris, unity], ids=lambda made: made.__name__)
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    made: Site = request.param()
+    with made.server:
+        made.properties["endpoint"] = made.server.url
+        yield made
+
+
+async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, tmp_path: Path) -> None:
+    runs = tmp_path / "token.runs"
+    (file := tmp_path / "token").write_text(site.token())
+    code = "import sys; print(open(sys.argv[1]).read()); open(sys.argv[1] + '.runs', 'a').write('x')"
+    (script := tmp_path / "sign in.py").write_text(code)
+    command = f"'{sys.executable}' '{script}' '{file}'"
+    async with site.connected(auth_command=command) as ns:
+        await site.describe(ns)
+        site.expire()
+        file.write_text(site.token())
+        async with anyio.create_task_group() as group:
+            for _ in range(64):
+                group.start_soon(site.describe, ns)
+        assert runs.read_text() == "xx"
+        site.expire()
+        with pytest.raises(UnauthenticatedError) as raised:
+            await site.describe(ns)
+        assert runs.read_text() == "xxx"
+        shown = f"{ns!r} {raised.value}"
+    assert not any(token in shown for token in site.minted)
+
+
+async def test_a_failing_command_says_why(site: Site) -> None:
+    code = "import sys; sys.exit('Please run az login')"
+    async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
+        with pytest.raises(UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"):
+            await site.describe(ns)
+    assert not site.server.requests
+
+
+async def test_a_callable_signs_in_and_is_called_once_for_all(site: Site) -> None:
+    calls: list[Call] = []
+    async with site.connected(lambda: (site.token(), 3600)) as ns:
+        with ns.observe(calls.append):
+            async with anyio.create_task_group() as group:
+                for _ in range(64):
+                    group.start_soon(site.describe, ns)
+        assert len(site.minted) == 1
+        site.expire()
+        async with anyio.create_task_group() as group:
+            for _ in range(64):
+                group.start_soon(site.describe, ns)
+        shown = f"{ns!r} {ns.namespace_id()} {calls}"
+    assert len(site.minted) == 2 and not any(token in shown for token in site.minted)
+    assert [call.operation for call in calls].count("fetch_token") == 1
+
+
+async def test_a_token_that_expires_at_once_is_fetched_for_each_call(site: Site) -> None:
+    async def token() -> tuple[str, float]:
+        return site.token(), 0.0
+
+    async with site.connected(token) as ns:
+        await site.describe(ns)
+        await site.describe(ns)
+    assert len(site.minted) >= 2
+
+
+async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
+    with FakeIdentityProvider(Tokens()) as provider:
+
+        def answer_next() -> None:
+            body = f'{{"access_token": "{site.token()}", "expires_in": 3600}}'
+            provider.reply(body, match="POST /token")
+
+        uri = f"{provider.url}/token"
+        headers = {"header.X-Gateway": "hush-gate"}
+        ways = {"credential": CREDENTIAL, "oauth2_server_uri": uri, "audience": "catalog", "scope": "all"}
+        answer_next()
+        async with site.connected(**ways, **headers) as ns:
+            await site.describe(ns)
+            site.expire()
+            answer_next()
+            await site.describe(ns)
+            provider.fail(400, body={"error": "invalid_client"}, match="POST /token")
+            site.expire()
+            with pytest.raises(UnauthenticatedError, match="HTTP 400: invalid_client"):
+                await site.describe(ns)
+        form = provider.requests[0].body.decode()
+        assert "audience=catalog" in form and "scope=all" in form and "client_id=me" in form
+        assert all("X-Gateway" not in request.headers for request in provider.requests)
+        async with site.connected(**{**ways, "oauth2_server_uri": f"{provider.url}/tokn"}) as ns:
+            with pytest.raises(InvalidInputError, match=r"Sign in no such page .*/tokn\); is oauth2_server_uri right"):
+                await site.describe(ns)
+        async with site.connected(**{**ways, "oauth2_server_uri": "http://127.0.0.1:1"}, max_retries="0") as ns:
+            with pytest.raises(LanceNamespaceError, match="is oauth2_server_uri right and the server up"):
+                await site.describe(ns)
+
+
+async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
+    subject = "hush-subject"
+    with FakeIceberg(client=("me", "hush-hush"), subjects=[subject], refreshes=True, expires_in=3600) as server:
+        server.add_table(("a",), "t")
+        properties = {f"{TYPE}:id_token": subject, "endpoint": server.endpoint, **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            server.expire_tokens()
+            async with anyio.create_task_group() as group:
+                for _ in range(64):
+                    group.start_soon(ns.describe_table, DescribeTableRequest(id=["a", "t"]))
+            server.expire_tokens()
+            server.tokens.revoke_refresh_tokens()
+            await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            assert [form["grant_type"] for form in server.tokens.forms] == [
+                EXCHANGE,
+                "refresh_token",
+                "refresh_token",
+                EXCHANGE,
+            ]
+            server.tokens.subjects.clear()
+            server.tokens.revoke_refresh_tokens()
+            server.expire_tokens()
+            with pytest.raises(UnauthenticatedError, match="is subject_token still valid") as raised:
+                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            assert "hush" not in f"{raised.value} {ns!r}" and "refresh-token-" not in str(raised.value)
+        first = {"grant_type": EXCHANGE, "subject_token": subject, "subject_token_type": f"{TYPE}:id_token"}
+        assert server.tokens.forms[0] == {**first, "scope": "catalog"}
+
+
+async def test_polaris_exchanges_its_own_tokens() -> None:
+    with FakePolaris(realm="north") as server:
+        server.add_table("cat", ("a",), "t")
+        properties = {"endpoint": server.endpoint, "realm": "north", "subject_token": server.token(), **QUICK}
+        async with AsyncNamespace.connect("polaris", properties) as ns:
+            await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
+        assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
+        async with AsyncNamespace.connect("polaris", {**properties, "realm": "south"}) as ns:
+            with pytest.raises(InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right") as raised:
+                await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
+        assert "oauth2_server_uri" not in str(raised.value)
+        # The same server as an Iceberg REST catalog.
+        properties = {"endpoint": f"{server.endpoint}/api/catalog", "credential": "root:s3cr3t", **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            with pytest.raises(InvalidInputError, match=r"realm; is the property header.Polaris-Realm right"):
+                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+
+
+@pytest.mark.parametrize("path", ["", "/api/2.1/unity-catalog"])
+async def test_unity_exchanges_the_token_of_an_identity_provider(path: str) -> None:
+    with FakeUnity(authorization=[]) as server:
+        server.add_table("main", "a", "t")
+        server.subjects.add("hush-subject")
+        exchange = {"subject_token": "hush-subject", "subject_token_type": "id_token"}
+        properties = {"endpoint": f"{server.url}{path}", "catalog": "main", **exchange, **QUICK}
+        async with AsyncNamespace.connect("unity", properties) as ns:
+            await ns.describe_table(DescribeTableRequest(id=["main", "a", "t"]))
+            server.expire_tokens()
+            server.subjects.clear()
+            with pytest.raises(UnauthenticatedError, match=r"Invalid subject token.*is subject_token still valid"):
+                await ns.describe_table(DescribeTableRequest(id=["main", "a", "t"]))
+        assert server.token_forms[0] == {
+            "grant_type": EXCHANGE,
+            "subject_token": "hush-subject",
+            "subject_token_type": f"{TYPE}:id_token",
+            "requested_token_type": f"{TYPE}:access_token",
+        }
+        message = "credential: give oauth2_server_uri with it"
+        with pytest.raises(InvalidInputError, match=message):
+            AsyncNamespace.connect("unity", {"endpoint": server.url, "catalog": "main", "credential": CREDENTIAL})
+
+
+async def test_a_catalog_without_a_token_endpoint_says_what_to_set() -> None:
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "credential": CREDENTIAL, "header.X-Gateway": "west", **QUICK}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            for status in (404, 405):
+                server.fail(status, match="oauth")
+                with pytest.raises(InvalidInputError, match="has oauth2_server_uri to name the token") as raised:
+                    await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+                assert "hush" not in str(raised.value)
+        # A gateway in front of the catalog may require its header on this call, too.
+        assert server.requests[0].headers["X-Gateway"] == "west"
+
+
+def token_of_a_module() -> str:
+    """A token of a callable that has a pickle."""
+    return "sesame-token"
+
+
+def test_sync_namespaces_take_callables_and_are_pickled_with_them() -> None:
+    with FakeIceberg(token="sesame-token") as server:
+        server.add_table(("a",), "t")
+        request = DescribeTableRequest(id=["a", "t"])
+        with IcebergNamespace(endpoint=server.endpoint, token=token_of_a_module) as ns:
+            assert ns.describe_table(request).location
+            assert "sesame" not in f"{ns!r}"
+            with pickle.loads(pickle.dumps(ns)) as copy:
+                assert copy.describe_table(request).location
+                assert copy.namespace_id() == ns.namespace_id()
+        properties = {"endpoint": server.endpoint, "token": token_of_a_module}
+        connected = lance_namespace.connect("lance_ns_async.IcebergNamespace", properties)  # type: ignore[arg-type]
+        assert connected.describe_table(request).location
+        with Namespace.connect("iceberg", {"endpoint": server.endpoint}, token=lambda: "sesame-token") as ns:
+            assert ns.describe_table(request).location
+            with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+                pickle.dumps(ns)
+
+
+def test_sync_namespaces_run_commands_in_their_background_loop() -> None:
+    with FakeIceberg(token="sesame-token") as server:
+        server.add_table(("a",), "t")
+        command = f"'{sys.executable}' -c 'print(\"sesame-token\")'"
+        with IcebergNamespace(endpoint=server.endpoint, auth_command=command) as ns:
+            assert ns.describe_table(DescribeTableRequest(id=["a", "t"])).location
+            with pickle.loads(pickle.dumps(ns)) as copy:
+                assert copy.describe_table(DescribeTableRequest(id=["a", "t"])).location
+
+
+def test_callables_of_different_principals_have_different_ids() -> None:
+    @dataclass
+    class Source:
+        secret: str = field(repr=False)
+
+        def token(self) -> str:
+            return self.secret
+
+    def id_of(token: TokenFunction) -> str:
+        return AsyncNamespace.connect("iceberg", {"endpoint": "http://127.0.0.1"}, token=token).namespace_id()
+
+    one, other = Source("hush"), Source("shush")
+    assert id_of(one.token) == id_of(one.token) != id_of(other.token)
+
+
+@pytest.mark.parametrize(
+    ("impl", "properties", "message"),
+    [
+        ("iceberg", {"endpoint": "http://127.0.0.1", "auth_token": "t"}, "auth_token and token: set one of them"),
+        ("iceberg", {"endpoint": "http://127.0.0.1", "token": "hush"}, "token: given twice"),
+        ("dir", {"root": "lake"}, "token: unknown"),
+    ],
+)
+def test_a_callable_that_does_not_fit_is_refused(impl: str, properties: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as raised:
+        Namespace.connect(impl, properties, token=token_of_a_module)
+    assert "hush" not in str(raised.value)

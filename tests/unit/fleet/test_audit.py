@@ -1,0 +1,193 @@
+"""Audits of catalogs on disk with planted faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace, Namespace
+from lance_ns_async.fleet import Report, sync
+from lance_ns_async.fleet.audits import audit
+from lance_ns_async.model import TableId
+from lance_ns_async.tables.drop_marks import new_mark
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.s3 import FakeS3
+
+ROWS = pa.table({"id": [1]})
+LANCE = {"table_type": "lance", "gc.enabled": "false"}
+TABLES, EACH = 200, 2
+"""Number of sound tables, and of tables with each fault."""
+
+
+def kinds(report: Report) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for row in report.rows:
+        found.setdefault(row.outcome, set()).add(str(row.id))
+    return found
+
+
+def files_in(root: Path) -> Counter[str]:
+    return Counter(os.fspath(path) for path in root.rglob("*") if path.is_file())
+
+
+def abandoned_mark(folder: Path, *, expired: bool) -> None:
+    mark = replace(new_mark(TableId(["t"])), host="another machine", until=0.0 if expired else 4e9)
+    (folder / mark.path).write_text(json.dumps(asdict(mark)))
+
+
+def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
+    """Plants sound tables and ten kinds of faults; returns the ids by kind."""
+    sound = root / "sound"
+    lance.write_dataset(ROWS, sound)
+    planted: dict[str, set[str]] = {}
+
+    def add(name: str, *, properties: dict[str, str] = LANCE, location: str | None = None, data: bool = True) -> Path:
+        folder = root / name
+        if data:
+            shutil.copytree(sound, folder)
+        server.add_table(["ns"], name, properties=properties, location=location or folder.as_uri())
+        return folder
+
+    def expect(kind: str, names: Iterable[str]) -> None:
+        planted.setdefault(kind, set()).update(f"ns${name}" for name in names)
+
+    for i in range(TABLES):
+        add(f"t{i}")
+    for i in range(EACH):
+        add(f"gone{i}", data=False)
+        add(f"unmounted{i}", location=(root / "no" / f"x{i}").as_uri(), data=False)
+        add(f"empty{i}", data=False).mkdir()
+        shutil.rmtree(add(f"half{i}") / "_versions")
+        for manifest in (add(f"broken{i}") / "_versions").iterdir():
+            manifest.write_bytes(b"no manifest")
+        add(f"twin{i}", location=(root / f"t{i}").as_uri(), data=False)
+        outer = add(f"outer{i}")
+        add(f"inner{i}", location=(outer / "data").as_uri(), data=False)
+        add(f"open{i}", properties={"table_type": "lance"})
+        abandoned_mark(add(f"mark{i}"), expired=True)
+        abandoned_mark(add(f"busy{i}"), expired=False)
+        (add(f"hidden{i}") / ".lance-deregistered").touch()
+        expect("location-missing", [f"gone{i}"])
+        expect("parent-missing", [f"unmounted{i}"])
+        expect("declared-only", [f"empty{i}"])
+        expect("manifest-missing", [f"half{i}", f"inner{i}"])
+        expect("unreadable", [f"broken{i}"])
+        expect("shared-location", [f"t{i}", f"twin{i}"])
+        expect("nested-location", [f"inner{i}"])
+        expect("unprotected", [f"open{i}"])
+        expect("expired-mark", [f"mark{i}"])
+        expect("drop-in-progress", [f"busy{i}"])
+        expect("hidden-marker", [f"hidden{i}"])
+    return planted
+
+
+async def test_audit_reports_each_planted_fault_and_nothing_else(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        planted = plant(server, tmp_path)
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            assert kinds(await audit(namespace, "ns.*")) == planted
+
+
+async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None:
+    fix = ("location-missing", "declared-only", "unprotected", "expired-mark")
+    with FakeIceberg() as server:
+        planted = plant(server, tmp_path)
+        files = files_in(tmp_path)
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            first = kinds(await audit(namespace, "ns.*", fix=fix))
+            rest = {kind: ids for kind, ids in planted.items() if kind not in fix}
+            assert first == {**rest, "fixed": set().union(*(planted[kind] for kind in fix))}
+            assert kinds(await audit(namespace, "ns.*", fix=fix)) == rest
+        removed = files - files_in(tmp_path)
+        assert all(".lance-dropping-" in path for path in removed) and len(removed) == EACH
+
+
+async def test_unknown_and_undecidable_fixes_are_refused_before_any_call(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "absent")}) as namespace:
+        with pytest.raises(InvalidInputError, match="did you mean 'unprotected'"):
+            await audit(namespace, "**", fix=["unprotectd"])
+        with pytest.raises(InvalidInputError, match="only you can decide"):
+            await audit(namespace, "**", fix="nested-location")
+
+
+def test_audit_of_a_directory_runs_on_the_sync_face(tmp_path: Path) -> None:
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.write(["sound"], ROWS)
+        namespace.declare_table({"id": ["declared"]})
+        assert kinds(sync.audit(namespace, "*")) == {"declared-only": {"declared"}}
+        assert kinds(sync.audit(namespace, "*", fix=["declared-only"])) == {"fixed": {"declared"}}
+        assert kinds(sync.audit(namespace, "*")) == {}
+        assert namespace.exists(["sound"]) and not namespace.exists(["declared"])
+
+
+async def test_tables_that_are_written_between_two_looks_are_no_findings(tmp_path: Path) -> None:
+    """The progress callback writes the tables between the first look and the second."""
+    with FakeIceberg() as server:
+        for name in ("one", "other"):
+            server.add_table(["ns"], name, properties=LANCE, location=(tmp_path / name).as_uri())
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            changed = False
+
+            def change(finished: int, total: int) -> None:
+                nonlocal changed
+                if finished == 2 and not changed:
+                    changed = True
+                    lance.write_dataset(ROWS, tmp_path / "one")
+                    lance.write_dataset(ROWS, tmp_path / "other")
+
+            report = await audit(namespace, "ns.*", progress=change)
+            assert changed and kinds(report) == {}
+
+
+async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
+    """Tables that could not be described are failures; they are not reported as missing."""
+    with FakeIceberg() as server:
+        plant(server, tmp_path)
+        properties = {"endpoint": server.endpoint, "max_retries": "0"}
+        server.fail(500, match="GET .*/tables/(gone|empty|open)", times=None)
+        async with AsyncNamespace.connect("iceberg", properties) as namespace:
+            found = kinds(await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"]))
+        assert not found.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
+        assert len(found["failed"]) == 3 * EACH
+
+
+async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        for name in ("sound", "half", "broken", "mark", "busy"):
+            await namespace.write([name], ROWS)
+        shutil.rmtree(tmp_path / "half.lance" / "_versions")
+        (tmp_path / "half.lance" / "_versions").mkdir()
+        for manifest in (tmp_path / "broken.lance" / "_versions").iterdir():
+            manifest.write_bytes(b"no manifest")
+        abandoned_mark(tmp_path / "mark.lance", expired=True)
+        abandoned_mark(tmp_path / "busy.lance", expired=False)
+        found = kinds(await audit(namespace, "*"))
+        assert found == {
+            "manifest-missing": {"half"},
+            "unreadable": {"broken"},
+            "expired-mark": {"mark"},
+            "drop-in-progress": {"busy"},
+        }
+
+
+async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Path) -> None:
+    with FakeIceberg() as server, FakeS3() as storage:
+        lance.write_dataset(ROWS, "s3://lake/t", storage_options=storage.options)
+        for name in ("t", "gone", "denied"):
+            server.add_table(["ns"], name, properties=LANCE, location=f"s3://lake/{name}")
+        storage.fail(403, match="denied", times=None, body="<Error><Code>AccessDenied</Code></Error>")
+        options = {f"storage.{key}": value for key, value in storage.options.items()}
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **options}) as namespace:
+            report = await audit(namespace, "ns.*", fix=["location-missing"])
+            assert kinds(report) == {"unreadable": {"ns$denied"}, "fixed": {"ns$gone"}}
+            assert "denied" in report.having("unreadable")[0].reason

@@ -1,0 +1,177 @@
+"""Copies with bad input and between catalogs that fail."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+
+from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
+from lance_ns_async.fleet.copies import copy
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
+from tests.unit.fleet.outcomes import table_counts
+
+QUICK = Policy(max_retries=1, backoff_initial=0.0, backoff_max=0.0)
+LANCE = {"table_type": "lance"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source with tables, and an empty target."""
+
+    source_server: FakeIceberg
+    target_server: FakeIceberg
+    source: AsyncNamespace
+    target: AsyncNamespace
+
+    def plant(self, *names: str, namespace: str = "sales") -> None:
+        for name in names:
+            place = f"file:///data/{namespace}/{name}"
+            self.source_server.add_table([namespace], name, properties=LANCE, location=place)
+
+    def changes(self) -> list[str]:
+        return [it.path for it in self.target_server.requests if it.method not in ("GET", "HEAD")]
+
+    async def names(self, namespace: str = "sales") -> set[str]:
+        return {id.name async for id in self.target.iter_tables([namespace])}
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[FakeIceberg, FakeIceberg]]:
+    with FakeIceberg() as source, FakeIceberg() as target:
+        yield source, target
+
+
+@pytest.fixture
+async def pair(servers: tuple[FakeIceberg, FakeIceberg]) -> AsyncIterator[Pair]:
+    first, second = ({"endpoint": server.endpoint, "root": "file:///data"} for server in servers)
+    async with (
+        AsyncNamespace.connect("iceberg", first, policy=QUICK) as source,
+        AsyncNamespace.connect("iceberg", second, policy=QUICK) as target,
+    ):
+        yield Pair(*servers, source, target)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"mode": "mirror"}, "mode 'mirror'"),
+        ({"delete": True}, "delete: needs mode 'sync'"),
+        ({"delete": True, "mode": "sync", "to": lambda id: id}, "traced back"),
+        ({"take_over": True, "data": True}, "omit one of take_over and data"),
+        ({"what": "sales..t"}, "non-empty string"),
+    ],
+)
+async def test_arguments_that_contradict_are_refused(pair: Pair, arguments: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        await copy(pair.source, pair.target, **arguments)  # type: ignore[arg-type]
+    assert not pair.source_server.requests and not pair.target_server.requests
+
+
+async def test_nothing_is_changed_if_two_tables_would_have_one_name(pair: Pair) -> None:
+    pair.plant("orders", "stock")
+    pair.plant("orders", namespace="archive")
+    to = {"sales": "all", "archive": "all"}
+    report = await copy(pair.source, pair.target, to=to)
+    assert table_counts(report) == {"refused": 2, "not tried": 1} and not pair.changes()
+    report = await copy(pair.source, pair.target, to=to, partial=True)
+    assert table_counts(report) == {"refused": 2, "created": 1}
+    assert await pair.names("all") == {"stock"}
+
+
+async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -> None:
+    pair.plant("good", "über")
+    with FakeUnity() as server:
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
+        async with AsyncNamespace.connect("unity", properties) as unity:
+            report = await copy(pair.source, unity, to="main")
+            assert table_counts(report) == {"refused": 1, "not tried": 1} and "does not allow the name 'über'" in str(
+                report.problems
+            )
+            assert {it.method for it in server.requests} == {"GET"}
+            report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "ue"))
+            assert table_counts(report) == {"created": 2}
+            assert await unity.exists(["main", "sales", "ueber"])
+
+
+async def test_missing_tables_and_namespaces_are_reported(pair: Pair) -> None:
+    pair.plant("orders")
+    report = await copy(pair.source, pair.target, ["sales.orders", "sales.gone", NamespaceId(["nowhere"])])
+    assert table_counts(report) == {"missing": 2, "created": 1}
+
+
+async def test_a_listing_that_is_denied_prevents_removals(pair: Pair) -> None:
+    pair.plant("a", "b")
+    pair.plant("c", namespace="stock")
+    await copy(pair.source, pair.target)
+    pair.source_server.fail(403, match="/namespaces/stock/tables", times=None)
+    report = await copy(pair.source, pair.target, mode="sync", delete=True)
+    assert table_counts(report) == {"denied": 1, "unchanged": 2} and await pair.names("stock") == {"c"}
+    pair.source_server.heal()
+    report = await copy(pair.source, pair.target, "sales.**", mode="sync", delete=True)
+    assert table_counts(report) == {"unchanged": 2} and await pair.names("stock") == {"c"}
+
+
+async def test_a_target_that_cannot_be_read_ends_the_copy(pair: Pair) -> None:
+    pair.plant("a")
+    pair.target_server.fail(403, match="/namespaces/sales", times=None)
+    with pytest.raises(PermissionDeniedError):
+        await copy(pair.source, pair.target)
+    assert not pair.changes()
+
+
+async def test_tables_fail_with_their_namespace(pair: Pair) -> None:
+    pair.plant("a", "b")
+    pair.plant("c", namespace="stock")
+    with FakePolaris(base="file:///data") as server:
+        server.add_catalog("lake")
+        server.fail(403, match="POST /api/catalog/v1/lake/namespaces", times=1)
+        async with AsyncNamespace.connect("polaris", server.properties, policy=QUICK) as polaris:
+            report = await copy(pair.source, polaris, "sales.*", to={"sales": "lake.new.sales"})
+            assert table_counts(report) == {"denied": 4}
+            assert str(report.problems).count("the namespace lake$new could not be created") == 3
+            assert [it.method for it in server.requests if "generic-tables" in it.path] == []
+
+
+async def test_a_target_that_dies_is_completed_later(pair: Pair) -> None:
+    names = {f"t{number:02}" for number in range(40)}
+    pair.plant(*names)
+    pair.target_server.cut(times=None, match="/tables/t1")
+    report = await copy(pair.source, pair.target)
+    assert table_counts(report) == {"created": 30, "failed": 10}
+    assert all("t1" in str(line) for line in report.problems)
+    pair.target_server.heal()
+    report = await copy(pair.source, pair.target)
+    assert table_counts(report) == {"created": 10, "unchanged": 30} and await pair.names() == names
+
+
+async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:
+    pair.plant(*(f"t{number:03}" for number in range(200)))
+    await copy(pair.source, pair.target, "sales.t000")
+    pair.target_server.clear()
+    pair.target_server.fail(401, match="/tables/", times=None)
+    report = await copy(pair.source, pair.target, "sales.t1*")
+    assert table_counts(report) == {"denied": 100} and "not authenticated" in str(report.problems)
+    assert len(pair.changes()) < 70
+
+
+async def test_a_target_that_throttles_gets_all_tables(pair: Pair) -> None:
+    names = {f"t{number:03}" for number in range(100)}
+    pair.plant(*names)
+    pair.target_server.limit_rate(400, burst=10)
+    properties = {"endpoint": pair.target_server.endpoint}
+    async with AsyncNamespace.connect("iceberg", properties, policy=Policy(max_retries=20)) as patient:
+        report = await copy(pair.source, patient)
+    assert table_counts(report) == {"created": 100} and await pair.names() == names
+
+
+async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:
+    pair.plant("orders", "view")
+    pair.target_server.add_table(["sales"], "view", properties={}, location="file:///other")
+    report = await copy(pair.source, pair.target, mode="sync", delete=True)
+    assert table_counts(report) == {"conflict": 1, "created": 1}
+    assert report.problems[0].id == TableId(["sales", "view"])

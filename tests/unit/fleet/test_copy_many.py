@@ -1,0 +1,134 @@
+"""Copies of 200 tables: the target's own log of requests shows what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DeregisterTableRequest, RegisterTableRequest
+
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async.fleet.copies import copy
+from tests.contract.real_sites import hive_site
+from tests.fakes.glue import FakeGlue
+from tests.fakes.hive3 import FakeHive
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
+from tests.unit.fleet.outcomes import table_counts
+
+COUNT = 200
+
+Place = tuple[str, dict[str, str], NamespaceId, Callable[[], list[str]]]
+"""A kind of catalog, its properties, where namespaces of tables can be, and the changes in the log of the server."""
+
+
+def http_changes(server: Any) -> list[str]:
+    requests = [it for it in server.requests if it.method not in ("GET", "HEAD") and "/oauth/" not in it.path]
+    return [f"{it.method} {it.path}" for it in requests]
+
+
+@contextmanager
+def iceberg(tmp: Path) -> Iterator[Place]:
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "root": tmp.as_uri()}
+        yield "iceberg", properties, NamespaceId(), lambda: http_changes(server)
+
+
+@contextmanager
+def polaris(tmp: Path) -> Iterator[Place]:
+    with FakePolaris(base=tmp.as_uri()) as server:
+        server.add_catalog("lake")
+        yield "polaris", server.properties, NamespaceId(["lake"]), lambda: http_changes(server)
+
+
+@contextmanager
+def unity(tmp: Path) -> Iterator[Place]:
+    with FakeUnity() as server:
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": tmp.as_uri()}
+        yield "unity", properties, NamespaceId(["main"]), lambda: http_changes(server)
+
+
+@contextmanager
+def hive(tmp: Path) -> Iterator[Place]:
+    with FakeHive(tmp / "hive") as server:
+        site = hive_site(server.uri, tmp)
+        changes = ("create", "alter", "drop")
+        yield site.impl, {**site.properties}, site.above, lambda: [it for it in server.calls if it.startswith(changes)]
+
+
+@contextmanager
+def glue(tmp: Path) -> Iterator[Place]:
+    with FakeGlue() as server:
+        properties = {**server.properties, "root": tmp.as_uri()}
+        yield "glue", properties, NamespaceId(), lambda: [it for it in server.calls if not it.startswith("Get")]
+
+
+Open = Callable[[Path], AbstractContextManager[Place]]
+
+
+@pytest.mark.parametrize(
+    ("open_source", "open_target"),
+    [(iceberg, polaris), (hive, iceberg), (glue, unity), (unity, hive), (polaris, glue), (unity, unity)],
+    ids=lambda open: open.__wrapped__.__name__,
+)
+async def test_a_target_follows_its_source(open_source: Open, open_target: Open, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "target").mkdir()
+    with open_source(tmp_path / "source") as first, open_target(tmp_path / "target") as second:
+        source_impl, source_properties, source_above, _ = first
+        target_impl, target_properties, target_above, changes = second
+        home = source_above.child("home")
+        to = {str(source_above) if source_above else "": str(target_above) if target_above else ""}
+        async with (
+            AsyncNamespace.connect(source_impl, source_properties) as source,
+            AsyncNamespace.connect(target_impl, target_properties) as target,
+        ):
+
+            def location(name: str) -> str:
+                return (tmp_path / "data" / name).as_uri()
+
+            async def compare() -> None:
+                originals = await states(source, home)
+                assert originals == await states(target, target_above.child("home"))
+                before = len(changes())
+                report = await copy(source, target, home, to=to, mode="sync", delete=True)
+                assert table_counts(report) == {"unchanged": len(originals)} and len(changes()) == before
+
+            await source.create_namespace(CreateNamespaceRequest(id=list(home)))
+            for i in range(COUNT):
+                request = DeclareTableRequest(id=[*home, f"t{i}"], location=location(f"t{i}"), properties={"i": str(i)})
+                await source.declare_table(request)
+            report = await copy(source, target, home, to=to)
+            assert table_counts(report) == {"created": COUNT}
+            await compare()
+
+            await source.deregister_table(DeregisterTableRequest(id=[*home, "t0"]))
+            for name, place in (("t1", "moved"), ("t2", "t2")):
+                moved = RegisterTableRequest(id=[*home, name], location=location(place), properties={"new": "1"})
+                moved.mode = "overwrite"
+                await source.register_table(moved)
+            await source.declare_table(DeclareTableRequest(id=[*home, "extra"], location=location("extra")))
+            report = await copy(source, target, home, to=to)
+            assert table_counts(report) == {"created": 1, "conflict": 2, "unchanged": COUNT - 3}
+            report = await copy(source, target, home, to=to, mode="sync", delete=True, dry_run=True)
+            expected = {"changed": 2, "deregistered": 1, "unchanged": COUNT - 2}
+            assert table_counts(report) == expected
+            assert len(await states(target, target_above.child("home"))) == COUNT + 1
+            report = await copy(source, target, home, to=to, mode="sync", delete=True)
+            assert table_counts(report) == expected
+            await compare()
+
+
+async def states(ns: AsyncNamespace, home: NamespaceId) -> dict[str, tuple[str, dict[str, str]]]:
+    """Returns the location and the properties of each table, those of the catalog left out."""
+    ids: list[TableId] = [id async for id in ns.iter_tables(home)]
+    tables = (await ns.describe_tables(ids)).raise_for_errors().tables
+    kept = ("i", "new")
+    return {
+        id.name: (table.location, {key: it for key, it in (table.properties or {}).items() if key in kept})
+        for id, table in tables.items()
+    }

@@ -1,0 +1,225 @@
+"""Discovery: which folders are tables, and what is registered, reported and repeated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.fleet import Report, discover, sync
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.s3 import FakeS3
+from tests.support.folders import make_file, make_table, make_traps
+
+
+def ids(report: Report, outcome: str) -> list[str]:
+    return sorted(str(row.id) for row in report.having(outcome))
+
+
+def connect(root: Path) -> AsyncNamespace:
+    return AsyncNamespace.connect("dir", {"root": str(root)})
+
+
+def put(server: FakeS3, *keys: str) -> None:
+    for key in keys:
+        httpx.put(f"{server.url}/lake/{quote(key)}", trust_env=False).raise_for_status()
+
+
+async def registered(namespace: AsyncNamespace, into: Sequence[str]) -> dict[str, str]:
+    tables = [id async for id in namespace.iter_tables(into, recursive=True)]
+    described = (await namespace.describe_tables(tables)).raise_for_errors()
+    return {str(id): table.location for id, table in described.tables.items()}
+
+
+async def test_tables_are_told_apart_from_traps(tmp_path: Path) -> None:
+    make_traps(tmp_path)
+    make_table(tmp_path, "a/b/c.lance", "1.manifest")
+    make_table(tmp_path, "a/plain")
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=["lake"])
+        assert ids(report, "registered") == ["lake$a$b$c", "lake$a$plain", "lake$traps$outer"]
+        assert sorted(await registered(namespace, ["lake"])) == ids(report, "registered")
+        unfinished = [Path(str(row.location)).name for row in report.having("unfinished")]
+        assert sorted(unfinished) == ["detached", "empty.lance", "nothing.lance", "staged"]
+        assert not report.problems and len(report.rows) == 7
+        again = await discover(namespace, str(tmp_path), into=["lake"])
+        assert ids(again, "present") == ids(report, "registered") and not again.having("registered")
+
+
+async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    make_table(tmp_path, "a/t.lance")
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=["n"], dry_run=True)
+        assert ids(report, "registered") == ["n$a$t"] and report.dry_run
+        assert await registered(namespace, []) == {}
+
+
+async def test_other_registrations_are_reported(tmp_path: Path) -> None:
+    for path in ("a", "b", "c"):
+        make_table(tmp_path, f"{path}.lance")
+    async with connect(tmp_path) as namespace:
+        for name in ("n", "m"):
+            await namespace.create_namespace({"id": [name]})
+        await namespace.register_table({"id": ["n", "a"], "location": str(tmp_path / "b.lance")})
+        await namespace.register_table({"id": ["m", "c2"], "location": str(tmp_path / "c.lance")})
+        report = await discover(namespace, str(tmp_path), into=["n"], dry_run=True)
+        assert {str(row.id): row.outcome for row in report.rows} == {
+            "n$a": "elsewhere",
+            "n$b": "other name",
+            "n$c": "registered",
+        }
+        assert [row.fields["other_id"] for row in report.having("other name")] == ["n$a"]
+        assert report.having("elsewhere")[0].fields["other_location"].endswith("/b.lance")
+        wide = await discover(namespace, str(tmp_path), into=["n"], dry_run=True, whole_catalog=True)
+        assert "n$c" in ids(wide, "other name")
+
+
+async def test_names_can_be_chosen_and_conflicts_are_refused(tmp_path: Path) -> None:
+    for path in ("a/t.lance", "b/t.lance", "c/u.lance", "d/skip.lance"):
+        make_table(tmp_path, path)
+
+    def last(path: str) -> list[str] | None:
+        return None if "skip" in path else [Path(path).stem]
+
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=["n"], name=last)
+        assert ids(report, "conflict") == ["n$t", "n$t"] and ids(report, "registered") == ["n$u"]
+        assert len(report.problems) == 2 and "b/t.lance" in repr(report)
+
+
+async def test_filters_select_tables_and_prune_folders(tmp_path: Path) -> None:
+    for path in ("a/x.lance", "a/y.lance", "b/x.lance"):
+        make_table(tmp_path, path)
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=["n"], include=["*/x.lance"], exclude=["b"])
+        assert ids(report, "registered") == ["n$a$x"]
+        assert report.counters["tables"] == 2
+
+
+async def test_invalid_names_do_not_stop_the_rest(tmp_path: Path) -> None:
+    make_table(tmp_path, "sub/t.lance")
+    make_table(tmp_path, "plain")
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=[], name=lambda path: [Path(path).stem])
+        assert len(report.having("failed")) == 2
+        assert "at the root its location must be" in report.having("failed")[0].reason
+
+
+async def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    async with connect(tmp_path) as namespace:
+        with pytest.raises(InvalidInputError, match="no such folder"):
+            await discover(namespace, str(tmp_path / "nothing"))
+        with pytest.raises(InvalidInputError, match="no bucket"):
+            await discover(namespace, "s3:///x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
+async def test_a_refused_folder_is_reported(tmp_path: Path) -> None:
+    make_table(tmp_path, "a/t.lance")
+    (tmp_path / "closed").mkdir(mode=0)
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=["n"])
+        assert ids(report, "registered") == ["n$a$t"] and len(report.having("denied")) == 1
+
+
+async def test_listings_stay_within_the_bound(tmp_path: Path) -> None:
+    """Tables with and without the suffix, among folders that are none."""
+    for n in range(300):
+        make_table(tmp_path, f"sales/y{n % 3}/t{n}.lance")
+        make_table(tmp_path, f"plain/t{n}")
+        make_table(tmp_path, f"mixed/t{n}")
+        make_file(tmp_path, f"mixed/day={n}/1.parquet")
+        make_file(tmp_path, f"raw/day={n}/1.parquet")
+    async with connect(tmp_path) as namespace:
+        report = await discover(namespace, str(tmp_path), into=["n"], dry_run=True)
+    counters = report.counters
+    assert counters["tables"] == 900 and counters["folders"] == 608
+    assert counters["listings"] <= 1.1 * (counters["tables"] + counters["folders"])
+
+
+def test_sync_namespaces_have_it(tmp_path: Path) -> None:
+    make_table(tmp_path, "a/t.lance")
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        assert sync.discover(namespace, str(tmp_path), into=["n"]).counts == {"registered": 1}
+        assert namespace.exists(TableId(["n", "a", "t"]))
+
+
+async def test_an_iceberg_catalog_gets_the_tables(tmp_path: Path) -> None:
+    for n in range(30):
+        make_table(tmp_path, f"s{n % 3}/t{n}.lance")
+    with FakeIceberg() as server:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.url}) as namespace:
+            report = await discover(namespace, str(tmp_path), into=["lake"])
+            assert report.counts == {"registered": 30}, report
+            assert len(await registered(namespace, ["lake"])) == 30
+            again = await discover(namespace, str(tmp_path), into=["lake"])
+            assert again.counts == {"present": 30}
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.fleet import discover
+root, file, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def kill(finished, total):
+    if finished >= most:
+        os.kill(os.getpid(), signal.SIGKILL)
+async def main():
+    async with AsyncNamespace.connect("dir", {"root": root}) as namespace:
+        await discover(namespace, root, into=["n"], journal=file, progress=kill)
+asyncio.run(main())
+"""
+
+
+def run_killed(root: Path, file: Path, most: int) -> int:
+    return subprocess.run([sys.executable, "-c", KILLED, str(root), str(file), str(most)], check=False).returncode
+
+
+async def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    root, file = tmp_path / "lake", tmp_path / "journal"
+    for n in range(120):
+        make_table(root, f"s{n % 4}/t{n}.lance")
+    for most in (3, 60, 140, 30):
+        assert run_killed(root, file, most) == -signal.SIGKILL
+    async with connect(root) as namespace:
+        report = await discover(namespace, str(root), into=["n"], journal=file)
+        assert len(await registered(namespace, ["n"])) == 120
+        assert len({row.id for row in report.rows}) == len(report.rows) == 120
+        assert not report.problems and report.counters["listings"] < 120
+        again = await discover(namespace, str(root), into=["n"], journal=file)
+        assert again.counts == {"present": 120} and again.counters["listings"] >= 120
+
+
+async def test_a_listing_that_is_refused_does_not_stop_the_rest() -> None:
+    with FakeS3() as server, FakeIceberg() as catalog:
+        put(server, *(f"x/{area}/t{n}.lance/_versions/1.manifest" for area in "ab" for n in range(3)))
+        before = len(server.requests)
+        server.fail(403, match=r"prefix=x(%2F|/)b(%2F|/)(&|$)", body=b"<Error><Code>AccessDenied</Code></Error>")
+        async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url}) as namespace:
+            report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
+            assert report.counts == {"registered": 3, "denied": 1}, report
+            assert [row.location for row in report.having("denied")] == ["s3://lake/x/b"]
+            assert report.counters["listings"] == len(server.requests) - before == 6
+
+
+async def test_a_bucket_is_walked(tmp_path: Path) -> None:
+    names = ["plain.lance", "with space.lance", "prozent%20.lance", "ü.lance", "~t'(1).lance", "k" * 900]
+    with FakeS3() as server:
+        put(server, *(f"x/{name}/_versions/1.manifest" for name in names), "x/marker.lance/_versions/")
+        async with connect(tmp_path) as namespace:
+            report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
+            assert report.counters["tables"] == len(names), report
+            assert [row.location for row in report.having("unfinished")] == ["s3://lake/x/marker.lance"]
+            with pytest.raises(InvalidInputError, match="NoSuchBucket"):
+                await discover(namespace, "s3://nothing/x", into=["n"], storage_options=server.options)
+            with pytest.raises(InvalidInputError, match="no such folder"):
+                await discover(namespace, "s3://lake/nothing", into=["n"], storage_options=server.options)

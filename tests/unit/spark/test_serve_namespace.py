@@ -1,0 +1,235 @@
+"""The namespace of the Spark endpoint: when it calls the catalog. Without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CreateEmptyTableRequest,
+    CreateTableRequest,
+    DeregisterTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    NamespaceExistsRequest,
+    RenameTableRequest,
+    TableExistsRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceNotEmptyError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import IcebergNamespace
+from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly
+from tests.connector.lake import Lake
+from tests.fakes.iceberg import FakeIceberg
+
+Make = Callable[[Locations], PrefetchNamespace]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    made = Lake(tmp_path / "lake")
+    with made.namespace, made.namespace.observe(made.calls.append):
+        yield made
+
+
+@pytest.fixture
+def over(lake: Lake) -> Make:
+    """The namespace over the lake's catalog."""
+    return lambda locations: PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
+
+
+def asked(lake: Lake) -> list[str]:
+    return [f"{call.operation} {call.subject}" for call in lake.calls]
+
+
+async def describe(namespace: PrefetchNamespace, *id: str) -> DescribeTableResponse:
+    return await namespace.describe_table(DescribeTableRequest(id=list(id)))
+
+
+async def test_what_is_known_is_described_as_it_is(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, region="eu")
+    lake.write("t")
+    locations = lake.resolver.prefetch("db.t", pin_versions=True)
+    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
+    found = await describe(namespace, "db", "t")
+    assert (found.location, found.storage_options) == (locations["db.t"].location, {"region": "eu"})
+    assert (found.version, found.managed_versioning) == (None, False)
+    await namespace.table_exists(TableExistsRequest(id=["db", "t"]))
+    assert namespace.hits == 2
+    lake.namespace.close()
+
+
+async def test_many_who_miss_the_same_ask_once(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    namespace = over(lake.prefetch("other.*"))
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(describe, namespace, "db", "t")
+    assert asked(lake) == ["describe_table db$t"]
+
+
+async def test_an_absence_is_not_remembered(lake: Lake, over: Make) -> None:
+    namespace = over(lake.prefetch("db.*"))
+    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$t"):
+        await describe(namespace, "db", "t")
+    lake.write("t")
+    assert (await describe(namespace, "db", "t")).location
+
+
+async def test_what_is_about_to_expire_is_asked_for_anew(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + 30) * 1000)))
+    lake.write("t")
+    locations = lake.prefetch()
+    with lake.namespace, lake.namespace.observe(lake.calls.append):
+        namespace = PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
+        await describe(namespace, "db", "t")
+        assert asked(lake) == ["describe_table db$t"]
+        # Where nobody can be asked, what there is may still be good.
+        await describe(PrefetchNamespace(locations, PrefetchOnly(locations)), "db", "t")
+    assert len(lake.calls) == 1
+
+
+async def test_a_table_is_asked_for_anew_once_it_may_have_moved(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    lake.write("u")
+    namespace = over(lake.prefetch())
+    await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    with pytest.raises(TableNotFoundError):
+        await describe(namespace, "db", "t")
+    assert namespace.hits == 0
+    await describe(namespace, "db", "u")
+    assert namespace.hits == 1
+
+
+async def test_both_names_of_a_renamed_table_are_asked_for_anew(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    lake.write("u")
+    namespace = over(lake.prefetch())
+    lake.calls.clear()
+    with pytest.raises(UnsupportedOperationError):
+        await namespace.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
+    for name in ("t", "u"):
+        await describe(namespace, "db", name)
+    assert namespace.hits == 0
+
+
+async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    namespace = over(lake.prefetch())
+    lake.namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    declared = await namespace.create_empty_table(CreateEmptyTableRequest(id=["db", "t"]))
+    lake.calls.clear()
+    assert (await describe(namespace, "db", "t")).location == declared.location
+    assert asked(lake) == ["describe_table db$t"]
+
+
+async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    namespace = over(lake.prefetch())
+    lake.namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    with pytest.raises(TableNotFoundError):
+        await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    with pytest.raises(TableNotFoundError):
+        await describe(namespace, "db", "t")
+
+
+async def test_all_tables_of_a_dropped_namespace_are_asked_for_anew(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    namespace = over(lake.prefetch())
+    with pytest.raises(NamespaceNotEmptyError):
+        await namespace.drop_namespace(DropNamespaceRequest(id=["db"]))
+    lake.calls.clear()
+    await describe(namespace, "db", "t")
+    assert asked(lake) == ["describe_table db$t"]
+
+
+async def test_what_the_prefetch_does_not_know_is_asked_upstream(lake: Lake, over: Make) -> None:
+    lake.write("t")
+    namespace = over(lake.prefetch())
+    request = DescribeTableRequest(id=["db", "t"], load_detailed_metadata=True)
+    assert (await namespace.describe_table(request)).version == 1
+    await namespace.table_exists(TableExistsRequest(id=["db", "t"], version=1))
+    rows = pa.BufferOutputStream()
+    with pa.ipc.new_stream(rows, pa.schema({"id": pa.int64()})):
+        pass
+    await namespace.create_table(CreateTableRequest(id=["db", "new"]), rows.getvalue().to_pybytes())
+    assert lake.rows("new") == 0
+    assert namespace.hits == 0
+
+
+async def test_what_is_no_operation_is_no_attribute(lake: Lake, over: Make) -> None:
+    namespace = over(lake.prefetch())
+    assert not hasattr(namespace, "describe_tables")
+    assert hasattr(namespace, "query_table")
+
+
+async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
+    for name in "cab":
+        lake.write(name)
+    locations = lake.prefetch()
+    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
+    first = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2))
+    assert first.tables == ["a", "b"]
+    rest = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2, page_token=first.page_token))
+    assert (rest.tables, rest.page_token) == (["c"], None)
+    assert (await namespace.list_tables(ListTablesRequest(id=[]))).tables == []
+    assert (await namespace.list_namespaces(ListNamespacesRequest(id=[]))).namespaces == ["db"]
+    assert (await namespace.list_namespaces(ListNamespacesRequest(id=["db"]))).namespaces == []
+    await namespace.namespace_exists(NamespaceExistsRequest(id=["db"]))
+
+
+async def test_without_a_catalog_all_else_is_refused(lake: Lake) -> None:
+    lake.write("t")
+    locations = lake.prefetch("db.t", "db.nope")
+    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
+    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$nope"):
+        await describe(namespace, "db", "nope")
+    with pytest.raises(UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
+        await describe(namespace, "db", "u")
+    with pytest.raises(UnsupportedOperationError, match="namespace x: contains no prefetched table"):
+        await namespace.namespace_exists(NamespaceExistsRequest(id=["x"]))
+    with pytest.raises(UnsupportedOperationError, match="namespace db: describe_namespace needs the catalog"):
+        await namespace.describe_namespace(DescribeNamespaceRequest(id=["db"]))
+    with pytest.raises(UnsupportedOperationError, match=r"table db\$t: deregister_table needs the catalog"):
+        await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    await describe(namespace, "db", "t")
+    with pytest.raises(InvalidInputError, match="limit 0"):
+        await namespace.list_tables(ListTablesRequest(id=["db"], limit=0))
+
+
+def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
+    outcomes: list[str] = []
+    with FakeIceberg() as server, IcebergNamespace(endpoint=server.endpoint) as catalog:
+        server.add_table(["db"], "t")
+        catalog.exists(["db", "t"])
+        resolver = LocationResolver(catalog)
+        namespace = PrefetchNamespace(resolver.prefetch([]), CatalogUpstream(resolver, catalog))
+
+        async def leave() -> None:
+            # It runs on the loop of the sync namespace, as the endpoint does.
+            for request in (describe(namespace, "db", "t"), namespace.list_tables(ListTablesRequest(id=["db"]))):
+                with server.hold("tables") as hold:
+                    asked = asyncio.ensure_future(request)
+                    await hold.reached(1)
+                    asked.cancel()
+                    await asyncio.wait([asked])
+
+        with catalog.observe(lambda call: outcomes.append(call.outcome)):
+            catalog.run(lambda client: leave())
+    assert outcomes == ["cancelled", "cancelled"]

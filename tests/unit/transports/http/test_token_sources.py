@@ -1,0 +1,296 @@
+"""Tokens of commands and callables: which results are tokens, and what failures say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import time
+from typing import Any
+
+import anyio.to_thread
+import orjson
+import pytest
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
+
+from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.errors import HTTP_ERRORS, failure_of
+from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens
+from lance_ns_async.transports.http.token_sources import (
+    command_tokens,
+    function_tokens,
+    parse_command,
+    parse_output,
+    parse_result,
+)
+
+TOKEN = "hush-hush-4711-0815"
+
+
+def python(code: str, *arguments: str) -> tuple[str, ...]:
+    """A command that runs this code."""
+    return sys.executable, "-c", code, *arguments
+
+
+def command(*parts: str, seconds: float = 30.0) -> RenewedTokens:
+    return command_tokens(Caller(Policy(), HTTP_ERRORS), parts, seconds)
+
+
+def function(result: Callable[[], Any]) -> RenewedTokens:
+    return function_tokens(Caller(Policy(), HTTP_ERRORS), result)
+
+
+async def error_of(tokens: RenewedTokens) -> LanceNamespaceError:
+    """The error of the first token, which shows no token and says that the waiting call was not sent."""
+    with pytest.raises(LanceNamespaceError) as raised:
+        await tokens.current()
+    assert TOKEN not in "".join(traceback.format_exception(raised.value))
+    failure = failure_of(raised.value)
+    assert failure is None or failure.delivered is False
+    return raised.value
+
+
+HOUR = timedelta(hours=1)
+
+
+def in_an_hour(**change: Any) -> str:
+    return (datetime.now() + HOUR).isoformat(sep=" ", **change)
+
+
+@pytest.mark.parametrize(
+    ("make_output", "lifetime"),
+    [
+        (lambda: f"{TOKEN}\n", LIFETIME),
+        (lambda: f"\r\n {TOKEN} \r\n", LIFETIME),
+        (lambda: f'"{TOKEN}"\n', LIFETIME),
+        (lambda: {"token": TOKEN}, LIFETIME),
+        (lambda: {"access_token": TOKEN, "expires_in": 60}, 60.0),
+        (lambda: {"access_token": TOKEN, "expires_in": "60"}, 60.0),
+        (lambda: {"access_token": TOKEN, "token_type": "Bearer", "expires_in": None}, LIFETIME),
+        # az account get-access-token
+        (lambda: {"accessToken": TOKEN, "expiresOn": in_an_hour(), "expires_on": int(time()) + 3600}, 3600.0),
+        (lambda: {"accessToken": TOKEN, "expiresOn": in_an_hour(timespec="microseconds"), "tenant": "t"}, 3600.0),
+        # databricks auth token
+        (lambda: {"access_token": TOKEN, "expiry": (datetime.now(UTC) + HOUR).isoformat()}, 3600.0),
+        (lambda: {"token": TOKEN, "expires_at": f"{datetime.now(UTC) + HOUR:%Y-%m-%dT%H:%M:%SZ}"}, 3600.0),
+    ],
+)
+def test_tokens_that_commands_print(make_output: Callable[[], str | dict[str, Any]], lifetime: float) -> None:
+    # Made here and not at collection, as times would be past when the test runs.
+    output = make_output()
+    found = parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
+    assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (b"", "there is no token in its result"),
+        (b" \n", "there is no token in its result"),
+        (f"token: {TOKEN}".encode(), "a token is one word of printable ASCII"),
+        (f"{TOKEN}\n{TOKEN}".encode(), "a token is one word"),
+        (f"{TOKEN}é".encode(), "a token is one word"),
+        (b"\xff", "a token is one word"),
+        (f'{{"token": "{TOKEN}"'.encode(), "the JSON that it printed is invalid"),
+        (f'{{"id_token": "{TOKEN}"}}'.encode(), "none of the keys access_token, accessToken, token"),
+        (f'{{"token": ["{TOKEN}"]}}'.encode(), "there is no token"),
+        (f'{{"token": "{TOKEN}", "expiry": "{TOKEN}"}}'.encode(), "expiry .* neither a number of seconds nor a time"),
+        (f'{{"token": "{TOKEN}", "expires_in": []}}'.encode(), "expires_in .* neither a number"),
+    ],
+)
+def test_output_that_is_no_token(output: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        parse_output(output)
+    assert TOKEN not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("make_result", "lifetime"),
+    [
+        (lambda: TOKEN, LIFETIME),
+        (lambda: (TOKEN, None), LIFETIME),
+        (lambda: (TOKEN, 60), 60.0),
+        (lambda: (TOKEN, 0.5), 0.5),
+        (lambda: (TOKEN, int(time()) + 600), 600.0),
+        (lambda: (TOKEN, datetime.now(UTC) + timedelta(minutes=10)), 600.0),
+    ],
+)
+def test_results_of_callables(make_result: Callable[[], object], lifetime: float) -> None:
+    found = parse_result(make_result())
+    assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "it returned a NoneType"),
+        (TOKEN.encode(), "it returned a bytes"),
+        ((TOKEN,), "it returned a tuple"),
+        ("", "there is no token"),
+        ((TOKEN, "soon"), "its expiry is neither"),
+        ((TOKEN, True), "its expiry is neither"),
+        ((TOKEN, float("nan")), "its expiry is neither"),
+        ((TOKEN, 10**400), "its expiry is neither"),
+        ((TOKEN, datetime.now()), "has no time zone; write e.g. expiry.replace"),
+        (f"Bearer {TOKEN}", "one word"),
+    ],
+)
+async def test_results_that_are_no_token(result: object, message: str) -> None:
+    error = await error_of(function(lambda: result))
+    assert isinstance(error, InvalidInputError)
+    with pytest.raises(ValueError, match=message):
+        parse_result(result)
+    assert "the catalog (fetch_token: token, the callable test_results_that_are_no_token" in str(error)
+
+
+async def test_callables_of_every_kind() -> None:
+    class Source:
+        async def __call__(self) -> str:
+            return f"{TOKEN}-object"
+
+        def method(self) -> str:
+            return f"{TOKEN}-method"
+
+    async def coroutine() -> tuple[str, int]:
+        return TOKEN, 60
+
+    assert await function(coroutine).current() == TOKEN
+    assert await function(lambda: coroutine()).current() == TOKEN
+    assert await function(Source()).current() == f"{TOKEN}-object"
+    assert await function(Source().method).current() == f"{TOKEN}-method"
+
+
+async def test_a_callable_that_blocks_does_not_block_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+
+    def blocking() -> str:
+        # Only the event loop can run this coroutine, so it must be free.
+        return asyncio.run_coroutine_threadsafe(asyncio.sleep(0, TOKEN), loop).result(10)
+
+    assert await function(blocking).current() == TOKEN
+
+
+async def test_errors_of_a_callable() -> None:
+    def fail() -> str:
+        raise RuntimeError("no ticket")
+
+    def deny() -> str:
+        raise PermissionDeniedError("not you")
+
+    error = await error_of(function(fail))
+    assert isinstance(error, UnauthenticatedError) and ".fail: RuntimeError: no ticket)" in str(error)
+    assert str(await error_of(function(deny))) == "not you"
+
+
+async def test_a_command_gets_arguments_as_they_are_and_no_input() -> None:
+    code = "import sys; print(sys.argv[1] + str(len(sys.stdin.read())) + str(len(sys.argv)))"
+    assert await command(*python(code, "$HOME;*")).current() == "$HOME;*02"
+
+
+async def test_a_command_runs_once_for_all_and_again_after_a_rejection(tmp_path: Path) -> None:
+    code = "import sys; f = open(sys.argv[1], 'a+'); f.write('x'); f.seek(0); print('token-' + f.read())"
+    tokens = command(*python(code, str(tmp_path / "runs")))
+    assert await asyncio.gather(*(tokens.current() for _ in range(64))) == ["token-x"] * 64
+    assert await asyncio.gather(*(tokens.replace("token-x") for _ in range(64))) == ["token-xx"] * 64
+
+
+@pytest.mark.parametrize(
+    ("parts", "cls", "message"),
+    [
+        (("/no/such/program", TOKEN), InvalidInputError, "auth_command 'program': there is no such program"),
+        (("no-such-program-4711",), InvalidInputError, "add its folder to the PATH of this process"),
+        (("/",), InvalidInputError, "or it is not executable"),
+        (
+            python(f"import sys; print('{TOKEN}'); sys.exit('Please run az login')"),
+            UnauthenticatedError,
+            r"exit status 1: Please run az login; run the command in a terminal",
+        ),
+        (
+            python(f"import sys; print('{TOKEN}'); sys.exit('trace: ' + 'x' * 5000 + ' {TOKEN} end')"),
+            UnauthenticatedError,
+            r"exit status 1: \.\.\.x{300,400} \*\*\* end;",
+        ),
+        (python("raise SystemExit(3)"), UnauthenticatedError, "exit status 3: it printed no error message"),
+        (python(f"print('token {TOKEN}')"), InvalidInputError, "its output must be a token, or JSON"),
+        (python("print('x' * 10**6)"), InvalidInputError, "it printed more than 262144 bytes"),
+        (python("import sys\nwhile True: sys.stderr.write('x' * 1000)"), InvalidInputError, "it printed more than"),
+    ],
+)
+async def test_failures_of_a_command(parts: tuple[str, ...], cls: type[Exception], message: str) -> None:
+    error = await error_of(command(*parts))
+    assert isinstance(error, cls)
+    with pytest.raises(cls, match=message):
+        raise error
+
+
+async def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+    (script := tmp_path / "script").write_text("no interpreter\n")
+    script.chmod(0o700)
+    error = await error_of(command(str(script)))
+    assert isinstance(error, InvalidInputError) and "auth_command 'script': it cannot be started" in str(error)
+
+
+_CHILD = "import sys, threading; f = open(sys.argv[1], 'w'); f.write('x'); f.flush(); threading.Event().wait()"
+_PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_CHILD!r}, sys.argv[1]])"
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """A pipe whose end is the end of all programs that have opened it for writing."""
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path / "fifo"
+
+
+async def test_a_command_that_takes_too_long_is_killed_with_its_children(fifo: Path) -> None:
+    tokens = command(*python(_PARENT, str(fifo)), seconds=1.0)
+    async with asyncio.TaskGroup() as group:
+        end = group.create_task(anyio.to_thread.run_sync(fifo.read_bytes))
+        error = group.create_task(error_of(tokens))
+    assert isinstance(error.result(), ServiceUnavailableError)
+    assert "no result within 1 s (auth_command_timeout)" in str(error.result())
+    assert end.result() == b"x"
+
+
+async def test_a_cancelled_caller_kills_the_command(fifo: Path) -> None:
+    run = asyncio.create_task(command(*python(_PARENT, str(fifo))).current())
+
+    def read() -> bytes:
+        with fifo.open("rb") as pipe:
+            begin = pipe.read(1)
+            loop.call_soon_threadsafe(run.cancel)
+            return begin + pipe.read()
+
+    loop = asyncio.get_running_loop()
+    assert await anyio.to_thread.run_sync(read) == b"x"
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ("gcloud auth print-access-token", ("gcloud", "auth", "print-access-token")),
+        ("'/opt/my tool/run' --x 'a b'", ("/opt/my tool/run", "--x", "a b")),
+        (["a", "b c"], ("a", "b c")),
+        (("a",), ("a",)),
+    ],
+)
+def test_commands(value: object, parts: tuple[str, ...]) -> None:
+    assert parse_command(value) == parts
+
+
+@pytest.mark.parametrize("value", [None, 5, b"a", [], [""], "", ["a", 5], "'hush", ["a\0hush"], {"hush": 1}])
+def test_what_is_no_command(value: object) -> None:
+    with pytest.raises(ValueError, match=r"not a command|names no program") as raised:
+        parse_command(value)
+    assert "hush" not in str(raised.value)
