@@ -45,11 +45,11 @@ async def pass_on(session: Session, operation: str, request: object, data: bytes
         LanceNamespaceError: The error of the server.
     """
     route = BY_OPERATION[operation]
-    checked = requests.parse(route.request, request)
-    names = getattr(checked, "id", None)
+    parsed_request = requests.parse(route.request, request)
+    names = getattr(parsed_request, "id", None)
     with session._operation():
         try:
-            return await session._backend.pass_on(operation, checked, data)
+            return await session._backend.pass_on(operation, parsed_request, data)
         finally:
             if route.changes and names:
                 session._locator.forget(TableId(names))

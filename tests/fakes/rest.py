@@ -76,8 +76,8 @@ class FakeRest(FakeServer):
 
     def operations(self) -> list[str]:
         """The operations that were requested, in order, as in `table/describe`."""
-        found = [re.match(r"/v1/(\w+)/[^/]*/([^?]*)", request.path) for request in self.requests]
-        return [f"{match[1]}/{match[2]}" for match in found if match is not None]
+        matches = [re.match(r"/v1/(\w+)/[^/]*/([^?]*)", request.path) for request in self.requests]
+        return [f"{match[1]}/{match[2]}" for match in matches if match is not None]
 
     def error(self, status: int) -> Answer:
         return Answer.of({"error": "Bad day", "code": 17 if status == 503 else 18}, status)
@@ -85,17 +85,17 @@ class FakeRest(FakeServer):
     def handle(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         parameters = {name: values[0] for name, values in parse_qs(query).items()}
-        found = re.fullmatch(r"/v1/(namespace|table)/([^/]*)/([a-z/-]+)", path)
-        if found is None or f"{found[1]}/{found[3]}" in self._lacks:
+        route = re.fullmatch(r"/v1/(namespace|table)/([^/]*)/([a-z/-]+)", path)
+        if route is None or f"{route[1]}/{route[3]}" in self._lacks:
             return self._no_path()
         try:
             if self._token is not None and request.headers.get("authorization") != f"Bearer {self._token}":
                 raise Refusal(16, "no token, or another one")
-            id = self._id(unquote(found[2]), parameters.get("delimiter", "$"))
+            id = self._id(unquote(route[2]), parameters.get("delimiter", "$"))
             fields = request.json or {}
             if fields.get("id", list(id)) != list(id):
                 raise Refusal(13, "the body has another id than the path")
-            answer = self._perform(f"{found[1]}/{found[3]}", id, {**parameters, **fields})
+            answer = self._perform(f"{route[1]}/{route[3]}", id, {**parameters, **fields})
         except Refusal as e:
             return self._refusal(e)
         return Answer(200) if answer is None else Answer.of(answer)

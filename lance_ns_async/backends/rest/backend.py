@@ -169,7 +169,7 @@ class RestBackend(Backend):
     ) -> Table:
         await self._must_exist(id.parent, "register_table")
         fields = {"location": location, "properties": _with_identity(id, properties)}
-        return await self._located(await self._create(id, "register_table", fields))
+        return await self._with_location(await self._create(id, "register_table", fields))
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.path_segment(id, self._delimiter)
@@ -198,12 +198,12 @@ class RestBackend(Backend):
         """Registers a table anew, with the mode Overwrite of the protocol, which compares no registrations."""
         if (location, dict(properties)) == (old.location, dict(old.properties or {})):
             return old
-        stored = dict(properties)
+        all_properties = dict(properties)
         if old.registration is not None:
-            stored[registrations.KEY] = old.registration
-        fields = {"location": location, "properties": stored, "mode": "Overwrite"}
+            all_properties[registrations.KEY] = old.registration
+        fields = {"location": location, "properties": all_properties, "mode": "Overwrite"}
         try:
-            return await self._located(await self._ask("register_table", old.id, self._decoder(old.id), fields))
+            return await self._with_location(await self._ask("register_table", old.id, self._decoder(old.id), fields))
         except TableAlreadyExistsError as e:
             raise UnsupportedOperationError(
                 f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
@@ -250,7 +250,7 @@ class RestBackend(Backend):
             ),
         )
 
-    async def _located(self, table: Table) -> Table:
+    async def _with_location(self, table: Table) -> Table:
         """Returns a table with its whole location, because some servers repeat a relative one as it was sent."""
         if "://" in table.location or table.location.startswith("/"):
             return table

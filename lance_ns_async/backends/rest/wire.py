@@ -35,17 +35,17 @@ def path_segment(id: Id, delimiter: str) -> str:
     Raises:
         InvalidInputError: The id cannot be written into a path.
     """
-    joined = delimiter.join(id)
-    if id and joined.split(delimiter) != list(id):
+    segment = delimiter.join(id)
+    if id and segment.split(delimiter) != list(id):
         raise InvalidInputError(
             f"{id.kind} id {list(id)!r}: the delimiter {delimiter!r} separates names in paths, so no name can contain "
             "it; set the property delimiter to a text that no name contains"
         )
-    if joined in _REWRITTEN:
+    if segment in _REWRITTEN:
         raise InvalidInputError(
-            f"{id.kind} id {list(id)!r}: {joined!r} alone cannot be a part of a path, because proxies rewrite it"
+            f"{id.kind} id {list(id)!r}: {segment!r} alone cannot be a part of a path, because proxies rewrite it"
         )
-    return quote(joined or delimiter, safe="")
+    return quote(segment or delimiter, safe="")
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
@@ -118,8 +118,8 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
         check_name(id.name, name)
         if isinstance(above := body.get("namespace"), list):
             check_levels(id.parent, above)
-    stored = body.get("properties")
-    properties = None if stored is None else texts(stored)
+    response_properties = body.get("properties")
+    properties = None if response_properties is None else texts(response_properties)
     is_managed = bool(body.get("managed_versioning"))
     return Table(
         id,
@@ -138,7 +138,7 @@ def own_table(id: TableId, options: Mapping[str, str] | None, identity: str | No
     Raises:
         ValueError: The response has no identity, so it is unknown who registered the table.
     """
-    found = table(id, options, body)
-    if identity is None or found.registration is None:
+    own = table(id, options, body)
+    if identity is None or own.registration is None:
         raise ValueError("it is unknown who registered the table")
-    return found if found.registration == identity else None
+    return own if own.registration == identity else None
