@@ -61,6 +61,8 @@ def rest_on_a_gateway(
         can = replace(
             load("rest").catalog_capabilities,
             cascades=site.can.cascades,
+            folds_case=site.can.folds_case,
+            keeps_case=site.can.keeps_case,
             location_properties=site.can.location_properties,
             relative_locations=site.can.relative_locations,
             renames=site.can.renames,

@@ -200,7 +200,7 @@ class RestBackend(Backend):
             return old
         all_properties = dict(properties)
         if old.registration is not None:
-            all_properties[registrations.KEY] = old.registration
+            all_properties[registrations.REST_KEY] = old.registration
         fields = {"location": location, "properties": all_properties, "mode": "Overwrite"}
         try:
             return await self._with_location(await self._ask("register_table", old.id, self._decoder(old.id), fields))
@@ -237,7 +237,7 @@ class RestBackend(Backend):
 
     async def _create(self, id: TableId, operation: str, fields: Mapping[str, Any]) -> Table:
         """Makes a registration and returns the table; if the response is lost, the table is looked up."""
-        identity = registrations.identity(fields["properties"])
+        identity = registrations.identity(fields["properties"], key=registrations.REST_KEY)
         return await create_or_find(
             id,
             partial(self._ask, operation, id, self._decoder(id), fields),
@@ -318,7 +318,7 @@ def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]
 
     A table at the root has none: directory catalogs store no properties for it.
     """
-    return registrations.add_identity(properties) if id.parent else dict(properties)
+    return registrations.add_identity(properties, key=registrations.REST_KEY) if id.parent else dict(properties)
 
 
 def _reason(error: UnsupportedOperationError) -> str:

@@ -124,11 +124,11 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
     return Table(
         id,
         text(body["location"]),
-        None if properties is None else registrations.remove_identity(properties),
+        None if properties is None else registrations.remove_identity(properties, key=registrations.REST_KEY),
         {**(options or {}), **texts(body.get("storage_options"))} or None,
         managed_versioning=is_managed,
         version=body.get("version") if is_managed else None,
-        registration=None if properties is None else registrations.identity(properties),
+        registration=None if properties is None else registrations.identity(properties, key=registrations.REST_KEY),
     )
 
 
