@@ -120,12 +120,14 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
             check_levels(id.parent, above)
     response_properties = body.get("properties")
     properties = None if response_properties is None else texts(response_properties)
+    # Some catalogs repeat the properties of a table in its storage options.
+    response_options = registrations.remove_identity(texts(body.get("storage_options")), key=registrations.REST_KEY)
     is_managed = bool(body.get("managed_versioning"))
     return Table(
         id,
         text(body["location"]),
         None if properties is None else registrations.remove_identity(properties, key=registrations.REST_KEY),
-        {**(options or {}), **texts(body.get("storage_options"))} or None,
+        {**(options or {}), **response_options} or None,
         managed_versioning=is_managed,
         version=body.get("version") if is_managed else None,
         registration=None if properties is None else registrations.identity(properties, key=registrations.REST_KEY),
