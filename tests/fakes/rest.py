@@ -18,6 +18,9 @@ _LACKS: Mapping[RestDialect, Collection[str]] = {"spec": (), "gravitino": ("tabl
 _CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}
 """The HTTP statuses of the spec's codes."""
 
+_ERRORS = {403: 15, 429: 21, 503: 17}
+"""The codes of errors on demand, by their status."""
+
 _TYPES = {
     1: "NoSuchSchemaException",
     2: "SchemaAlreadyExistsException",
@@ -80,7 +83,7 @@ class FakeRest(FakeServer):
         return [f"{match[1]}/{match[2]}" for match in matches if match is not None]
 
     def error(self, status: int) -> Answer:
-        return Answer.of({"error": "Bad day", "code": 17 if status == 503 else 18}, status)
+        return Answer.of({"error": "Bad day", "code": _ERRORS.get(status, 18)}, status)
 
     def handle(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
