@@ -26,6 +26,8 @@ from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
+pytestmark = pytest.mark.round_trip
+
 
 async def test_a_made_namespace_is_described_with_its_properties(ns: AsyncNamespace, room: Room) -> None:
     made = await ns.create_namespace(CreateNamespaceRequest(id=room.child("a"), properties={"k": "v"}))
