@@ -1,4 +1,4 @@
-"""Output of the commands `audit`, `find` and `copy`."""
+"""Output of the commands `audit`, `find` and `copy`: the columns of their reports."""
 
 from __future__ import annotations
 
