@@ -23,7 +23,7 @@ def printed(script: str) -> str:
 def test_every_backend_has_a_class_path_that_connects() -> None:
     for impl, path in CLASS_PATHS.items():
         if impl != "glue":
-            ns = lance_namespace.connect(path, registry.BACKENDS[impl].example)
+            ns = lance_namespace.connect(path, dict(registry.BACKENDS[impl].example))
             assert isinstance(ns, getattr(lance_ns_async, path.rpartition(".")[2]))
 
 
