@@ -232,7 +232,7 @@ class Backend(ABC):
         """Changes location, properties and columns of a registration in one atomic call; requires `replaces`.
 
         Args:
-            old: The registration as it was described. A catalog that can compare registrations changes no other one.
+            old: The registration as it was described. A catalog that can compare registrations changes only this one.
             location: The new location; the data at the old one stays.
             properties: All properties the registration has afterwards.
             schema: The new columns, if the catalog stores columns; None leaves them unchanged.

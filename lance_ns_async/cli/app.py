@@ -174,12 +174,12 @@ def audit(
     config: Config = None,
 ) -> None:
     """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
-    from lance_ns_async.cli import lakes
+    from lance_ns_async.cli import reports
     from lance_ns_async.fleet import sync
 
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.audit(catalog, what, fix=fix or (), progress=True)
-    lakes.write(report, lakes.AUDIT_COLUMNS, format)
+    reports.write(report, reports.AUDIT_COLUMNS, format)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
 
@@ -218,10 +218,10 @@ def find(
     config: Config = None,
 ) -> None:
     """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
-    from lance_ns_async.cli import lakes
+    from lance_ns_async.cli import reports
     from lance_ns_async.fleet import sync
 
-    where = lakes.conditions(
+    where = reports.conditions(
         columns=column,
         index=index,
         no_index=no_index,
@@ -237,7 +237,7 @@ def find(
     )
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
-    lakes.write(report, lakes.FIND_COLUMNS, format)
+    reports.write(report, reports.FIND_COLUMNS, format)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
 

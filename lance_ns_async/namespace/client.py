@@ -144,7 +144,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
             NamespaceNotFoundError: The parent namespace does not exist.
             NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
-            ConcurrentModificationError: Other clients create and drop the namespace all the time, and the mode is
+            ConcurrentModificationError: Other clients repeatedly create and drop the namespace, and the mode is
                 ExistOk.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """

@@ -50,7 +50,7 @@ from lance_ns_async.namespace.dataset_operations import DatasetOperations, page_
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.tables import columns, indexes, reading, refs
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 
 
 class MaintenanceOperations(DatasetOperations):

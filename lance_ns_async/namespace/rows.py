@@ -38,8 +38,8 @@ from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import arrow, concurrent_changes, creating, reading, searching, writing
 from lance_ns_async.tables.creating import Content, TableAndDataset
-from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.open_many import Opened, open_many
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset

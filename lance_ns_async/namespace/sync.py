@@ -399,8 +399,8 @@ class _Named(Namespace):
         """Connects to the catalog.
 
         Args:
-            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. A text is
-                an error: a token itself is the property `auth_token`.
+            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. Pass
+                a token itself as the property `auth_token`.
             **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
                 of each catalog lists them, including the limits of calls.
 
@@ -408,7 +408,7 @@ class _Named(Namespace):
             InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
             TypeError: An argument is not a keyword argument.
         """
-        # A text is refused like that of any other property.
+        # A string is rejected by the check of the properties.
         super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
 
 

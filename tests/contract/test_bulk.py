@@ -62,7 +62,7 @@ async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, 
         await ns.describe_tables(home.tables("a"), max_in_flight=0)
 
 
-async def test_nothing_asked_is_nothing_described(ns: AsyncNamespace) -> None:
+async def test_no_ids_give_an_empty_result(ns: AsyncNamespace) -> None:
     described = await ns.describe_tables([])
     assert not described.tables and not described.errors
 

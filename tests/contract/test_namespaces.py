@@ -66,7 +66,7 @@ async def test_overwrite_never_drops_what_is_inside(ns: AsyncNamespace, home: Ho
     assert await ns.exists(home.table("t"))
 
 
-async def test_an_unknown_mode_is_told(ns: AsyncNamespace, room: Room) -> None:
+async def test_an_unknown_mode_is_reported(ns: AsyncNamespace, room: Room) -> None:
     with pytest.raises(InvalidInputError, match="mode 'Replace': unknown"):
         await ns.create_namespace(CreateNamespaceRequest(id=room.child("a"), mode="Replace"))
 

@@ -172,7 +172,7 @@ async def test_registering_puts_a_table_back(ns: AsyncNamespace, site: Site, hom
     assert found.location is not None and lance.dataset(found.location).count_rows() == 3
 
 
-async def test_registering_overwrites_only_when_told(ns: AsyncNamespace, site: Site, home: Home) -> None:
+async def test_registering_overwrites_only_on_request(ns: AsyncNamespace, site: Site, home: Home) -> None:
     if not site.frees_locations:
         pytest.skip("the location of the data stays taken")
     location = await _written(ns, home.table("t"))
@@ -240,7 +240,7 @@ async def test_another_format_is_no_lance_table(ns: AsyncNamespace, site: Site, 
         await ns.declare_table(DeclareTableRequest(id=list(id)))
 
 
-async def test_opening_tells_what_the_catalog_does_not(ns: AsyncNamespace, home: Home) -> None:
+async def test_opening_returns_details_of_the_dataset(ns: AsyncNamespace, home: Home) -> None:
     location = await _written(ns, home.table("t"))
     lance.write_dataset(DATA, location, mode="append")
     await ns.declare_table(DeclareTableRequest(id=home.table("empty")))

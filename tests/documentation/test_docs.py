@@ -84,7 +84,7 @@ def test_every_catalog_is_on_the_first_page(impl: str) -> None:
     assert re.search(rf'^\|.*\(catalogs/{impl}\.md\).*\| `"{impl}"` \|', Page("index.md").text, re.MULTILINE)
 
 
-def test_every_class_path_is_told() -> None:
+def test_every_class_path_is_documented() -> None:
     named = {name for name in lance_ns_async.__all__ if name.endswith("Namespace")} - {"AsyncNamespace", "Namespace"}
     assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("sync.md").text)) == named
 

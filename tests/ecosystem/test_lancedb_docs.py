@@ -20,7 +20,7 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
         (await named["adb"].namespace_client()).close()
 
 
-def test_errors_are_those_that_are_told() -> None:
+def test_errors_are_as_documented() -> None:
     given = Given(Catalog("dir", {}), None, ["sales"])
     told = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")}
     assert told == {
@@ -28,12 +28,12 @@ def test_errors_are_those_that_are_told() -> None:
     }
 
 
-def test_catalogs_can_what_is_told() -> None:
+def test_capabilities_are_as_documented() -> None:
     for impl, (_, _, renames, cascades) in zip(registry.BACKENDS, LANCEDB.table("catalog"), strict=True):
         assert (renames, cascades) == tuple("yes" if impl in able else "no" for able in (RENAMING, CASCADING))
 
 
-def test_steps_cost_what_is_told(catalog: Catalog) -> None:
+def test_costs_are_as_documented(catalog: Catalog) -> None:
     column = [*registry.BACKENDS].index(catalog.impl)
     told = {step: costs[column] for step, *costs in LANCEDB.table("step")}
     assert told == _costs(catalog)

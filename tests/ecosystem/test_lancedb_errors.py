@@ -242,7 +242,7 @@ def test_a_table_whose_data_never_came_stays_declared(given: Given) -> None:
     assert create("u", mode="overwrite").count_rows() == 1
 
 
-def test_what_is_wrong_with_properties_is_told_at_once(catalog: Catalog) -> None:
+def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog) -> None:
     with pytest.raises(ValueError, match=f"{catalog.impl} properties: max_retires: unknown, did you mean max_retries?"):
         lancedb.connect_namespace(catalog.class_path, {**catalog.properties, "max_retires": "1"})
     with pytest.raises(ValueError, match="max_retires: unknown"):

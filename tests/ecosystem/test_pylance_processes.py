@@ -91,7 +91,7 @@ FORK = """
 
 # The catalog in a directory is served by pylance, which is not safe to fork.
 @pytest.mark.parametrize("catalog", [impl for impl in CLASS_PATHS if impl != "dir"], indirect=True)
-def test_a_fork_may_ask_the_catalog_and_the_parent_goes_on(catalog: Catalog, home: list[str]) -> None:
+def test_a_fork_and_its_parent_can_call_the_catalog(catalog: Catalog, home: list[str]) -> None:
     told = json.dumps([catalog.class_path, dict(catalog.properties), home])
     command = [sys.executable, "-u", "-c", inspect.cleandoc(FORK), told]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

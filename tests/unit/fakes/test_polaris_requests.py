@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.asking import BASE, FORM, GRANT, OAUTH, C, N, P
+from tests.fakes.polaris.requests import BASE, FORM, GRANT, OAUTH, C, N, P
 from tests.fakes.raw import ask
 
 A = f"{P}/namespaces/a/generic-tables"

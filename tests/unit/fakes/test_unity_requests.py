@@ -19,7 +19,7 @@ import pytest
 
 from tests.fakes.raw import Reply
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.asking import LIST, TABLE, call, page
+from tests.fakes.unity.requests import LIST, TABLE, call, page
 
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 CREDENTIALS = "/temporary-table-credentials"

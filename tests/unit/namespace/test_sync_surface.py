@@ -146,7 +146,7 @@ def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
         ),
     ],
 )
-def test_lance_tells_what_is_wrong_with_properties(path: str, properties: dict[str, str], told: str) -> None:
+def test_lance_names_what_is_wrong_with_properties(path: str, properties: dict[str, str], told: str) -> None:
     with pytest.raises(ValueError, match="Failed to construct namespace impl") as raised:
         lance_namespace.connect(path, properties)
     assert told in str(raised.value) and SECRET not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Output of the commands `audit` and `find`."""
+"""Output of the commands `audit` and `find`: the columns of their reports."""
 
 from __future__ import annotations
 
