@@ -56,7 +56,7 @@ class Turns:
         """
         waiter = _Waiter(asyncio.get_running_loop().create_future())
         line = self._join(name, waiter)
-        # This is not a context manager: if a coroutine is garbage-collected, its `finally` ends the turn, even after the
+        # This is not a context manager: if a coroutine is garbage-collected, `finally` ends the turn, even after its
         # loop was closed. The asynchronous generator of a context manager would not do that.
         try:
             before = line.successes
