@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         LakekeeperNamespace,
         Namespace,
         PolarisNamespace,
+        RestNamespace,
         UnityNamespace,
     )
     from lance_ns_async.registry import register
@@ -42,6 +43,7 @@ __all__ = [
     "Opened",
     "PolarisNamespace",
     "Policy",
+    "RestNamespace",
     "Table",
     "TableId",
     "UnityNamespace",
@@ -65,6 +67,7 @@ _HOMES = {
     "Opened": "tables.open_many",
     "Policy": "calls.policy",
     "PolarisNamespace": "namespace.sync",
+    "RestNamespace": "namespace.sync",
     "Table": "model",
     "TableId": "model",
     "UnityNamespace": "namespace.sync",

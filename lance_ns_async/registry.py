@@ -33,6 +33,7 @@ BACKENDS: Mapping[str, Entry] = {
     "polaris": Entry("lance_ns_async.backends.polaris.backend", "PolarisBackend"),
     "lakekeeper": Entry("lance_ns_async.backends.lakekeeper.backend", "LakekeeperBackend"),
     "unity": Entry("lance_ns_async.backends.unity.backend", "UnityBackend"),
+    "rest": Entry("lance_ns_async.backends.rest.backend", "RestBackend"),
 }
 
 
@@ -69,9 +70,14 @@ CLASS_PATHS: Mapping[str, str] = {
     "iceberg": "lance_ns_async.IcebergNamespace",
     "lakekeeper": "lance_ns_async.LakekeeperNamespace",
     "polaris": "lance_ns_async.PolarisNamespace",
+    "rest": "lance_ns_async.RestNamespace",
     "unity": "lance_ns_async.UnityNamespace",
 }
 """Class paths by backend name; `lance_namespace.connect` accepts them in every process, without registration."""
+
+
+_RESERVED = ("dir", "rest")
+"""Names that the spec's own package reserves."""
 
 
 def register(*, plain: bool = False) -> Mapping[str, str]:
@@ -88,8 +94,7 @@ def register(*, plain: bool = False) -> Mapping[str, str]:
     """
     names = {f"lance-ns-{impl}": path for impl, path in CLASS_PATHS.items()}
     if plain:
-        # The spec's own package reserves `dir`.
-        names |= {impl: path for impl, path in CLASS_PATHS.items() if impl != "dir"}
+        names |= {impl: path for impl, path in CLASS_PATHS.items() if impl not in _RESERVED}
     for name, path in names.items():
         lance_namespace.register_namespace_impl(name, path)
     return names

@@ -454,6 +454,13 @@ class LakekeeperNamespace(_Named):
     example = 'endpoint="https://lakekeeper.example.com", warehouse="lake"'
 
 
+class RestNamespace(_Named):
+    """A server of the Lance REST Namespace protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others."""
+
+    impl = "rest"
+    example = 'uri="https://lance.example.com"'
+
+
 class UnityNamespace(_Named):
     """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others."""
 

@@ -28,7 +28,10 @@ class Site:
     """Whether a real server serves it, which writes into its own working directory what is told it relative."""
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
-
+    server: Capabilities | None = None
+    """What its server can do, where servers of one backend differ; None where all do what the backend says."""
+    exempt: Mapping[str, str] = field(default_factory=dict)
+    """The tests that do not apply to its server, by name, with the reason; `name[value]` is one case of a test."""
     overlaps: bool = True
     """Whether a table may be at, above or below the location of another one."""
     frees_locations: bool = True
@@ -45,5 +48,5 @@ class Site:
 
     @property
     def can(self) -> Capabilities:
-        """What the backend says it can do."""
-        return load(self.impl).catalog_capabilities
+        """What the catalog can do."""
+        return self.server or load(self.impl).catalog_capabilities

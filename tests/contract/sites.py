@@ -12,6 +12,12 @@ import pytest
 
 from lance_ns_async import NamespaceId, TableId
 from tests.contract.real_sites import HiveVersion, hive_site, real_hive, real_iceberg, real_nessie
+from tests.contract.rest_sites import (
+    ON_A_GATEWAY,
+    ON_A_GATEWAY_TO_DIR,
+    rest_on_a_gateway,
+    rest_on_pylance,
+)
 from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
@@ -165,10 +171,30 @@ SITES: Mapping[str, Open] = {
     "glue-in-a-nested-catalog": partial(fake_glue, catalog="outer/inner"),
     "unity-fake": partial(fake_unity, dialect="0.6"),
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
+    "rest-on-pylance": rest_on_pylance,
+    "rest-on-a-gateway": partial(rest_on_a_gateway, directory, ON_A_GATEWAY_TO_DIR),
+    "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-hive": partial(rest_on_a_gateway, partial(fake_hive, version="4.0.1"), ON_A_GATEWAY),
+    "rest-on-a-gateway-to-glue": partial(rest_on_a_gateway, fake_glue, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-polaris": partial(rest_on_a_gateway, fake_polaris_filtered, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-lakekeeper": partial(rest_on_a_gateway, fake_lakekeeper, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-unity": partial(rest_on_a_gateway, partial(fake_unity, dialect="0.6"), ON_A_GATEWAY),
 }
 
 REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Those that start a real server."""
+
+ROUND_TRIPS = {
+    "rest-on-a-gateway-to-hive",
+    "rest-on-a-gateway-to-glue",
+    "rest-on-a-gateway-to-polaris",
+    "rest-on-a-gateway-to-lakekeeper",
+    "rest-on-a-gateway-to-unity",
+}
+"""Sites where only the tests with the mark `round_trip` are run: other sites of `rest` have all tests.
+
+A site that is removed here has all tests. All pass, but it takes about half a minute for each site and interface.
+"""
 
 VARIANTS = {
     "iceberg-fake-renewing",
@@ -183,6 +209,8 @@ VARIANTS = {
     "glue-in-a-catalog",
     "glue-in-a-nested-catalog",
     "unity-fake-0.4.0",
+    "rest-on-a-gateway-to-iceberg",
+    *ROUND_TRIPS,
 }
 """Those of a backend that another site has, too. The sync face, which is the same for all, is not tried on them."""
 

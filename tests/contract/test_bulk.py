@@ -10,6 +10,8 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
+pytestmark = pytest.mark.round_trip
+
 
 async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: Home) -> None:
     ids = home.tables("a", "b", "c", "d", "e")

@@ -32,6 +32,8 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
+pytestmark = pytest.mark.round_trip
+
 ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "a@main", "`a`", "x" * 200]
 """Names that a catalog holds as they are or refuses at once."""
 

@@ -32,6 +32,7 @@ REQUIRED = {
     "polaris": {"endpoint": "https://polaris.example.com"},
     "lakekeeper": {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
     "unity": {"endpoint": "https://unity.example.com", "catalog": "main"},
+    "rest": {"uri": "https://lance.example.com"},
 }
 """Properties without which no other can be given."""
 

@@ -9,7 +9,7 @@ from asyncio import StreamReader
 from collections.abc import Mapping, Sequence
 from time import time
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError
 
@@ -208,6 +208,51 @@ class Unity(HttpCatalog):
             "storage_location": location(namespace, name),
             "properties": {"table_type": "lance"},
         }
+
+
+class Rest(HttpCatalog):
+    impl = "rest"
+
+    def is_aside(self, request: bytes) -> bool:
+        return re.match(rb"POST /v1/(namespace/\S+/describe|table/\S+/create-empty)\?", request) is not None
+
+    def is_write(self, request: bytes) -> bool:
+        return re.match(rb"POST \S+/declare\?", request) is not None
+
+    def is_listing(self, request: bytes) -> bool:
+        return re.match(rb"GET \S+/table/list\?", request) is not None
+
+    def answer(self, request: bytes, *, acting: bool = True) -> bytes:
+        head, _, body = request.partition(b"\r\n\r\n")
+        target = head.split(b" ", 2)[1]
+        _, _, kind, id, *action = urlsplit(target.decode()).path.split("/")
+        namespace, _, name = unquote(id).removeprefix("c$").partition("$")
+        match kind, "/".join(action):
+            case "table", "declare":
+                response = self.create(name, {"namespace": namespace, **json.loads(body)})
+                if acting:
+                    self.declarations[name] = response
+            case "table", "describe" if not self.has(name):
+                return http(404, json.dumps({"error": "no such table", "code": 4})).data
+            case "table", "describe":
+                usual = {"table": name, "namespace": ["c", namespace], "location": location(namespace, name)}
+                response = self.declarations.get(name, usual)
+            case "namespace", "table/list":
+                response = {"tables": TABLE_NAMES}
+            case "namespace", "describe":
+                response = {}
+            case _:
+                return http(404, b"").data
+        return http(200, json.dumps(response)).data
+
+    def create(self, name: str, body: Any) -> Any:
+        return {"location": location(body["namespace"], name), "properties": body.get("properties") or {}}
+
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+        raise NotImplementedError
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        return http(200, json.dumps({"tables": list(names), "page_token": token})).data
 
 
 def _identifiers(names: Sequence[str]) -> Any:

@@ -94,6 +94,7 @@ STATUSES: Sequence[Fault] = (
         Expected(TableNotFoundError, _NO_CATALOG, "never", declares=NamespaceNotFoundError),
         glue=_aws(404, InvalidInputError, "never"),
         unity=Expected(InternalError, _NO_CATALOG, "never"),
+        rest=Expected(UnsupportedOperationError, _NO_CATALOG, "never"),
         lists=False,
     ),
     fault(
@@ -102,6 +103,7 @@ STATUSES: Sequence[Fault] = (
         Expected(InternalError, "HTTP 409: Bad day", "never", declares=TableAlreadyExistsError),
         glue=_aws(409, InternalError, "never"),
         unity=_page(409, InternalError, "never"),
+        rest=_page(409, InternalError, "never"),
     ),
     fault(
         "HTTP 500", answer(500), _page(500, InternalError, "doubt"), glue=_aws(500, ServiceUnavailableError, "reads")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
-from tests.faults.backends import Catalog, Iceberg, Polaris, Unity
+from tests.faults.backends import Catalog, Iceberg, Polaris, Rest, Unity
 from tests.faults.glue import Glue
 from tests.faults.hive import Hive
 from tests.faults.server import Action
@@ -20,7 +20,7 @@ Then = Literal["again", "reads", "never", "doubt", "void"]
 none, and it is unknown whether a change took effect. `void`: none, because the response is correct for a change.
 """
 
-HTTP: Mapping[str, type[Catalog]] = {"iceberg": Iceberg, "polaris": Polaris, "unity": Unity}
+HTTP: Mapping[str, type[Catalog]] = {"iceberg": Iceberg, "polaris": Polaris, "unity": Unity, "rest": Rest}
 CATALOGS: Mapping[str, type[Catalog]] = {**HTTP, "glue": Glue, "hive3": Hive}
 
 

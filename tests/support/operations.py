@@ -46,6 +46,7 @@ NAMES = {
     "polaris": "Polaris",
     "lakekeeper": "Lakekeeper",
     "unity": "Unity",
+    "rest": "REST",
 }
 
 _CONNECTING: Mapping[str, Mapping[str, str]] = {
@@ -56,6 +57,7 @@ _CONNECTING: Mapping[str, Mapping[str, str]] = {
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+    "rest": {"uri": "http://127.0.0.1:1"},
 }
 _OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])
 _BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTALL)
@@ -97,6 +99,8 @@ def written() -> str:
 
 
 def _reason(operation: str, backend: Backend) -> str | None:
+    if backend.passes_on(operation):
+        return None
     if operation in unsupported.REASONS:
         return unsupported.REASONS[operation]
     if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:

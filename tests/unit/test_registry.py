@@ -20,6 +20,7 @@ UNREACHABLE = {
     "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
+    "rest": {"uri": "http://127.0.0.1:1"},
 }
 
 

@@ -16,7 +16,13 @@ IN_PROGRESS = "request_in_progress"
 """Subtype of an error if the server still works on an earlier attempt of the same call."""
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+_ADVICE: Mapping[Code, str] = {
+    "NotFoundException": "the catalog has lost its own metadata of the table: deregister_table frees the name"
+}
+"""Advice in messages, by the type of the server's exception."""
+
+
+def explain(body: Any, advice: Mapping[Code, str] = _ADVICE) -> tuple[tuple[Code, ...], str]:
     """Returns the type of the server's exception, if the response names one, and its message without the stack."""
     if "error" not in body:
         # A proxy in front of the catalog has its own format of errors.
@@ -26,8 +32,8 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     if error.get("subtype") == IN_PROGRESS:
         return (IN_PROGRESS, kind), f"{kind}: {text(error.get('message') or '')}"
     message = text(error.get("message") or "")
-    if kind == "NotFoundException":
-        message += "; the catalog has lost its own metadata of the table: deregister_table frees the name"
+    if kind in advice:
+        message += f"; {advice[kind]}"
     return ((kind,), f"{kind}: {message}") if kind else ((), message)
 
 
