@@ -64,7 +64,7 @@ class Place:
     """How far a namespace's listing was read for one group of ids; the next group continues there."""
 
     token: str | None = None
-    """The token of the last page with a table of the group; None for the first page."""
+    """The token of the page that contains the last table of the group; None if that is the first page."""
     size: float = 0
     """Estimated number of tables from about that page on."""
 
