@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.concurrency import each, each_added
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
@@ -62,7 +62,20 @@ async def audit(
     selection = Selection.read(what)
     with start("audit", namespace, progress=progress) as run:
         with_columns = namespace._backend.capabilities.stores_columns
-        reading = await read_source(namespace, selection, with_columns=with_columns)
+        suspects: list[Finding] = []
+
+        async def examine(table: Table) -> None:
+            suspects.extend(await examine_table(namespace, table))
+            run.advance()
+
+        def on_table(table: Table) -> None:
+            run.expect(1)
+            add(table)
+
+        # Each table is opened as soon as it is described.
+        with namespace._within(None):
+            async with each_added(examine, max_in_flight=THREADS) as add:
+                reading = await read_source(namespace, selection, with_columns=with_columns, on_table=on_table)
         tables = reading.state.tables
         for id in reading.missing:
             run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
@@ -70,8 +83,6 @@ async def audit(
             assert isinstance(subject, TableId | NamespaceId)
             run.add(failure_row(subject, error))
         run.counters["tables"] = len(tables)
-        run.expect(len(tables))
-        suspects = await _examine(namespace, tables, run)
         place_findings = list(audit_checks.check_places(tables))
         suspect_ids = {finding.id for finding in [*suspects, *place_findings]}
         confirmed = await _look_again(namespace, [id for id in tables if id in suspect_ids], run)

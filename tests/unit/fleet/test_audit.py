@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -147,6 +148,26 @@ async def test_tables_that_are_written_between_two_looks_are_no_findings(tmp_pat
 
             report = await audit(namespace, "ns.*", progress=change)
             assert changed and kinds(report) == {}
+
+
+async def test_tables_are_opened_while_others_are_still_described(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        for name in ("one", "other", "last"):
+            lance.write_dataset(ROWS, tmp_path / name)
+            server.add_table(["ns"], name, properties=LANCE, location=(tmp_path / name).as_uri())
+        opened = asyncio.Event()
+
+        def advance(finished: int, total: int) -> None:
+            if finished == 2:
+                opened.set()
+
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            with server.hold("GET .*/last") as hold:
+                async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+                    task = group.create_task(audit(namespace, "ns.*", progress=advance))
+                    await opened.wait()
+                    hold.release()
+            assert kinds(task.result()) == {} and task.result().counters["tables"] == 3
 
 
 async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
