@@ -269,8 +269,9 @@ class BulkOperations(Session):
         """Prevents other tools of the catalog from deleting the files of registered tables.
 
         On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
-        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. Other catalogs need
-        no change. May be repeated.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. In a Hive Metastore,
+        tables that other tools registered without `EXTERNAL=TRUE` get it; without it, Hive deletes the files with the
+        table. Other catalogs need no change. May be repeated.
 
         Args:
             namespace: The namespace of the tables; empty for the root.
