@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
     from lance_ns_async.calls.traffic import CallLoad
+    from lance_ns_async.engine.declare import Registered
     from lance_ns_async.engine.describe import Described
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
@@ -43,6 +44,7 @@ __all__ = [
     "Opened",
     "PolarisNamespace",
     "Policy",
+    "Registered",
     "RestNamespace",
     "Table",
     "TableId",
@@ -62,6 +64,7 @@ _HOMES = {
     "NamespaceId": "model",
     "Opened": "tables.open_many",
     "Policy": "calls.policy",
+    "Registered": "engine.declare",
     "Table": "model",
     "TableId": "model",
     "register": "registry",

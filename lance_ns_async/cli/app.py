@@ -47,6 +47,14 @@ class Rename(StrEnum):
     LOWER = "lower"
 
 
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE|@FILE",
+        help="Option of the storage, or a file of options; by default those of the catalog. May be repeated.",
+    ),
+]
 Secrets = Annotated[bool, typer.Option("--show-secrets", help="Show storage options, including all secrets.")]
 
 
@@ -180,6 +188,11 @@ def audit(
     fix: Annotated[
         list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
     ] = None,
+    data_under: Annotated[
+        str | None,
+        typer.Option("--data-under", metavar="URI", help="Also find tables below this folder that no table claims."),
+    ] = None,
+    storage_option: StorageOptions = None,
     format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
     impl: Impl = None,
     properties: Properties = None,
@@ -187,11 +200,12 @@ def audit(
     config: Config = None,
 ) -> None:
     """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
-    from lance_ns_async.cli import reports
+    from lance_ns_async.cli import discovering, reports
     from lance_ns_async.fleet import sync
 
+    options = discovering.parse_options(storage_option or ())
     with require_catalog(impl, properties, profile, config).open() as catalog:
-        report = sync.audit(catalog, what, fix=fix or (), progress=True)
+        report = sync.audit(catalog, what, fix=fix or (), data_under=data_under, storage_options=options, progress=True)
     reports.write(report, reports.AUDIT_COLUMNS, format)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
@@ -267,14 +281,7 @@ def discover(
         list[str] | None,
         typer.Option("--exclude", metavar="GLOB", help="Skip folders whose path matches; may be repeated."),
     ] = None,
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage-option",
-            metavar="KEY=VALUE",
-            help="Option of the storage; by default those of the catalog. May be repeated.",
-        ),
-    ] = None,
+    storage_option: StorageOptions = None,
     whole_catalog: Annotated[
         bool, typer.Option("--whole-catalog", help="Also compare with tables outside --into.")
     ] = False,

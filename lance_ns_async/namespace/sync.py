@@ -56,6 +56,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.engine.declare import Registered
 from lance_ns_async.engine.describe import Described, Places, Progress
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -275,6 +276,23 @@ class Namespace(SyncDataOperations):
             # loop.
             list(ids),
             vend_credentials=vend_credentials,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    def register_tables(
+        self,
+        tables: Iterable[RegisterTableRequest | Fields],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Registered:
+        """See `AsyncNamespace.register_tables`; `progress` is called in the background thread."""
+        return self._call(
+            AsyncNamespace.register_tables,
+            list(tables),
             max_in_flight=max_in_flight,
             timeout=timeout,
             progress=progress,
