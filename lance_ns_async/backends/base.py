@@ -18,6 +18,7 @@ from lance_ns_async.storage.locations import unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class ServerTraits:
     """Whether the server itself selects the Lance tables of a listing."""
     has_catalogs: bool | None = None
     """Whether namespaces can be catalogs, which contain other namespaces."""
+    missing: frozenset[str] = frozenset()
+    """Operations of the protocol that the server does not have."""
 
     def limit(self, capabilities: Capabilities) -> Capabilities:
         """Returns the capabilities without those that this server does not have."""
@@ -96,9 +99,13 @@ class Server:
     def __init__(self) -> None:
         self.traits = ServerTraits()
 
-    def learn(self, **traits: bool) -> None:
+    def learn(self, *, missing: frozenset[str] | None = None, **traits: bool) -> None:
         """Records traits that a response has shown."""
-        self.traits = replace(self.traits, **traits)
+        self.traits = replace(self.traits, missing=self.traits.missing | (missing or frozenset()), **traits)
+
+    def lacks(self, operation: str) -> bool:
+        """Returns whether a response has shown that the server does not have an operation of its protocol."""
+        return operation in self.traits.missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +235,18 @@ class Backend(ABC):
             schema: The columns; ignored by catalogs that store no columns.
         """
 
+    async def register_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table whose data is at `location`, and which must not be registered yet.
+
+        Most catalogs have one call for this and for a declaration with a location.
+
+        Args:
+            schema: The columns; ignored by catalogs that store no columns.
+        """
+        return await self.declare_table(id, location, properties, schema)
+
     async def declare_tables(
         self, declarations: Sequence[Declaration]
     ) -> Mapping[TableId, Table | LanceNamespaceError]:
@@ -265,7 +284,7 @@ class Backend(ABC):
         """Changes location, properties and columns of a registration in one atomic call; requires `replaces`.
 
         Args:
-            old: The registration as it was described. A catalog that can compare registrations changes no other one.
+            old: The registration as it was described. A catalog that can compare registrations changes only this one.
             location: The new location; the data at the old one stays.
             properties: All properties the registration has afterwards.
             schema: The new columns, if the catalog stores columns; None leaves them unchanged.
@@ -326,6 +345,23 @@ class Backend(ABC):
         location = await self.layout_location(id)
         assert location is not None
         return unique_location(location) if self.unique_locations else location
+
+    def passes_on(self, operation: str) -> bool:
+        """Returns whether the server performs an operation on a table's data or versions, instead of this process."""
+        return False
+
+    async def pass_on(self, operation: str, request: BaseModel, data: bytes | None = None) -> Any:
+        """Sends the request of an operation to the server; requires `passes_on`.
+
+        Args:
+            operation: The name of the operation in the spec.
+            request: The request model of the operation.
+            data: The rows of the request, as an Arrow IPC stream; None if the operation has none.
+
+        Returns:
+            The response model of the operation, or the text of a query plan.
+        """
+        raise AssertionError(f"{type(self).__name__} passes no operation on")
 
     @abstractmethod
     async def aclose(self) -> None:

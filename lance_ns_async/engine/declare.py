@@ -82,4 +82,6 @@ async def _declare(backend: Backend, batch: tuple[Declaration, ...]) -> Mapping[
     if len(batch) > 1:
         return await backend.declare_tables(batch)
     it = batch[0]
-    return {it.id: await backend.declare_table(it.id, it.location, it.properties, it.schema)}
+    if it.location is None:
+        return {it.id: await backend.declare_table(it.id, None, it.properties, it.schema)}
+    return {it.id: await backend.register_table(it.id, it.location, it.properties, it.schema)}

@@ -277,8 +277,8 @@ class _Run:
         """Runs work that describes many names at once; returns how many of them it completed.
 
         Args:
-            probes: Whether the other names are described individually after a failure of a busy catalog, if the first
-                of them can be.
+            probes: Whether, after a failure of a busy catalog, one of the other names is described individually; if
+                that succeeds, all others are, too.
         """
         error: LanceNamespaceError | None = None
         try:

@@ -149,7 +149,7 @@ def find_unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
 
 
 Fate = Literal["gone", "there", "unknown"]
-"""The state of rows after their withdrawal."""
+"""Whether rows still exist after `withdraw`."""
 
 
 def withdraw(table: Table, commit: Commit, *, delete: bool) -> Fate:

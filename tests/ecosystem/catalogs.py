@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lance_ns_async import Namespace
-from lance_ns_async.registry import CLASS_PATHS
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.servers.catalogs import CATALOGS
+
+TRIED = tuple(impl for impl in BACKENDS if impl != "rest")
+"""Those that other packages are tried on; of the servers behind `rest`, these are the catalogs."""
 
 ABOVE = {"hive3": ("lake",), "polaris": ("lake",), "unity": ("lake",)}
 """Where namespaces that hold tables are made; everywhere else that is the root."""

@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
 
-NESTING = ("dir", "iceberg", "polaris")
+NESTING = ("dir", "iceberg", "lakekeeper", "polaris")
 """The catalogs whose answer about a table does not tell that it is the namespace which is missing."""
 
 ROOTED = ("dir",)
@@ -242,7 +242,7 @@ def test_a_table_whose_data_never_came_stays_declared(given: Given) -> None:
     assert create("u", mode="overwrite").count_rows() == 1
 
 
-def test_what_is_wrong_with_properties_is_told_at_once(catalog: Catalog) -> None:
+def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog) -> None:
     with pytest.raises(ValueError, match=f"{catalog.impl} properties: max_retires: unknown, did you mean max_retries?"):
         lancedb.connect_namespace(catalog.class_path, {**catalog.properties, "max_retires": "1"})
     with pytest.raises(ValueError, match="max_retires: unknown"):

@@ -170,9 +170,9 @@ def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
 
 
 def replacement_field(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> bytes:
-    """Returns the table in a response with another location and other parameters, encoded as field 3.
+    """Returns the table of a response, encoded as field 3, after changing its location and parameters.
 
-    Other fields stay, also unknown ones, and so do the parameters in `INTERNAL_PARAMETERS`.
+    All other fields are unchanged, including unknown ones, and so are the parameters in `INTERNAL_PARAMETERS`.
     """
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 12: None, 25: None})

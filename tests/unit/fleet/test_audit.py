@@ -35,7 +35,7 @@ TABLES, EACH = 200, 2
 """Number of sound tables, and of tables with each fault."""
 
 
-def kinds(report: Report) -> dict[str, set[str]]:
+def ids_by_kind(report: Report) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for row in report.rows:
         found.setdefault(row.outcome, set()).add(str(row.id))
@@ -101,7 +101,7 @@ async def test_audit_reports_each_planted_fault_and_nothing_else(tmp_path: Path)
     with FakeIceberg() as server:
         planted = plant(server, tmp_path)
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
-            assert kinds(await audit(namespace, "ns.*")) == planted
+            assert ids_by_kind(await audit(namespace, "ns.*")) == planted
 
 
 async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None
         planted = plant(server, tmp_path)
         files = files_in(tmp_path)
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
-            first = kinds(await audit(namespace, "ns.*", fix=fix))
+            first = ids_by_kind(await audit(namespace, "ns.*", fix=fix))
             rest = {kind: ids for kind, ids in planted.items() if kind not in fix}
             assert first == {**rest, "fixed": set().union(*(planted[kind] for kind in fix))}
-            assert kinds(await audit(namespace, "ns.*", fix=fix)) == rest
+            assert ids_by_kind(await audit(namespace, "ns.*", fix=fix)) == rest
         removed = files - files_in(tmp_path)
         assert all(".lance-dropping-" in path for path in removed) and len(removed) == EACH
 
@@ -130,9 +130,9 @@ def test_audit_of_a_directory_runs_on_the_sync_face(tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
         namespace.write(["sound"], ROWS)
         namespace.declare_table({"id": ["declared"]})
-        assert kinds(sync.audit(namespace, "*")) == {"declared-only": {"declared"}}
-        assert kinds(sync.audit(namespace, "*", fix=["declared-only"])) == {"fixed": {"declared"}}
-        assert kinds(sync.audit(namespace, "*")) == {}
+        assert ids_by_kind(sync.audit(namespace, "*")) == {"declared-only": {"declared"}}
+        assert ids_by_kind(sync.audit(namespace, "*", fix=["declared-only"])) == {"fixed": {"declared"}}
+        assert ids_by_kind(sync.audit(namespace, "*")) == {}
         assert namespace.exists(["sound"]) and not namespace.exists(["declared"])
 
 
@@ -152,7 +152,7 @@ async def test_tables_that_are_written_between_two_looks_are_no_findings(tmp_pat
                     lance.write_dataset(ROWS, tmp_path / "other")
 
             report = await audit(namespace, "ns.*", progress=change)
-            assert changed and kinds(report) == {}
+            assert changed and ids_by_kind(report) == {}
 
 
 async def test_tables_are_opened_while_others_are_still_described(tmp_path: Path) -> None:
@@ -182,7 +182,9 @@ async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(t
         properties = {"endpoint": server.endpoint, "max_retries": "0"}
         server.fail(500, match="GET .*/tables/(gone|empty|open)", times=None)
         async with AsyncNamespace.connect("iceberg", properties) as namespace:
-            found = kinds(await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"]))
+            found = ids_by_kind(
+                await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"])
+            )
         assert not found.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
         assert len(found["failed"]) == 3 * EACH
 
@@ -197,7 +199,7 @@ async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -
             manifest.write_bytes(b"no manifest")
         abandoned_mark(tmp_path / "mark.lance", expired=True)
         abandoned_mark(tmp_path / "busy.lance", expired=False)
-        found = kinds(await audit(namespace, "*"))
+        found = ids_by_kind(await audit(namespace, "*"))
         assert found == {
             "manifest-missing": {"half"},
             "unreadable": {"broken"},
@@ -215,7 +217,7 @@ async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Pat
         options = {f"storage.{key}": value for key, value in storage.options.items()}
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **options}) as namespace:
             report = await audit(namespace, "ns.*", fix=["location-missing"])
-            assert kinds(report) == {"unreadable": {"ns$denied"}, "fixed": {"ns$gone"}}
+            assert ids_by_kind(report) == {"unreadable": {"ns$denied"}, "fixed": {"ns$gone"}}
             assert "denied" in report.having("unreadable")[0].reason
 
 

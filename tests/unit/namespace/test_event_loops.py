@@ -111,7 +111,7 @@ def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIcebe
     assert not server.requests
 
 
-async def test_two_loops_at_once_are_told_apart(server: FakeIceberg) -> None:
+async def test_two_loops_at_once_are_distinguished(server: FakeIceberg) -> None:
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
         assert await ns.exists(ID)
         for name in ("exists", "iter_tables", "aclose"):
