@@ -172,7 +172,7 @@ async def test_tables_are_opened_while_others_are_still_described(tmp_path: Path
                     task = group.create_task(audit(namespace, "ns.*", progress=advance))
                     await opened.wait()
                     hold.release()
-            assert kinds(task.result()) == {} and task.result().counters["tables"] == 3
+            assert ids_by_kind(task.result()) == {} and task.result().counters["tables"] == 3
 
 
 async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ async def test_hive_tables_that_own_their_data_become_external(
             server.add_table("hive", "ns", name, parameters=parameters, location=location, table_type=kind)
         async with AsyncNamespace.connect("hive3", {"uri": server.uri, "root": tmp_path.as_uri()}) as namespace:
             owned = {"hive$ns$owned", "hive$ns$off"}
-            assert kinds(await audit(namespace, "hive.ns.*")) == {"not-external": owned}
-            assert kinds(await audit(namespace, "hive.ns.*", fix="not-external")) == {"fixed": owned}
-            assert kinds(await audit(namespace, "hive.ns.*", fix="not-external")) == {}
+            assert ids_by_kind(await audit(namespace, "hive.ns.*")) == {"not-external": owned}
+            assert ids_by_kind(await audit(namespace, "hive.ns.*", fix="not-external")) == {"fixed": owned}
+            assert ids_by_kind(await audit(namespace, "hive.ns.*", fix="not-external")) == {}
             described = await namespace.describe_table({"id": ["hive", "ns", "owned"]})
             assert described.properties == {"table_type": "lance", "a": "b"} and (tmp_path / "owned").is_dir()
 
@@ -257,7 +257,9 @@ async def test_data_that_no_table_claims_is_found(tmp_path: Path) -> None:
         lance.write_dataset(ROWS, tmp_path / "two.lance" / "tree" / "branch")
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
             report = await audit(namespace, "ns.one", data_under=str(tmp_path))
-            assert kinds(report) == {"unclaimed": {str(tmp_path / "b" / it) for it in ("lost.lance", "half.lance")}}
+            assert ids_by_kind(report) == {
+                "unclaimed": {str(tmp_path / "b" / it) for it in ("lost.lance", "half.lance")}
+            }
             assert "data_under" not in str(report) and report.counters["tables"] == 1
             with pytest.raises(InvalidInputError, match="no such folder"):
                 await audit(namespace, "ns.one", data_under=str(tmp_path / "absent"))
@@ -276,8 +278,10 @@ async def test_the_columns_in_the_catalog_become_those_of_the_dataset(tmp_path: 
                     {"id": ["main", "ns", name], "properties": {"a": "b"}}, schema=schema
                 )
                 lance.write_dataset(rows, str(declared.location))
-            assert kinds(await audit(namespace, "main.ns.*")) == {"columns-differ": {"main$ns$other"}}
-            assert kinds(await audit(namespace, "main.ns.*", fix="columns-differ")) == {"fixed": {"main$ns$other"}}
-            assert kinds(await audit(namespace, "main.ns.*", fix="columns-differ")) == {}
+            assert ids_by_kind(await audit(namespace, "main.ns.*")) == {"columns-differ": {"main$ns$other"}}
+            assert ids_by_kind(await audit(namespace, "main.ns.*", fix="columns-differ")) == {
+                "fixed": {"main$ns$other"}
+            }
+            assert ids_by_kind(await audit(namespace, "main.ns.*", fix="columns-differ")) == {}
             described = await namespace.describe_table({"id": ["main", "ns", "other"]})
             assert described.properties is not None and described.properties["a"] == "b"
