@@ -40,12 +40,14 @@ async def test_each_is_registered_as_it_is_alone(ns: AsyncNamespace, site: Site,
     assert list(result.raise_for_errors().tables) == home.tables(*names) and sum(finished) == MANY
     await ns.register_table(requests(site, home, tmp_path, "alone")[0])
     alone = await ns.describe_table(DescribeTableRequest(id=home.table("alone")))
-    assert alone.location is not None and alone.properties is not None
+    assert alone.location is not None
     for name, id in zip(names, home.tables(*names), strict=True):
         described = await ns.describe_table(DescribeTableRequest(id=list(id)))
         assert described.location == alone.location.replace("-alone", f"-{name}") == result.tables[id].location
-        assert described.properties is not None and described.properties["name"] == name
-        assert described.properties.keys() == alone.properties.keys()
+        # A server over pylance returns no properties.
+        expected = alone.properties and {**alone.properties, "name": name}
+        assert (described.properties or {}).keys() == (expected or {}).keys()
+        assert not expected or (described.properties or {})["name"] == name
 
 
 async def test_a_table_that_fails_affects_no_other(
