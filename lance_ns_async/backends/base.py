@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lance_namespace.errors import LanceNamespaceError
+
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -39,6 +41,8 @@ class Capabilities:
     """Maximum number of names in one `describe_tables` call; 0 if the catalog has no such call."""
     batch_from: int = 2
     """Minimum number of names in one namespace for which `describe_tables` is used instead of single describes."""
+    declare_batch: int = 0
+    """Maximum number of tables in one `declare_tables` call; 0 if the catalog has no such call."""
     cascades: bool = False
     """Whether `drop_namespace` can also drop the namespace's content."""
     folds_case: bool = False
@@ -102,6 +106,16 @@ class Server:
     def lacks(self, operation: str) -> bool:
         """Returns whether a response has shown that the server does not have an operation of its protocol."""
         return operation in self.traits.missing
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A table to register; see `Backend.declare_table`."""
+
+    id: TableId
+    location: str | None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +246,25 @@ class Backend(ABC):
             schema: The columns; ignored by catalogs that store no columns.
         """
         return await self.declare_table(id, location, properties, schema)
+
+    async def declare_tables(
+        self, declarations: Sequence[Declaration]
+    ) -> Mapping[TableId, Table | LanceNamespaceError]:
+        """Registers tables in one change; requires `declare_batch`.
+
+        Each table is checked as in `declare_table`. A table that fails a check does not affect the others. The others
+        are registered all or none, also if the process is killed.
+
+        Args:
+            declarations: At most `declare_batch` tables with different ids.
+
+        Returns:
+            The table or the error for each id.
+
+        Raises:
+            LanceNamespaceError: The change itself failed, as `declare_table` would; it applies to every table.
+        """
+        raise AssertionError(f"{type(self).__name__} declares no batches")
 
     @abstractmethod
     async def deregister_table(self, id: TableId) -> None:

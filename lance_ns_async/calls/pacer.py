@@ -24,7 +24,7 @@ _CREEP, _CREEP_DOUBLES = 0.0005, 30
 _CATCH_UP = 2
 """Calls that may be sent at once if they are late, so that late timers do not lower the rate."""
 _CLEAR = 0.85
-"""A rate below this share of the best measured one does not explain refusals, and so few refusals do not lower it."""
+"""Below this share of the best measured rate, refusals have another cause than the rate; a few do not lower it."""
 _QUIET = 60.0
 """Seconds without a refusal after which calls are not paced any more."""
 _USELESS = 3

@@ -70,7 +70,7 @@ class _Waiter:
 
 
 class Traffic:
-    """Slots for calls, has_slot in the order of requests. Threads and event loops may share it."""
+    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
         self._id = next(_ids)

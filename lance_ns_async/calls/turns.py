@@ -56,8 +56,8 @@ class Turns:
         """
         waiter = _Waiter(asyncio.get_running_loop().create_future())
         line = self._join(name, waiter)
-        # Not a context manager: a closed coroutine ends its turn where it is collected, even after its loop was closed.
-        # An asynchronous generator does not.
+        # This is not a context manager: if a coroutine is garbage-collected, `finally` ends the turn, even after its
+        # loop was closed. The asynchronous generator of a context manager would not do that.
         try:
             before = line.successes
             if not waiter.turn.done():

@@ -31,9 +31,9 @@ LOCATION_MISSING, PARENT_MISSING = "location-missing", "parent-missing"
 DECLARED_ONLY, MANIFEST_MISSING = "declared-only", "manifest-missing"
 UNREADABLE, UNSAFE_LOCATION = "unreadable", "unsafe-location"
 SHARED_LOCATION, NESTED_LOCATION = "shared-location", "nested-location"
-COLUMNS_DIFFER, UNPROTECTED = "columns-differ", "unprotected"
+COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "not-external"
 EXPIRED_MARK, DROP_IN_PROGRESS, HIDDEN_MARKER = "expired-mark", "drop-in-progress", "hidden-marker"
-NAMESPACE_LOCATION = "namespace-location"
+NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
 KINDS: Mapping[str, Kind] = {
     LOCATION_MISSING: Kind("error", "nothing is at the location", "deregister the table"),
@@ -44,12 +44,18 @@ KINDS: Mapping[str, Kind] = {
     UNSAFE_LOCATION: Kind("warning", "the location is ambiguous, so drop_table rejects it"),
     SHARED_LOCATION: Kind("error", "another table has the same location"),
     NESTED_LOCATION: Kind("error", "the location is inside that of another table"),
-    COLUMNS_DIFFER: Kind("warning", "the columns in the catalog differ from those of the dataset"),
+    COLUMNS_DIFFER: Kind(
+        "warning",
+        "the columns in the catalog differ from those of the dataset",
+        "store the dataset's columns in the catalog",
+    ),
     UNPROTECTED: Kind("error", "tools of the catalog may delete the table's files", "set gc.enabled=false"),
+    NOT_EXTERNAL: Kind("error", "the catalog owns the data: Hive deletes it with the table", "set EXTERNAL=TRUE"),
     EXPIRED_MARK: Kind("warning", "a drop was started and never finished", "remove the mark"),
     DROP_IN_PROGRESS: Kind("info", "another process may be dropping the table"),
     HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
     NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
+    UNCLAIMED: Kind("info", "there is data of a table that the catalog does not have; discover registers it"),
 }
 """All kinds of findings by name."""
 
@@ -77,7 +83,9 @@ def check_table(table: Table, state: StorageState, *, needs_protection: bool, us
     for kind, check in _CHECKS.items():
         if (seen := check(table, state)) is not None:
             yield Finding(kind, table.id, seen, table.location)
-    if needs_protection:
+    if needs_protection and table.is_owned:
+        yield Finding(NOT_EXTERNAL, table.id, "the parameter EXTERNAL=TRUE is missing", table.location)
+    elif needs_protection:
         yield Finding(UNPROTECTED, table.id, "the property gc.enabled=false is missing", table.location)
     if state.is_hidden and not uses_markers:
         yield Finding(HIDDEN_MARKER, table.id, ".lance-deregistered is at the location", table.location)

@@ -153,7 +153,7 @@ async def _run_server(
                 metrics.cut_all()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(end):
-                        # Not passed an error of the block: it would cancel the changes and wrap the error.
+                        # The task group gets no error of the block: it would cancel the changes, and wrap the error.
                         await changes.__aexit__(None, None, None)
 
 

@@ -28,7 +28,7 @@ ON_PYLANCE: Mapping[str, str] = {
     "test_each_declaration_has_its_own_location": _CHOOSES,
     "test_first_rows_that_others_use_stay_as_the_error_says": _ABSOLUTE,
     "test_of_simultaneous_declares_one_wins": "its server reports some of the others as conflicts of its own manifest",
-    "test_registering_overwrites_only_when_told": _ABSOLUTE,
+    "test_registering_overwrites_only_on_request": _ABSOLUTE,
     "test_registering_puts_a_table_back": _ABSOLUTE,
     "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
 }

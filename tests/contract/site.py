@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from lance_ns_async import NamespaceId, TableId
@@ -40,6 +41,8 @@ class Site:
     """Whether the server chooses a unique location for a table that is declared without one."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
+    throttle: Callable[[], AbstractContextManager[None]] | None = None
+    """Makes its server refuse many calls, without a time to wait for, while the context lasts; None if it cannot."""
 
     @property
     def vends(self) -> bool:

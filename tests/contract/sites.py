@@ -21,6 +21,7 @@ from tests.contract.rest_sites import (
 from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
+from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
@@ -64,7 +65,8 @@ def fake_polaris(tmp: Path) -> Iterator[Site]:
     with _polaris(tmp) as server:
         # What the list does not tell from a Lance table is listed as one, unless each is asked for.
         properties = {**server.properties, "catalogs": "*"}
-        yield Site("polaris", properties, above=NamespaceId(["lake"]), joins=".")
+        throttle = partial(_rate_limited, server)
+        yield Site("polaris", properties, above=NamespaceId(["lake"]), joins=".", throttle=throttle)
 
 
 @contextmanager
@@ -103,6 +105,7 @@ def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> I
             overlaps=False,
             frees_locations=not soft,
             chooses_locations=not rooted,
+            throttle=partial(_rate_limited, server),
         )
 
 
@@ -115,7 +118,8 @@ def fake_unity(tmp: Path, dialect: Dialect) -> Iterator[Site]:
             server.add_table(*id, properties={"table_type": "delta"})
 
         properties = {"endpoint": server.endpoint, "catalog": "main", "root": tmp.as_uri()}
-        yield Site("unity", properties, plant, above=NamespaceId(["main"]), nests=False)
+        throttle = partial(_rate_limited, server)
+        yield Site("unity", properties, plant, above=NamespaceId(["main"]), nests=False, throttle=throttle)
 
 
 @contextmanager
@@ -130,7 +134,8 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
 
         above = NamespaceId(filter(None, catalog.split("/")))
         properties = {**server.properties, "root": tmp.as_uri()}
-        yield Site("glue", properties, None if stock else plant, above=above, nests=False)
+        throttle = partial(_throttled, server)
+        yield Site("glue", properties, None if stock else plant, above=above, nests=False, throttle=throttle)
 
 
 @contextmanager
@@ -143,7 +148,28 @@ def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) ->
     def plant(id: TableId) -> None:
         server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
 
-    return Site("iceberg", {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}, plant)
+    properties = {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}
+    return Site("iceberg", properties, plant, throttle=partial(_rate_limited, server))
+
+
+@contextmanager
+def _rate_limited(server: FakeServer) -> Iterator[None]:
+    """As the rate limiter of Polaris does it."""
+    limit = server.limit_rate(100, burst=1)
+    try:
+        yield
+    finally:
+        server.heal()
+    assert limit.refusals
+
+
+@contextmanager
+def _throttled(server: FakeGlue) -> Iterator[None]:
+    server.fail("ThrottlingException", times=None, every=4)
+    try:
+        yield
+    finally:
+        server.heal()
 
 
 Open = Callable[[Path], AbstractContextManager[Site]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
@@ -87,3 +89,15 @@ async def test_closed_twice_is_closed(ns: AsyncNamespace) -> None:
     await close()
     with pytest.raises(InvalidInputError, match="closed"):
         await ns.list_tables(ListTablesRequest(id=[]))
+
+
+async def test_a_server_that_throttles_loses_nothing(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    if site.throttle is None:
+        pytest.skip("its server refuses no calls because of their number")
+    ids = home.tables(*(f"t{number:02}" for number in range(12)))
+    with site.throttle():
+        await asyncio.gather(*(ns.declare_table(DeclareTableRequest(id=list(id))) for id in ids))
+        described = await ns.describe_tables(ids)
+        alone = await asyncio.gather(*(ns.describe_table(DescribeTableRequest(id=list(id))) for id in ids))
+    tables = described.raise_for_errors().tables
+    assert [tables[id].location for id in ids] == [response.location for response in alone]

@@ -24,15 +24,8 @@ from tests.support.stand_ins import stand_ins
 CATALOGS = {impl: Page(f"catalogs/{impl}.md") for impl in registry.BACKENDS}
 """What each catalog is connected by, and its page."""
 
-REQUIRED = {
-    "dir": {"root": "lake"},
-    "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"},
-    "hive3": {},
-    "iceberg": {"endpoint": "https://catalog.example.com"},
-    "polaris": {"endpoint": "https://polaris.example.com"},
-    "lakekeeper": {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
-    "unity": {"endpoint": "https://unity.example.com", "catalog": "main"},
-    "rest": {"uri": "https://lance.example.com"},
+REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
+    "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 }
 """Properties without which no other can be given."""
 

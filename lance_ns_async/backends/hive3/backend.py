@@ -265,6 +265,18 @@ class HiveBackend(Backend):
 
         return await create_or_find(old.id, alter, find, ConcurrentModificationError)
 
+    def needs_protection(self, table: Table) -> bool:
+        return table.is_owned
+
+    async def protect_table(self, table: Table) -> bool:
+        """Makes a table external, so that Hive keeps its data when it drops the table.
+
+        Cost: two calls, because `alter_table` replaces all fields, so the current ones are read first.
+        """
+        if table.is_owned:
+            await self._hive.make_external(table, "protect_table")
+        return table.is_owned
+
     async def layout_location(self, id: TableId) -> str:
         return locations.default_table_location(self._root, id)
 

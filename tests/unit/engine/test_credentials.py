@@ -273,6 +273,7 @@ FORGETTING: dict[str, Change] = {
     "rename_table": lambda ns: ns.rename_table({"id": ID, "new_table_name": "u"}),
     "rename_table to it": lambda ns: ns.rename_table({"id": [*ID[:2], "u"], "new_table_name": "t"}),
     "register_table": lambda ns: ns.register_table({"id": ID, "location": "s3://lake/u"}),
+    "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/u"}]),
     "replace a namespace": lambda ns: ns.create_namespace({"id": ID[:2], "mode": "Overwrite"}),
     "write": lambda ns: ns.write(ID, ROWS),
     "write staged files": lambda ns: staging(ns).begin(TableId(ID), "create", lambda _: ROWS.schema),

@@ -123,6 +123,19 @@ def test_of_parameters_the_first_counts(server: FakeUnity) -> None:
     assert page(server, "/schemas?catalog_name=c1&max_results=1&max_results=3") == (["s1"], "s1")
 
 
+@pytest.mark.parametrize("query", ["", "&", "&page_token=", "&omit_columns=true", "&omit_columns=TRUE"])
+@pytest.mark.parametrize(("size", "number"), [(None, 4), (0, 4), (2, 2), (50, 4), (51, 4), (100, 4), (1000, 4)])
+def test_refused_tables_are_in_no_list(server: FakeUnity, query: str, size: int | None, number: int) -> None:
+    columns: list[Any] = ["x", {}, ["x"], None]
+    assert {call(server, "POST", "/tables", new(columns=given)).status for given in columns} == {400, 500}
+    assert code(call(server, "GET", "/tables/c1.s1.t1")) == "TABLE_NOT_FOUND"
+    for name in ("T", "l10", "t8"):
+        call(server, "POST", "/tables", new(name=name))
+    limit = "" if size is None else f"&max_results={size}"
+    names, token = page(server, f"{LIST}{limit}{query}")
+    assert (names, token is None) == (["T", "l10", "t8", "there"][:number], number == 4)
+
+
 @pytest.mark.parametrize("operation", ["READ", "READ_WRITE"])
 def test_local_tables_get_their_url(server: FakeUnity, operation: str) -> None:
     id = call(server, "GET", "/tables/c1.s1.there").json["table_id"]
