@@ -235,6 +235,7 @@ VARIANTS = {
     "glue-in-a-catalog",
     "glue-in-a-nested-catalog",
     "unity-fake-0.4.0",
+    "rest-on-a-gateway",
     "rest-on-a-gateway-to-iceberg",
     *ROUND_TRIPS,
 }
