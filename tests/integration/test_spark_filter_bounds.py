@@ -6,14 +6,14 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, In, Not
 
 from lance_ns_async.spark.read.filters import sql
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 
 pytestmark = pytest.mark.integration
 
 ID = ("id",)
 
 
-def test_long_lists_are_handed_on_as_far_as_lance_bears_them() -> None:
+def test_long_lists_are_passed_to_lance_up_to_its_limits() -> None:
     condition = sql(In(ID, tuple(range(100_000))), ["id"])
     assert condition is not None
     Texts({"filter": condition}).check()
@@ -22,7 +22,7 @@ def test_long_lists_are_handed_on_as_far_as_lance_bears_them() -> None:
     assert sql(EqualTo(ID, "x" * (1 << 20)), ["id"]) is None
 
 
-def test_nested_not_is_handed_on_as_far_as_lance_bears_it() -> None:
+def test_nested_not_is_passed_to_lance_up_to_its_limits() -> None:
     filter: Filter = EqualTo(ID, 1)
     conditions = []
     for _ in range(20):

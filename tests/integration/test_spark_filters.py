@@ -152,7 +152,7 @@ def test_a_table_is_kept_if_its_id_would_be(filter: Filter, id: str) -> None:
         EqualTo(("i",), b"x"),
     ],
 )
-def test_what_cannot_be_said_exactly_is_left_to_spark(filter: Filter) -> None:
+def test_inexact_filters_are_left_to_spark(filter: Filter) -> None:
     assert sql(filter, tuple(VALUES)) is None
 
 

@@ -71,7 +71,7 @@ CONDITIONS: Sequence[tuple[str, int]] = [
 
 
 @pytest.mark.parametrize("pushing", [True, False])
-def test_filters_mean_the_same_whoever_applies_them(spark: SparkSession, many: Locations, pushing: bool) -> None:
+def test_filters_have_the_same_result_in_spark_and_lance(spark: SparkSession, many: Locations, pushing: bool) -> None:
     found = [(c, many.dataframe(spark, push_filters=pushing).where(c).count()) for c, _ in CONDITIONS]
     assert found == list(CONDITIONS)
 
