@@ -45,7 +45,6 @@ class ConnectServer:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.python.filterPushdown.enabled": "true",
         }
         main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         given = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
@@ -131,10 +130,13 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
     assert catalog.requests == []
 
 
-@pytest.mark.parametrize("pushing", [True, False])
-def test_filters_mean_the_same(spark: SparkSession, locations: Locations, pushing: bool) -> None:
-    frame = locations.dataframe(spark, ["id"], push_filters=pushing)
-    assert [row["id"] for row in frame.where("_table = 'db$t7' and id > 77").orderBy("id").collect()] == [78, 79]
+@pytest.mark.parametrize("filter", [None, "id % 10 > 7 AND s <> '8'"])
+def test_filters_mean_the_same(spark: SparkSession, locations: Locations, filter: str | None) -> None:
+    frame = locations.dataframe(spark, ["id"], filter=filter)
+    rows = frame.where("id > 77 and id < 100")
+    found = [row["id"] for row in rows.where("id % 10 > 7 and _table <> 'db$t8'").orderBy("id").collect()]
+    assert found == [78, 79, 98, 99]
+    assert frame.count() == (TABLES * 10 if filter is None else TABLES * 2 - 2)
 
 
 def test_refreshed_locations_make_a_new_frame(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+    from lance_ns_async.spark.read.schemas import Unify
 
 TASKS_A_CORE = 4
 """Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
@@ -40,7 +40,8 @@ def build_dataframe(
     partitions: int | None = None,
     table_column: str | None = "_table",
     *,
-    push_filters: bool = False,
+    filter: str | None = None,
+    unify: Unify = "strict",
 ) -> DataFrame:
     """Builds a DataFrame of many tables; see `Locations.dataframe`."""
     from lance_ns_async.spark.read.schemas import common
@@ -49,18 +50,15 @@ def build_dataframe(
         raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {locations.report.line()}")
     if partitions is not None and partitions < 1:
         raise InvalidInputError(f"partitions {partitions}: must be at least 1")
-    if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
-        raise InvalidInputError(f"push_filters: requires that {PUSHDOWN} is true in the Spark session")
-    tables = _pin(locations)
-    shared_columns = common(tables, columns)
+    tables = pin(locations)
+    shared_columns = common(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
     schema = _with_table_column(shared_columns.schema, table_column)
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
         [_entry(location) for location in tables],
         partitions or TASKS_A_CORE * _cores(spark),
         table_column or None,
-        shared_columns.filterable,
-        push_filters,
+        shared_columns.condition,
     )
     if int(spark.version.partition(".")[0]) < 4:
         return by_map_in_arrow(spark, plan, schema)
@@ -80,7 +78,7 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataF
 def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
     """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0.
 
-    It needs pandas and does not push filters down.
+    It needs pandas.
     """
     from lance_ns_async.spark.types import arrow_schema
 
@@ -90,7 +88,7 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> Data
     return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
 
 
-def _pin(locations: LocationMap) -> Sequence[Location]:
+def pin(locations: LocationMap) -> Sequence[Location]:
     """Returns the locations with their versions; opens the datasets of those that are not pinned yet."""
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:
