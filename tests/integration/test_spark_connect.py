@@ -6,7 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import lance
@@ -33,7 +36,7 @@ POLL_SECONDS = 0.1
 class ConnectServer:
     """A Spark Connect server in a process of its own, on a port of the loopback address."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, python: str = sys.executable) -> None:
         self.port = free_port()
         self._log = log
         home = Path(pyspark.__file__).parent
@@ -51,7 +54,7 @@ class ConnectServer:
         environment = {
             "JAVA_HOME": str(spark_java_home()),
             "SPARK_HOME": str(home),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python,
             "SPARK_LOCAL_IP": LOOPBACK,
         }
         with log.open("wb") as out:
@@ -83,9 +86,10 @@ class ConnectServer:
         self._process.wait()
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    server = ConnectServer(tmp_path_factory.mktemp("connect") / "log")
+@contextmanager
+def connect(folder: Path, python: str = sys.executable) -> Iterator[SparkSession]:
+    """A session of a server that starts this Python."""
+    server = ConnectServer(folder / "log", python)
     try:
         server.wait()
         # So that what is found in this process later is no Connect client any more.
@@ -96,6 +100,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             session.stop()
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with connect(tmp_path_factory.mktemp("connect")) as session:
+        yield session
 
 
 @pytest.fixture
@@ -124,6 +134,9 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
     catalog.clear()
     frame = locations.dataframe(spark)
     assert frame.columns == ["id", "s", "_table"]
+    with redirect_stdout(StringIO()) as plan:
+        frame.explain()
+    assert f"BatchScan lance-ns: read {TABLES} tables of db.*" in plan.getvalue()
     (found,) = frame.agg(f.count("*").alias("n"), f.count_distinct("_table").alias("tables")).collect()
     assert (found["n"], found["tables"]) == (TABLES * 10, TABLES)
     # Neither this process nor the server's asked the catalog again.
@@ -196,3 +209,12 @@ def test_micro_batches_resolve_where_they_run(spark: SparkSession, catalog: Fake
     query = stream.writeStream.foreachBatch(count).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     assert {path.name: path.read_text() for path in found.iterdir()} == {"0": "1", "1": "1"}
+
+
+def test_a_server_without_this_package_is_an_error_with_a_remedy(locations: Locations, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False)
+    with connect(tmp_path, str(bare / "bin" / "python")) as session:
+        message = r"^Spark starts a Python that cannot serve \(.+\): start Spark, .* with PYSPARK_PYTHON=/path"
+        with pytest.raises(ImportError, match=message):
+            locations.dataframe(session)

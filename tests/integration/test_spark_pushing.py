@@ -108,7 +108,7 @@ def test_an_invalid_filter_is_refused_before_any_job(spark: SparkSession, many: 
 def test_older_sparks_apply_the_filter_by_map_in_arrow(spark: SparkSession, many: Locations) -> None:
     entries = [Entry(str(id), at.location, 1, 10, 1) for id, at in many.items()]
     schema = many.dataframe(spark, ["s"]).schema
-    frame = by_map_in_arrow(spark, Plan(entries, 8, "_table", Condition("id % 10 = 4")), schema)
+    frame = by_map_in_arrow(spark, Plan(entries, 8, "_table", Condition("id % 10 = 4")), schema, "read all")
     assert (frame.count(), frame.where("_table = 'db$t7'").collect()) == (TABLES, [("it's 4", "db$t7")])
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.namespace.background_loop import BackgroundLoop
+from lance_ns_async.spark.labels import context_of, label
 from lance_ns_async.spark.read.plan import Entry, Plan
 from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
@@ -29,8 +30,11 @@ TASKS_A_CORE = 4
 USUAL_CORES = 8
 """The assumed number of cores if it is unknown, as in a Spark Connect client."""
 
-_sessions_with_source: WeakSet[SparkSession] = WeakSet()
-"""Sessions with the registered data source; Spark warns of each registration after the first."""
+_MOST_NAMES = 100
+"""Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
+
+_names_by_session: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+"""The registered names of the data source; Spark warns of each registration after the first."""
 
 
 def build_dataframe(
@@ -60,22 +64,52 @@ def build_dataframe(
         table_column or None,
         shared_columns.condition,
     )
+    name = label("read", locations)
     if int(spark.version.partition(".")[0]) < 4:
-        return by_map_in_arrow(spark, plan, schema)
-    return by_data_source(spark, plan, schema)
+        return by_map_in_arrow(spark, plan, schema, name)
+    return by_data_source(spark, plan, schema, name)
 
 
-def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
-    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0."""
-    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables
+def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
+    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0.
 
-    if spark not in _sessions_with_source:
-        spark.dataSource.register(LanceTables)
-        _sessions_with_source.add(spark)
-    return spark.read.format(NAME).schema(schema).option(OPTION, plan.encode()).load()
+    Args:
+        spark: The session.
+        plan: The plan.
+        schema: The schema of the DataFrame.
+        name: The name of the scan in Spark's user interface, which is the name of the data source.
+
+    Raises:
+        ImportError: The Python that Spark starts lacks this package or what it needs.
+    """
+    from lance_ns_async.spark.read.source import NAME, OPTION, named
+
+    names = _names_by_session.setdefault(spark, set())
+    if len(names) >= _MOST_NAMES and name not in names:
+        name = NAME
+    if name not in names:
+        spark.dataSource.register(named(name))
+        if not names and context_of(spark) is None:
+            _check_server(spark, name)
+        names.add(name)
+    return spark.read.format(name).schema(schema).option(OPTION, plan.encode()).load()
 
 
-def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
+def _check_server(spark: SparkSession, name: str) -> None:
+    """Makes a Spark Connect server start its Python, which otherwise fails in the first query."""
+    from pyspark.errors import PySparkException
+
+    from lance_ns_async.spark.environment import environment_error
+
+    try:
+        _ = spark.read.format(name).load().schema
+    except PySparkException as e:
+        if (environment := environment_error(e)) is not None:
+            raise environment from e
+        raise
+
+
+def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
     """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0.
 
     It needs pandas.
@@ -85,7 +119,7 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> Data
     plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
     # Other kinds of partitioning would put two plans into one task and none into another.
     tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
-    return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
+    return tasks.mapInArrow(plans_reader(arrow_schema(schema), name), schema)
 
 
 def pin(locations: LocationMap) -> Sequence[Location]:
@@ -133,7 +167,5 @@ def _entry(location: Location) -> Entry:
 
 
 def _cores(spark: SparkSession) -> int:
-    try:
-        return spark.sparkContext.defaultParallelism
-    except AttributeError:
-        return USUAL_CORES
+    context = context_of(spark)
+    return USUAL_CORES if context is None else context.defaultParallelism

@@ -45,8 +45,13 @@ def batches(
             raise RuntimeError(f"table {entry.table}, version {entry.version} at {entry.location}: {e}") from e
 
 
-def plans_reader(want: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns a function for `mapInArrow` that reads the encoded plans in the first column."""
+def plans_reader(want: pa.Schema, name: str = "read") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Returns a function for `mapInArrow` that reads the encoded plans in the first column.
+
+    Args:
+        want: The schema of the batches.
+        name: The name of the function, which Spark shows in plans.
+    """
 
     def read(plans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in plans:
@@ -54,6 +59,7 @@ def plans_reader(want: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterat
                 plan = Plan.decode(text)
                 yield from batches(plan.entries, want, plan.table_column, plan.condition)
 
+    read.__name__ = name
     return read
 
 

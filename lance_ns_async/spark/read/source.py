@@ -34,6 +34,17 @@ class LanceTables(DataSource):
         """Returns the name of the data source in Spark; "lance" is the name of the JVM connector."""
         return NAME
 
+    def schema(self) -> str:
+        """Returns an arbitrary schema if the modules that tasks need can be imported; there is no plan in this case.
+
+        Raises:
+            ModuleNotFoundError: A module is missing.
+        """
+        import lance  # noqa: F401
+        import pyarrow  # noqa: F401
+
+        return "id int"
+
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns a reader of the whole plan."""
         # The plan is removed, because Spark pickles the data source into every task and the plan contains secrets.
@@ -52,6 +63,19 @@ class LanceTables(DataSource):
             f"Not supported: df.write.format({NAME!r}), which has no access to the catalog; "
             "use LocationResolver.write(df, id, mode=...)"
         )
+
+
+def named(name: str) -> type[DataSource]:
+    """Returns the data source with another name."""
+
+    class NamedTables(LanceTables):
+        """The data source with another name; Spark pickles it by value."""
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return NamedTables
 
 
 class TablesReader(DataSourceReader):
