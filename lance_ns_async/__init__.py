@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
     from lance_ns_async.calls.traffic import CallLoad
+    from lance_ns_async.engine.declare import Registered
     from lance_ns_async.engine.describe import Described
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.model import NamespaceId, Table, TableId
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         LakekeeperNamespace,
         Namespace,
         PolarisNamespace,
+        RestNamespace,
         UnityNamespace,
     )
     from lance_ns_async.registry import register
@@ -42,40 +44,40 @@ __all__ = [
     "Opened",
     "PolarisNamespace",
     "Policy",
+    "Registered",
+    "RestNamespace",
     "Table",
     "TableId",
     "UnityNamespace",
     "register",
 ]
 
-# Names are imported at their first use: the spec's models alone take half a second to import.
+# Names are imported at their first use: the spec's models alone take half a second to import. The class of a catalog,
+# such as `GlueNamespace`, has no row here.
 _HOMES = {
     "AsyncNamespace": "namespace.client",
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
     "Described": "engine.describe",
-    "DirNamespace": "namespace.sync",
-    "GlueNamespace": "namespace.sync",
-    "Hive3Namespace": "namespace.sync",
-    "IcebergNamespace": "namespace.sync",
-    "LakekeeperNamespace": "namespace.sync",
     "Listed": "engine.list",
     "Namespace": "namespace.sync",
     "NamespaceId": "model",
     "Opened": "tables.open_many",
     "Policy": "calls.policy",
-    "PolarisNamespace": "namespace.sync",
+    "Registered": "engine.declare",
     "Table": "model",
     "TableId": "model",
-    "UnityNamespace": "namespace.sync",
     "register": "registry",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = _HOMES.get(name)
+    if home is None and name.endswith("Namespace"):
+        home = "namespace.sync"
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{home}"), name)
 
 
 def __dir__() -> list[str]:

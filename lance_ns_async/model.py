@@ -151,6 +151,8 @@ class Table:
     """The current version, if the catalog manages versions; else None."""
     schema: pa.Schema | None = None
     """The columns in the catalog; None if the catalog stores none."""
+    is_owned: bool = field(default=False, repr=False, compare=False)
+    """Whether the catalog owns the data, so that other tools delete it when they drop the table."""
     registration: str | None = field(default=None, compare=False)
     """Identity of the registration; it changes if the name is removed and declared again.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 
 import lance_namespace
@@ -16,24 +16,59 @@ from lance_ns_async.errors import suggest
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The module and class of a backend, and the extra of the distribution that it needs."""
+    """How a backend is loaded and presented."""
 
     module: str
     name: str
+    """The class in the module."""
+    title: str
+    """The name of the catalog, for tables and messages."""
+    example: Mapping[str, str] = field(default_factory=dict)
+    """Properties that connect to an imaginary catalog of this kind. Creating the client makes no call."""
     extra: str | None = None
+    """The extra of the distribution that the backend needs; None if it needs none."""
 
 
 _AROUND = re.compile(r"^lance_ns_async\.(namespace\.sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
 
 BACKENDS: Mapping[str, Entry] = {
-    "dir": Entry("lance_ns_async.backends.directory.backend", "DirectoryBackend"),
-    "iceberg": Entry("lance_ns_async.backends.iceberg.backend", "IcebergBackend"),
-    "hive3": Entry("lance_ns_async.backends.hive3.backend", "HiveBackend"),
-    "glue": Entry("lance_ns_async.backends.glue.backend", "GlueBackend", extra="glue"),
-    "polaris": Entry("lance_ns_async.backends.polaris.backend", "PolarisBackend"),
-    "lakekeeper": Entry("lance_ns_async.backends.lakekeeper.backend", "LakekeeperBackend"),
-    "unity": Entry("lance_ns_async.backends.unity.backend", "UnityBackend"),
+    "dir": Entry("lance_ns_async.backends.directory.backend", "DirectoryBackend", "Directory", {"root": "lake"}),
+    "iceberg": Entry(
+        "lance_ns_async.backends.iceberg.backend",
+        "IcebergBackend",
+        "Iceberg",
+        {"endpoint": "https://catalog.example.com"},
+    ),
+    "hive3": Entry(
+        "lance_ns_async.backends.hive3.backend",
+        "HiveBackend",
+        "Hive 3",
+        {"uri": "thrift://metastore.example.com:9083"},
+    ),
+    "glue": Entry(
+        "lance_ns_async.backends.glue.backend", "GlueBackend", "Glue", {"region": "eu-central-1"}, extra="glue"
+    ),
+    "polaris": Entry(
+        "lance_ns_async.backends.polaris.backend",
+        "PolarisBackend",
+        "Polaris",
+        {"endpoint": "https://polaris.example.com"},
+    ),
+    "lakekeeper": Entry(
+        "lance_ns_async.backends.lakekeeper.backend",
+        "LakekeeperBackend",
+        "Lakekeeper",
+        {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
+    ),
+    "unity": Entry(
+        "lance_ns_async.backends.unity.backend",
+        "UnityBackend",
+        "Unity",
+        {"endpoint": "https://unity.example.com", "catalog": "main"},
+    ),
+    "rest": Entry("lance_ns_async.backends.rest.backend", "RestBackend", "REST", {"uri": "https://lance.example.com"}),
 }
+"""The backends by the name that `connect` takes."""
 
 
 def load(impl: str) -> type[Backend]:
@@ -62,16 +97,11 @@ def _plain_name(impl: str) -> str:
     return next((name for name in BACKENDS if word.startswith(name)), word)
 
 
-CLASS_PATHS: Mapping[str, str] = {
-    "dir": "lance_ns_async.DirNamespace",
-    "glue": "lance_ns_async.GlueNamespace",
-    "hive3": "lance_ns_async.Hive3Namespace",
-    "iceberg": "lance_ns_async.IcebergNamespace",
-    "lakekeeper": "lance_ns_async.LakekeeperNamespace",
-    "polaris": "lance_ns_async.PolarisNamespace",
-    "unity": "lance_ns_async.UnityNamespace",
-}
+CLASS_PATHS: Mapping[str, str] = {impl: f"lance_ns_async.{impl.capitalize()}Namespace" for impl in BACKENDS}
 """Class paths by backend name; `lance_namespace.connect` accepts them in every process, without registration."""
+
+_RESERVED = ("dir", "rest")
+"""Names that the spec's own package reserves."""
 
 
 def register(*, plain: bool = False) -> Mapping[str, str]:
@@ -88,8 +118,7 @@ def register(*, plain: bool = False) -> Mapping[str, str]:
     """
     names = {f"lance-ns-{impl}": path for impl, path in CLASS_PATHS.items()}
     if plain:
-        # The spec's own package reserves `dir`.
-        names |= {impl: path for impl, path in CLASS_PATHS.items() if impl != "dir"}
+        names |= {impl: path for impl, path in CLASS_PATHS.items() if impl not in _RESERVED}
     for name, path in names.items():
         lance_namespace.register_namespace_impl(name, path)
     return names

@@ -89,7 +89,7 @@ def printable(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration for people, in seconds or milliseconds."""
+    """Returns a duration as text, in seconds or milliseconds."""
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
 
 

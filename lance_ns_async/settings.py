@@ -134,6 +134,8 @@ class Settings(BaseModel, ABC):
     """The optional prefix of property names, as in `iceberg.endpoint`."""
     prefixes: ClassVar[tuple[str, ...]] = ("storage",)
     """Fields that collect all properties that start with the field's name and a dot."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of fields, as other clients call the properties."""
     in_millis: ClassVar[tuple[str, ...]] = ()
     """Durations that other clients set in milliseconds, as a property with `_millis` after the name."""
 
@@ -209,7 +211,7 @@ class Settings(BaseModel, ABC):
             prefix, _, rest = own.partition(".")
             if prefix in cls.prefixes and rest:
                 values[prefix][rest] = value
-            elif (name := folded(own)) not in cls.model_fields or name in cls.prefixes:
+            elif (name := cls.aliases.get(folded(own), folded(own))) not in cls.model_fields or name in cls.prefixes:
                 problems.append(f"{key}: unknown, {suggest(name, cls._names())}")
             elif name in values and values[name] != value:
                 problems.append(f"{key}: given twice with different values, also as {keys[name]}")
@@ -221,6 +223,7 @@ class Settings(BaseModel, ABC):
     def _names(cls) -> Iterator[str]:
         for name in cls.model_fields:
             yield f"{name}.*" if name in cls.prefixes else name
+        yield from cls.aliases
 
 
 class LocationSettings(Settings, ABC):
@@ -262,6 +265,10 @@ class HttpSettings(Settings):
     def usual_attempt(self) -> float:
         """Returns the time-outs for connecting and reading together."""
         return self.connect_timeout + self.read_timeout
+
+    def checks_hostname(self) -> bool:
+        """Returns whether the server's certificate must name the host of the endpoint."""
+        return True
 
     def identity(self) -> str:
         """Returns the catalog's endpoint."""

@@ -1,4 +1,7 @@
-"""OpenTelemetry instrumentation: a span for each attempt of a remote call, and metrics."""
+"""OpenTelemetry instrumentation: a span for each attempt of a remote call, and metrics.
+
+The names of the metrics are in `lance_ns_async.calls.metrics`, because the gateway uses them, too.
+"""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def serve_s3(tables: int) -> None:
     """Serves the lake by moto until standard input ends; prints the URL."""
     import logging
 
-    import boto3  # type: ignore[import-untyped]
+    import boto3
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)

@@ -2,13 +2,16 @@
 
 Run it with `python -m benchmarks.fleet.audit [TABLES]`. The loop looks at every tenth table; its time is scaled. Its
 steps are those of the usual script: describe the table, open its dataset. The ideal is the number of calls, divided by
-the calls in flight, times the latency.
+the calls in flight, times the latency. The catalog runs in a process of its own.
 """
 
 import asyncio
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -48,17 +51,38 @@ def loop_seconds(endpoint: str, tables: int) -> float:
         return (perf_counter() - started) * SHARE
 
 
-def main(tables: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, FakeIceberg() as server:
-        plant(server, Path(folder), tables)
+def serve(root: Path, tables: int) -> None:
+    """Serves the catalog until standard input ends; prints its endpoint."""
+    with FakeIceberg() as server:
+        plant(server, root, tables)
         server.delay(LATENCY)
-        report, in_flight = asyncio.run(run_audit(server.endpoint))
+        print(server.endpoint, flush=True)
+        sys.stdin.read()
+
+
+@contextmanager
+def serving(root: Path, tables: int) -> Iterator[str]:
+    command = [sys.executable, "-m", "benchmarks.fleet.audit", str(tables), str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.communicate()
+
+
+def main(tables: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), tables) as endpoint:
+        report, in_flight = asyncio.run(run_audit(endpoint))
         ideal = report.calls / in_flight * LATENCY
-        loop = loop_seconds(server.endpoint, tables)
+        loop = loop_seconds(endpoint, tables)
     print(report.line())
     print(f"one by one: {loop:.1f} s (scaled from {tables // SHARE} tables), {loop / report.seconds:.0f} times as long")
     print(f"ideal: {ideal:.2f} s with {in_flight} calls in flight; audit takes {report.seconds / ideal:.2f} of it")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000)
+    if len(sys.argv) > 2:
+        serve(Path(sys.argv[2]), int(sys.argv[1]))
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000)

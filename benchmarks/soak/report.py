@@ -56,7 +56,7 @@ async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespa
         tasks=len(asyncio.all_tasks()),
         threads=threading.active_count(),
         objects=len(gc.get_objects()),
-        taken=sum(one._taken + len(one._waiting) for one in traffic),
+        taken=sum(one._used + len(one._waiting) for one in traffic),
     )
 
 

@@ -1,4 +1,4 @@
-"""The HTTP responses of a small Iceberg REST catalog full of Lance tables, rendered to bytes."""
+"""The HTTP responses of a catalog full of Lance tables, rendered to bytes: Iceberg REST, and Lance's own protocol."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def render(status: int, body: Any, *headers: str) -> bytes:
 
 
 def answer(target: str) -> bytes:
-    """Returns the response to a GET: the configuration, a table, or 404."""
+    """Returns the response to a request: the configuration, a table by one of the two protocols, or 404."""
     path, _, query = target.partition("?")
     match [unquote(part) for part in path.split("/")]:
         case ["", "v1", "config"]:
@@ -38,6 +38,9 @@ def answer(target: str) -> bytes:
             return render(200, loaded_table(namespace, table), 'ETag: "5f1c0d6e"')
         case ["", "v1", _, "namespaces", namespace, "tables", table]:
             return render(200, loaded_table(namespace, table), 'ETag: "5f1c0d6e"')
+        case ["", "v1", "table", id, "describe"]:
+            namespace, table = id.split("$")
+            return render(200, described_table(namespace, table))
     return refusal(404)
 
 
@@ -56,6 +59,17 @@ def config(warehouse: list[str]) -> dict[str, Any]:
 def loaded_table(namespace: str, table: str) -> str:
     """The JSON text of a LoadTableResponse, from a template: its making must not slow the first describes."""
     return _TEMPLATE.replace("$namespace", json.dumps(namespace)[1:-1]).replace("$table", json.dumps(table)[1:-1])
+
+
+def described_table(namespace: str, table: str) -> dict[str, Any]:
+    """Returns the response of the Lance REST Namespace protocol to a describe."""
+    return {
+        "table": table,
+        "namespace": [namespace],
+        "location": location(namespace, table),
+        "properties": {"owner": "bench", "comment": "embeddings of one day of documents"},
+        "managed_versioning": False,
+    }
 
 
 def load_table(namespace: str, table: str) -> dict[str, Any]:

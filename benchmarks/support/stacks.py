@@ -34,6 +34,40 @@ async def ours(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
 
 
 @asynccontextmanager
+async def ours_rest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
+    """The bulk call of `AsyncNamespace` on the Lance REST Namespace protocol."""
+    from lance_ns_async import AsyncNamespace, Policy
+
+    policy = Policy(max_in_flight=in_flight)
+    async with AsyncNamespace.connect("rest", {"uri": endpoint}, policy=policy) as namespace:
+
+        async def describe(names: Sequence[Name]) -> list[str]:
+            return locations(names, await namespace.describe_tables(names))
+
+        yield describe
+
+
+@asynccontextmanager
+async def pylance_rest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
+    """pylance's own namespace for this protocol, in threads that share it: its connections are pooled."""
+    import lance_namespace
+
+    namespace = lance_namespace.connect("rest", {"uri": endpoint})
+
+    def one(name: Name) -> str:
+        response = namespace.describe_table(lance_namespace.DescribeTableRequest(id=list(name)))
+        assert response.location is not None
+        return response.location
+
+    with ThreadPoolExecutor(in_flight) as pool:
+
+        async def describe(names: Sequence[Name]) -> list[str]:
+            return list(pool.map(one, names))
+
+        yield describe
+
+
+@asynccontextmanager
 async def ours_sync(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
     """The bulk call of the synchronous `Namespace`."""
     from lance_ns_async import Namespace, Policy
@@ -167,6 +201,8 @@ def in_workers(in_flight: int, one: Callable[[Name], Awaitable[str]]) -> Describ
 STACKS: dict[str, Stack] = {
     "ours": ours,
     "ours sync": ours_sync,
+    "ours rest": ours_rest,
+    "pylance rest": pylance_rest,
     "aiohttp": aiohttp_bare,
     "httpx": httpx_plain,
     "peer": peer_sequential,

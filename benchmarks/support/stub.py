@@ -93,7 +93,7 @@ class Catalog:
         self._faulty = switches.share_503 + switches.share_429 + switches.share_cut > 0
 
     def request(self, connection: "Connection", target: bytes) -> None:
-        """Handles a GET request; the response is sent when it is due."""
+        """Handles a request; the response is sent when it is due."""
         if target.startswith(b"/v1/config"):
             self.counts.configs += 1
             connection.reply(answer(target.decode()))

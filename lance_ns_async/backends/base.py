@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lance_namespace.errors import LanceNamespaceError
+
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -16,6 +18,7 @@ from lance_ns_async.storage.locations import unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Capabilities:
     """Maximum number of names in one `describe_tables` call; 0 if the catalog has no such call."""
     batch_from: int = 2
     """Minimum number of names in one namespace for which `describe_tables` is used instead of single describes."""
+    declare_batch: int = 0
+    """Maximum number of tables in one `declare_tables` call; 0 if the catalog has no such call."""
     cascades: bool = False
     """Whether `drop_namespace` can also drop the namespace's content."""
     folds_case: bool = False
@@ -80,6 +85,8 @@ class ServerTraits:
     """Whether the server itself selects the Lance tables of a listing."""
     has_catalogs: bool | None = None
     """Whether namespaces can be catalogs, which contain other namespaces."""
+    missing: frozenset[str] = frozenset()
+    """Operations of the protocol that the server does not have."""
 
     def limit(self, capabilities: Capabilities) -> Capabilities:
         """Returns the capabilities without those that this server does not have."""
@@ -92,9 +99,23 @@ class Server:
     def __init__(self) -> None:
         self.traits = ServerTraits()
 
-    def learn(self, **traits: bool) -> None:
+    def learn(self, *, missing: frozenset[str] | None = None, **traits: bool) -> None:
         """Records traits that a response has shown."""
-        self.traits = replace(self.traits, **traits)
+        self.traits = replace(self.traits, missing=self.traits.missing | (missing or frozenset()), **traits)
+
+    def lacks(self, operation: str) -> bool:
+        """Returns whether a response has shown that the server does not have an operation of its protocol."""
+        return operation in self.traits.missing
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A table to register; see `Backend.declare_table`."""
+
+    id: TableId
+    location: str | None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +235,37 @@ class Backend(ABC):
             schema: The columns; ignored by catalogs that store no columns.
         """
 
+    async def register_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table whose data is at `location`, and which must not be registered yet.
+
+        Most catalogs have one call for this and for a declaration with a location.
+
+        Args:
+            schema: The columns; ignored by catalogs that store no columns.
+        """
+        return await self.declare_table(id, location, properties, schema)
+
+    async def declare_tables(
+        self, declarations: Sequence[Declaration]
+    ) -> Mapping[TableId, Table | LanceNamespaceError]:
+        """Registers tables in one change; requires `declare_batch`.
+
+        Each table is checked as in `declare_table`. A table that fails a check does not affect the others. The others
+        are registered all or none, also if the process is killed.
+
+        Args:
+            declarations: At most `declare_batch` tables with different ids.
+
+        Returns:
+            The table or the error for each id.
+
+        Raises:
+            LanceNamespaceError: The change itself failed, as `declare_table` would; it applies to every table.
+        """
+        raise AssertionError(f"{type(self).__name__} declares no batches")
+
     @abstractmethod
     async def deregister_table(self, id: TableId) -> None:
         """Removes the registration of a table, which the caller has checked to be a Lance table; its data stays."""
@@ -232,7 +284,7 @@ class Backend(ABC):
         """Changes location, properties and columns of a registration in one atomic call; requires `replaces`.
 
         Args:
-            old: The registration as it was described. A catalog that can compare registrations changes no other one.
+            old: The registration as it was described. A catalog that can compare registrations changes only this one.
             location: The new location; the data at the old one stays.
             properties: All properties the registration has afterwards.
             schema: The new columns, if the catalog stores columns; None leaves them unchanged.
@@ -293,6 +345,23 @@ class Backend(ABC):
         location = await self.layout_location(id)
         assert location is not None
         return unique_location(location) if self.unique_locations else location
+
+    def passes_on(self, operation: str) -> bool:
+        """Returns whether the server performs an operation on a table's data or versions, instead of this process."""
+        return False
+
+    async def pass_on(self, operation: str, request: BaseModel, data: bytes | None = None) -> Any:
+        """Sends the request of an operation to the server; requires `passes_on`.
+
+        Args:
+            operation: The name of the operation in the spec.
+            request: The request model of the operation.
+            data: The rows of the request, as an Arrow IPC stream; None if the operation has none.
+
+        Returns:
+            The response model of the operation, or the text of a query plan.
+        """
+        raise AssertionError(f"{type(self).__name__} passes no operation on")
 
     @abstractmethod
     async def aclose(self) -> None:

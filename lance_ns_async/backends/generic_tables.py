@@ -82,7 +82,7 @@ class GenericTableBackend(JournalBackend):
     async def _list_all(
         self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
     ) -> Page[str]:
-        """Returns a complete listing, as the removal of journal entries from it requires."""
+        """Returns all names as one page, because journal entries can only be removed from a complete listing."""
 
         async def fetch(token: str | None) -> Page[str]:
             parameters = [query] if query else []

@@ -8,28 +8,32 @@ from uuid import uuid4
 KEY = "lance_ns.registration"
 """The property that holds the identity. Responses omit it, and a replacement in place keeps it."""
 
+REST_KEY = "lance_ns.rest_registration"
+"""The same for servers of the REST protocol, whose own catalog may use the other property."""
 
-def add_identity(properties: Mapping[str, str]) -> dict[str, str]:
+
+def add_identity(properties: Mapping[str, str], *, key: str = KEY) -> dict[str, str]:
     """Returns the properties of a new registration, with a unique identity added."""
-    return {**properties, KEY: uuid4().hex}
+    return {**properties, key: uuid4().hex}
 
 
-def remove_identity(properties: Mapping[str, str]) -> dict[str, str]:
+def remove_identity(properties: Mapping[str, str], *, key: str = KEY) -> dict[str, str]:
     """Returns the properties without the identity, as responses contain them."""
-    return {key: value for key, value in properties.items() if key != KEY}
+    return {name: value for name, value in properties.items() if name != key}
 
 
-def identity(properties: Mapping[str, str], *otherwise: object) -> str | None:
+def identity(properties: Mapping[str, str], *otherwise: object, key: str = KEY) -> str | None:
     """Returns the identity of the registration with these properties.
 
     Args:
         properties: All properties in the catalog.
         otherwise: Values that identify a registration made by another client, such as the creation time; None values
             are skipped.
+        key: The property that holds the identity.
 
     Returns:
         The identity; None if there is neither the property nor another value.
     """
-    if (own := properties.get(KEY)) is not None:
+    if (own := properties.get(key)) is not None:
         return own
     return "/".join(str(part) for part in otherwise if part is not None) or None

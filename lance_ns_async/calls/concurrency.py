@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from itertools import islice
 from math import inf
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -159,6 +160,38 @@ async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_
     if group.cancel_scope.cancel_called:
         # An outer and an inner scope were cancelled in the same turn; anyio may confuse the two.
         raise asyncio.CancelledError
+
+
+@asynccontextmanager
+async def each_added(
+    work: Callable[[T], Coroutine[Any, Any, None]], *, max_in_flight: int
+) -> AsyncIterator[Callable[[T], None]]:
+    """Runs `work` for every item that the block adds, while the block runs; waits at the end for all of them.
+
+    Yields:
+        A function that adds an item; for the event loop only.
+    """
+    waiting: deque[T] = deque()
+    workers = 0
+
+    def add(item: T) -> None:
+        nonlocal workers
+        waiting.append(item)
+        if workers < max_in_flight:
+            workers += 1
+            group.start_soon(worker)
+
+    async def worker() -> None:
+        nonlocal workers
+        while waiting:
+            await work(waiting.popleft())
+        workers -= 1
+
+    try:
+        async with anyio.create_task_group() as group:
+            yield add
+    except BaseExceptionGroup as several:
+        raise _only(several) from None
 
 
 def _only(error: BaseException) -> BaseException:

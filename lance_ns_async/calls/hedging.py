@@ -41,7 +41,7 @@ async def hedge(call: Callable[[], Awaitable[T]], *, after: float, may: Callable
                 return
         is_settled.set()
 
-    # Not an anyio task group: a scope that ends in the same turn as its task is cancelled may hide the cancellation.
+    # An anyio task group could hide a cancellation that arrives in the iteration of the loop in which its scope ends.
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run())]
         with suppress(TimeoutError):

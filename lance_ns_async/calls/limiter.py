@@ -1,6 +1,6 @@
 """Adaptive limit of concurrent calls to one catalog, learned from its responses. Uses no clock and no event loop.
 
-A sequential test separates overload from accidental refusals. Each refusal adds to a score, and each response lowers
+A sequential test separates overload from isolated refusals. Each refusal adds to a score, and each response lowers
 it. Only a full score lowers the limit, to the number of calls that the catalog handled at that moment. The limit then
 grows again, slowly at first and then faster, as in TCP CUBIC. If the catalog throttles even a few concurrent calls, it
 limits calls per second; then a `Pacer` takes over.
@@ -39,7 +39,7 @@ class Limiter:
         """The number of concurrent calls that the catalog is known to handle; None while it has refused nothing."""
         self._score = 0.0
         self._usual = 0.03
-        """The share of calls that fail by accident."""
+        """The share of calls that fail without overload."""
         self._latency = 0.0
         self._rounds = 0.0
         """Responses since the limit reached the plateau, in multiples of the limit."""
@@ -92,9 +92,9 @@ class Limiter:
         return self._rest(now)
 
     def pace(self, sent_at: float) -> float:
-        """Returns the usual latency if a call sent at `sent_at` failed by accident; inf if overload may be the cause.
+        """Returns the usual latency if the failure of a call sent at `sent_at` is isolated; inf if it may be overload.
 
-        A failure is an accident if other calls got responses since `sent_at`. Call this before the failure is recorded.
+        A failure is isolated if other calls got responses since `sent_at`. Call this before the failure is recorded.
         """
         return self._latency if self._score < _WARY and self._answered_at >= sent_at else inf
 
@@ -130,7 +130,7 @@ class Limiter:
         self.limit = min(float(self._most), limit)
 
     def _learn(self, refusal: float) -> None:
-        # A refusal far below the known capacity is an accident.
+        # A refusal far below the known capacity is not a sign of overload.
         if self._plateau is not None and (self.limit < 0.7 * self._plateau or 2 * self._rounds < self._hold):
             self._usual = min(0.15, self._usual + (refusal - self._usual) / 32)
 

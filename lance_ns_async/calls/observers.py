@@ -46,7 +46,7 @@ class Observers:
         finally:
             self.all.remove(observer)
 
-    def tell(self, call: Call) -> None:
+    def notify(self, call: Call) -> None:
         """Passes a call to each observer."""
         for observer in tuple(self.all):
             try:

@@ -24,11 +24,14 @@ _CREEP, _CREEP_DOUBLES = 0.0005, 30
 _CATCH_UP = 2
 """Calls that may be sent at once if they are late, so that late timers do not lower the rate."""
 _CLEAR = 0.85
-"""A rate below this share of the best measured one does not explain refusals, and so few refusals do not lower it."""
+"""Below this share of the best measured rate, refusals have another cause than the rate; a few do not lower it."""
 _QUIET = 60.0
 """Seconds without a refusal after which calls are not paced any more."""
 _USELESS = 3
-"""Consecutive measurements with many refusals at a measured rate: then the rate is not the cause of the refusals."""
+"""Consecutive measurements with many refusals, at rates from earlier measurements, after which pacing ends for a while.
+
+The rate is then not the cause of the refusals.
+"""
 
 
 class Pacer:
@@ -115,7 +118,7 @@ class Pacer:
         if is_clear:
             self._best = capacity
         elif self._has_measured and self.rate < _CLEAR * self._best:
-            # Nearly all calls were accepted, at a rate far below the best one: the refusal was an accident.
+            # Nearly all calls were accepted, at a rate far below the best one: the refusal was an isolated one.
             return
         self._best = max(self._best, capacity)
         self._quiet = 0

@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial, wraps
 from math import inf
-from random import uniform
 from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
-from lance_ns_async.calls.repetition import Repetition, TryAgainError
+from lance_ns_async.calls.repetition import Repetition, TryAgainError, backoff
 from lance_ns_async.calls.traffic import Outcome, Traffic, find_or_create
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
 from lance_ns_async.model import Id
@@ -78,7 +77,7 @@ class Policy:
     backoff_initial: float = 0.1
     """The longest pause before the first retry; it doubles with each further retry.
 
-    With `adaptive`, a call that failed by accident is sent again sooner if the catalog responds quickly.
+    With `adaptive`, a call is sent again sooner if the catalog responds quickly to other calls.
     """
     backoff_max: float = 5.0
     """The longest pause before any retry, unless the server asks for a longer one."""
@@ -109,7 +108,7 @@ class Policy:
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
-        return uniform(0, min(self.backoff_max, min(self.backoff_initial, pace) * 2.0 ** min(attempt - 1, 64)))
+        return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max)
 
 
 @contextmanager
@@ -345,10 +344,10 @@ class Caller:
         until: float,
         hedge: bool = False,
     ) -> T:
-        started = await self.traffic.enter(operation, subject, until=until)
+        started_at = await self.traffic.enter(operation, subject, until=until)
         text, outcome = "failed", Outcome.ABANDONED
         try:
-            limit = min(self.policy.attempt_timeout, until - started)
+            limit = min(self.policy.attempt_timeout, until - started_at)
             async with asyncio.timeout(limit):
                 result = await send()
             text, outcome = "ok", Outcome.ANSWERED
@@ -360,7 +359,7 @@ class Caller:
             text, outcome = str(failure.codes[0]), self._outcome(failure, subject, operation)
             # Throttled calls and lost races need the full pause.
             if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
-                failure.pace, failure.pauses_since = self.traffic.pace(started), monotonic()
+                failure.pace, failure.pauses_since = self.traffic.pace(started_at), monotonic()
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -369,8 +368,8 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._tell(operation, subject, attempt, monotonic() - started, text, hedge)
-            await self.traffic.leave(started, operation, subject, outcome, why=text, until=until)
+            self._notify(operation, subject, attempt, monotonic() - started_at, text, hedge)
+            await self.traffic.leave(started_at, operation, subject, outcome, why=text, until=until)
 
     def _outcome(self, failure: Failure, subject: Id, operation: str) -> Outcome:
         error = error_class(failure, subject, operation, self._errors)
@@ -452,14 +451,14 @@ class Caller:
             raise self._error(last, subject, operation, safe) from last
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Returns whether sending the call again is both useful and harmless."""
+        """Returns whether sending the call again is useful and safe."""
         if failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
         return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
     def _may_recover(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Returns whether the cause of a failure can perhaps be removed, and sending the call again is harmless."""
+        """Returns whether the cause of a failure can perhaps be removed, and sending the call again is safe."""
         if not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
@@ -476,8 +475,8 @@ class Caller:
         over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
         return max(0.0, pause - over)
 
-    def _tell(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
+    def _notify(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
         if self._observers.all:
-            self._observers.tell(Call(operation, subject, attempt, seconds, outcome, hedge))
+            self._observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))

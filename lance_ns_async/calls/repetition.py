@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from random import uniform
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -82,6 +83,17 @@ class Repetition:
         needs_permit = self.permits is not None and not (self.is_late or is_free)
         self.is_refused = needs_permit and self.permits is not None and not self.permits(error)
         return self.is_late or self.is_refused
+
+
+def backoff(attempt: int, initial: float, maximum: float) -> float:
+    """Returns a random pause in seconds after `attempt` attempts; its upper limit doubles with each attempt.
+
+    Args:
+        attempt: Number of attempts so far, at least 1.
+        initial: Upper limit of the first pause, in seconds.
+        maximum: Upper limit of every pause, in seconds.
+    """
+    return uniform(0, min(maximum, initial * 2.0 ** min(attempt - 1, 64)))
 
 
 def _error(state: RetryCallState) -> BaseException:

@@ -70,7 +70,7 @@ class _Waiter:
 
 
 class Traffic:
-    """Slots for calls, has_slot in the order of requests. Threads and event loops may share it."""
+    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
         self._id = next(_ids)
@@ -90,7 +90,7 @@ class Traffic:
     @property
     def has_room(self) -> bool:
         """Whether a call would get a slot immediately."""
-        return not self._waiting and self._taken < self.limit
+        return not self._waiting and self._used < self.limit
 
     @property
     def is_paced(self) -> bool:
@@ -101,7 +101,7 @@ class Traffic:
         """Returns the current load. Any thread may call it."""
         with self._lock:
             return CallLoad(
-                in_flight=self._taken - self._resting,
+                in_flight=self._used - self._resting,
                 resting=self._resting,
                 waiting=len(self._waiting),
                 limit=self.limit,
@@ -131,10 +131,10 @@ class Traffic:
             is_busy = self._circuit.is_open or self.is_paced
             return self.has_room and not is_busy and self._budget.take()
 
-    def pace(self, sent: float) -> float:
+    def pace(self, sent_at: float) -> float:
         """Returns `Limiter.pace`; inf without a limiter."""
         with self._lock:
-            return inf if self._limiter is None else self._limiter.pace(sent)
+            return inf if self._limiter is None else self._limiter.pace(sent_at)
 
     async def enter(self, operation: str, subject: Id, *, until: float) -> float:
         """Waits for a slot, and for the pace of a catalog that throttles; returns the time, which `leave` needs.
@@ -146,7 +146,7 @@ class Traffic:
         with self._lock:
             # The usual case costs no further coroutine.
             if now < until and self.has_room and not self.is_paced:
-                self._taken += 1
+                self._used += 1
                 return self._start_call(now, operation, subject)
         await self._take_slot(until)
         return await self._wait_for_pace(operation, subject, until)
@@ -158,7 +158,7 @@ class Traffic:
             raise Failure("deadline", message=message, delivered=False)
         with self._lock:
             if self.has_room:
-                self._taken += 1
+                self._used += 1
                 return
             # A waiter of a closed loop never gets its turn, and may keep alive a call that holds a slot there.
             while self._waiting and self._waiting[0].turn.get_loop().is_closed():
@@ -188,15 +188,15 @@ class Traffic:
             place = self._queue_end
             self._queue_end += 1
             self._resting += 1
-        sent = None
+        sent_at = None
         try:
-            while sent is None:
+            while sent_at is None:
                 with self._lock:
                     now = monotonic()
                     # A place is only an estimate: calls that were cancelled leave the queue at any place.
                     delay = self._delay(now, max(0, place - self._queue_start))
                     if not delay:
-                        sent = now
+                        sent_at = now
                         continue
                 if now >= until:
                     raise Failure("deadline", message=self._pace_message(), delivered=False)
@@ -205,18 +205,18 @@ class Traffic:
             with self._lock:
                 self._queue_start += 1
                 self._resting -= 1
-                if sent is None:
+                if sent_at is None:
                     self._give_back()
         with self._lock:
-            return self._start_call(sent, operation, subject)
+            return self._start_call(sent_at, operation, subject)
 
     async def leave(
-        self, sent: float, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
+        self, sent_at: float, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
     ) -> None:
         """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
             now = monotonic()
-            rest = min(self._record(now, sent, operation, subject, outcome, why), until - now)
+            rest = min(self._record(now, sent_at, operation, subject, outcome, why), until - now)
             if rest <= 0:
                 self._give_back()
                 return
@@ -232,7 +232,7 @@ class Traffic:
         # A closed coroutine returns its slot where it is collected, which may be inside a locked block.
         self._lock = RLock()
         self._waiting: deque[_Waiter] = deque()
-        self._taken = 0
+        self._used = 0
         """Slots that are not free, including those that rest."""
         self._resting = 0
         self._queue_start = self._queue_end = 0
@@ -259,28 +259,28 @@ class Traffic:
             self._limiter.pacer.send(now)
         return now
 
-    def _record(self, now: float, sent: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+    def _record(self, now: float, sent_at: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
         """Records the outcome; returns the seconds for which the slot must stay empty."""
         if outcome is Outcome.ABANDONED:
             return 0.0
-        in_flight = self._taken - self._resting - 1
+        in_flight = self._used - self._resting - 1
         if outcome is Outcome.ANSWERED:
             self._responses += 1
             self._circuit.record_response()
             self._budget.record_response()
             if self._limiter is not None:
-                self._limiter.record_response(now, sent, in_flight)
+                self._limiter.record_response(now, sent_at, in_flight)
             return 0.0
         self._circuit.record_failure(now, operation, subject, why)
         if self._limiter is None:
             return 0.0
         if outcome is Outcome.FAILED:
-            return self._limiter.record_failure(now, sent, in_flight)
-        return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is Outcome.THROTTLED)
+            return self._limiter.record_failure(now, sent_at, in_flight)
+        return self._limiter.record_refusal(now, sent_at, in_flight, is_throttle=outcome is Outcome.THROTTLED)
 
     def _give_back(self) -> None:
-        self._taken -= 1
-        while self._waiting and self._taken < self.limit:
+        self._used -= 1
+        while self._waiting and self._used < self.limit:
             waiter = self._waiting.popleft()
             loop = waiter.turn.get_loop()
             # There may be no running loop while a coroutine is collected.
@@ -293,7 +293,7 @@ class Traffic:
                     # That loop was closed, and its waiter with it.
                     continue
             waiter.has_slot = True
-            self._taken += 1
+            self._used += 1
 
     def _abandon(self, waiter: _Waiter) -> None:
         with self._lock:
@@ -309,9 +309,9 @@ def find_or_create(key: Hashable, most: int, *, adaptive: bool, patience: float)
     """Returns the traffic of one catalog: the same object for the same key and limits, as long as it is in use."""
     whole = (key, most, adaptive, patience)
     with _finding:
-        traffic = _shared.get(whole)
+        traffic = _traffic_by_key.get(whole)
         if traffic is None:
-            traffic = _shared[whole] = Traffic(most, adaptive=adaptive, patience=patience)
+            traffic = _traffic_by_key[whole] = Traffic(most, adaptive=adaptive, patience=patience)
         return traffic
 
 
@@ -330,7 +330,7 @@ def _reset_after_fork() -> None:
 
 _ids = count(1)
 _finding = Lock()
-_shared: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
+_traffic_by_key: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
 _all: WeakSet[Traffic] = WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)

@@ -56,8 +56,8 @@ class Turns:
         """
         waiter = _Waiter(asyncio.get_running_loop().create_future())
         line = self._join(name, waiter)
-        # Not a context manager: a closed coroutine ends its turn where it is collected, even after its loop was closed.
-        # An asynchronous generator does not.
+        # This is not a context manager: if a coroutine is garbage-collected, `finally` ends the turn, even after its
+        # loop was closed. The asynchronous generator of a context manager would not do that.
         try:
             before = line.successes
             if not waiter.turn.done():
@@ -121,12 +121,12 @@ def _wake(turn: asyncio.Future[None]) -> None:
         turn.set_result(None)
 
 
-def shared(key: Hashable) -> Turns:
+def turns_for(key: Hashable) -> Turns:
     """Returns the turns of a key: the same object in the whole process, as long as it is in use."""
     with _finding:
-        turns = _shared.get(key)
+        turns = _turns_by_key.get(key)
         if turns is None:
-            turns = _shared[key] = Turns()
+            turns = _turns_by_key[key] = Turns()
         return turns
 
 
@@ -139,7 +139,7 @@ def _reset_after_fork() -> None:
 
 
 _finding = Lock()
-_shared: WeakValueDictionary[Hashable, Turns] = WeakValueDictionary()
+_turns_by_key: WeakValueDictionary[Hashable, Turns] = WeakValueDictionary()
 _all: WeakSet[Turns] = WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)

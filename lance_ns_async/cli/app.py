@@ -19,7 +19,7 @@ from lance_ns_async.cli.output import Format, ObjectFormat
 
 app = typer.Typer(
     cls=ScriptGroup,
-    help="List, describe, resolve, discover and serve the Lance tables of a catalog.",
+    help="List, describe, resolve, discover, copy and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
     "unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -34,6 +34,27 @@ class OnError(StrEnum):
     RAISE = "raise"
 
 
+class CopyMode(StrEnum):
+    """Whether a copy changes registrations that differ."""
+
+    CREATE = "create"
+    SYNC = "sync"
+
+
+class Rename(StrEnum):
+    """The change of names in a copy."""
+
+    LOWER = "lower"
+
+
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE|@FILE",
+        help="Option of the storage, or a file of options; by default those of the catalog. May be repeated.",
+    ),
+]
 Secrets = Annotated[bool, typer.Option("--show-secrets", help="Show storage options, including all secrets.")]
 
 
@@ -167,6 +188,11 @@ def audit(
     fix: Annotated[
         list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
     ] = None,
+    data_under: Annotated[
+        str | None,
+        typer.Option("--data-under", metavar="URI", help="Also find tables below this folder that no table claims."),
+    ] = None,
+    storage_option: StorageOptions = None,
     format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
     impl: Impl = None,
     properties: Properties = None,
@@ -174,12 +200,13 @@ def audit(
     config: Config = None,
 ) -> None:
     """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
-    from lance_ns_async.cli import lakes
+    from lance_ns_async.cli import discovering, reports
     from lance_ns_async.fleet import sync
 
+    options = discovering.parse_options(storage_option or ())
     with require_catalog(impl, properties, profile, config).open() as catalog:
-        report = sync.audit(catalog, what, fix=fix or (), progress=True)
-    lakes.write(report, lakes.AUDIT_COLUMNS, format)
+        report = sync.audit(catalog, what, fix=fix or (), data_under=data_under, storage_options=options, progress=True)
+    reports.write(report, reports.AUDIT_COLUMNS, format)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
 
@@ -218,10 +245,10 @@ def find(
     config: Config = None,
 ) -> None:
     """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
-    from lance_ns_async.cli import lakes
+    from lance_ns_async.cli import reports
     from lance_ns_async.fleet import sync
 
-    where = lakes.conditions(
+    where = reports.conditions(
         columns=column,
         index=index,
         no_index=no_index,
@@ -237,7 +264,7 @@ def find(
     )
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
-    lakes.write(report, lakes.FIND_COLUMNS, format)
+    reports.write(report, reports.FIND_COLUMNS, format)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
 
@@ -254,14 +281,7 @@ def discover(
         list[str] | None,
         typer.Option("--exclude", metavar="GLOB", help="Skip folders whose path matches; may be repeated."),
     ] = None,
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage-option",
-            metavar="KEY=VALUE",
-            help="Option of the storage; by default those of the catalog. May be repeated.",
-        ),
-    ] = None,
+    storage_option: StorageOptions = None,
     whole_catalog: Annotated[
         bool, typer.Option("--whole-catalog", help="Also compare with tables outside --into.")
     ] = False,
@@ -297,6 +317,87 @@ def discover(
     )
     discovering.write(report, format_for(format, out), out)
     discovering.print_summary(report)
+    if report.problems:
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
+def copy(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False),
+    ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="[SOURCE=]TARGET",
+            help="Namespace for the copies, or a namespace and its replacement: hive=lake, hive= drops the level. "
+            "May be repeated.",
+        ),
+    ] = None,
+    rename: Annotated[Rename | None, typer.Option("--rename", help="Change the names to lower case.")] = None,
+    mode: Annotated[
+        CopyMode, typer.Option("--mode", help="Only add tables, or also change those that differ.")
+    ] = CopyMode.CREATE,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="With --mode sync: deregister what the source has no more; keeps data.")
+    ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Hand tables whose versions the source's catalog commits over to the storage."
+        ),
+    ] = False,
+    data: Annotated[bool, typer.Option("--data", help="Clone the data to the target's default locations.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Copy although the target cannot have some of the tables.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="Continue with this file if the run is stopped.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--output", "-o", help="Output format.")] = Format.TABLE,
+    to_impl: Annotated[
+        str | None,
+        typer.Option("--to-impl", metavar="NAME", help="Kind of the catalog.", rich_help_panel="Target catalog"),
+    ] = None,
+    to_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to-property",
+            metavar="KEY=VALUE",
+            help="Property of the catalog; KEY=@FILE reads the value from a file.",
+            rich_help_panel="Target catalog",
+        ),
+    ] = None,
+    to_profile: Annotated[
+        str | None,
+        typer.Option("--to-profile", metavar="NAME", help="Name of a profile.", rich_help_panel="Target catalog"),
+    ] = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Copy the registrations of tables to another catalog, or keep a copy in sync; the data stays where it is."""
+    from lance_ns_async.cli import copying, reports
+
+    report = copying.copy(
+        require_catalog(impl, properties, profile, config),
+        copying.choose_target(to_impl, to_property, to_profile, config),
+        what or ["**"],
+        to=copying.parse_rules(to or ()),
+        rename=None if rename is None else "lower",
+        mode="sync" if mode is CopyMode.SYNC else "create",
+        delete=delete,
+        take_over=take_over,
+        data=data,
+        partial=partial,
+        dry_run=dry_run,
+        journal=journal,
+    )
+    reports.write(report, reports.COPY_COLUMNS, format)
     if report.problems:
         raise typer.Exit(Code.FAILURE)
 

@@ -74,7 +74,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The settings from one source; they apply to another catalog if `impl` is set and is not the chosen one."""
+    """The settings from one source; they are ignored if `impl` is set and differs from the chosen `impl`."""
 
     impl: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)

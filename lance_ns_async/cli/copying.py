@@ -1,13 +1,18 @@
-"""Input of the command `copy`: the second catalog, and the rules for ids."""
+"""Input and execution of the command `copy`: the second catalog, and the rules for ids."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from lance_ns_async.cli.catalog import Catalog, choose
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.progress import progress
+
+if TYPE_CHECKING:
+    from lance_ns_async.fleet import Report
 
 _OWN, _TARGET = "LANCE_NS_", "LANCE_NS_TO_"
 _FILES = "LANCE_NS_CONFIG"
@@ -49,3 +54,39 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
             raise Misuse(f"--to {text}: there is a rule for {source or 'all tables'} already")
         rules[source] = target
     return rules or None
+
+
+def copy(
+    source: Catalog,
+    target: Catalog,
+    what: Sequence[str],
+    *,
+    to: Mapping[str, str] | None,
+    rename: Literal["lower"] | None,
+    mode: Literal["create", "sync"],
+    delete: bool,
+    take_over: bool,
+    data: bool,
+    partial: bool,
+    dry_run: bool,
+    journal: Path | None,
+) -> Report:
+    """Runs the copy with a progress bar, and returns its report."""
+    from lance_ns_async.fleet import sync
+
+    with source.open() as first, target.open() as second, progress("copying tables") as bar:
+        return sync.copy(
+            first,
+            second,
+            what,
+            to=to,
+            rename=rename,
+            mode=mode,
+            delete=delete,
+            take_over=take_over,
+            data=data,
+            partial=partial,
+            dry_run=dry_run,
+            journal=journal,
+            progress=bar.reach,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +19,35 @@ if TYPE_CHECKING:
 
 
 def parse_options(values: Sequence[str]) -> dict[str, str] | None:
-    """Returns storage options from `KEY=VALUE` arguments; None if there are none.
+    """Returns storage options from `KEY=VALUE` and `@FILE` arguments; None if there are none.
+
+    A file has a `KEY=VALUE` on each line; empty lines and lines that start with `#` are skipped.
 
     Raises:
-        Misuse: An argument has no key or no `=`.
+        Misuse: An argument or a line has no key or no `=`, or a file cannot be read.
     """
     options = {}
-    for text in values:
+    for text in _expanded(values):
         key, equals, value = text.partition("=")
+        key = key.strip()
         if not key or not equals:
             # The message does not contain the text, because it may be a secret without its key.
             raise Misuse("--storage-option: must be KEY=VALUE, but one has no key or no '='")
-        options[key] = value
+        options[key] = value.strip()
     return options or None
+
+
+def _expanded(values: Sequence[str]) -> Iterator[str]:
+    """Yields the arguments, with those of files in place of `@FILE`."""
+    for text in values:
+        if not text.startswith("@"):
+            yield text
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as e:
+            raise Misuse(f"--storage-option {text}: the file cannot be read ({e})") from e
+        yield from (line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 def discover(

@@ -1,4 +1,4 @@
-"""Output of rows and objects: tables for people; lines, JSON, CSV or Parquet for programs."""
+"""Output of rows and objects: tables for terminals; lines, JSON, CSV or Parquet for programs."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def write(locations: Locations, format: Format, file: Path | None, *, secrets: b
             case Format.PLAIN:
                 columns = ["id", "location"]
             case Format.TABLE:
-                # For people, duplicate columns and columns without any value are omitted.
+                # In this form, duplicate columns and columns without any value are omitted.
                 columns = [
                     name for name in table.column_names if name != "names" and table[name].null_count < len(table)
                 ]

@@ -58,13 +58,16 @@ Step: TypeAlias = One | Batch | Scan
 Progress = Callable[[int], None]
 """Receives the number of ids completed since the last call."""
 
+OnTable: TypeAlias = Callable[[Table], None]
+"""Receives each table as soon as it is described."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """How far a namespace's listing was read for one group of ids; the next group continues there."""
 
     token: str | None = None
-    """The token of the last page with a table of the group; None for the first page."""
+    """The token of the page that contains the last table of the group; None if that is the first page."""
     size: float = 0
     """Estimated number of tables from about that page on."""
 
@@ -174,6 +177,7 @@ async def describe_tables(
     progress: Progress | None = None,
     places: Places | None = None,
     with_columns: bool = False,
+    on_table: OnTable | None = None,
 ) -> Described:
     """Describes each id once.
 
@@ -187,6 +191,7 @@ async def describe_tables(
         progress: Receives the number of completed ids.
         places: The positions in listings after the previous group of ids; updated for the next group.
         with_columns: Whether the tables have the columns that the catalog stores, which its listings do not have.
+        on_table: Receives each table as soon as it is described, before the result is complete.
 
     Cost:
         The calls of `plan`, and one more for each id that no shared response contained. With credentials, the calls of
@@ -198,7 +203,7 @@ async def describe_tables(
         for parent in places.keys() - {id.parent for id in unique_ids}:
             del places[parent]
     describe = backend.describe_table if locator is None else locator.locate
-    run = _Run(backend, describe, progress, places)
+    run = _Run(backend, describe, progress, places, on_table)
     # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
     naming = replace(backend.capabilities, listing_has_locations=False, describe_batch=0)
     separate = locator is not None and backend.capabilities.vends
@@ -215,7 +220,9 @@ class _Run:
         describe: Callable[[TableId], Awaitable[Table]],
         progress: Progress | None,
         places: Places,
+        on_table: OnTable | None,
     ) -> None:
+        self._on_table = on_table
         self._backend = backend
         self._describe = describe
         self._progress = progress
@@ -259,7 +266,7 @@ class _Run:
 
     async def _one(self, id: TableId) -> None:
         try:
-            self.tables[id] = await self._describe(id)
+            self._add(id, await self._describe(id))
         except LanceNamespaceError as e:
             self.errors[id] = without_traceback(e)
             self._note(e)
@@ -270,8 +277,8 @@ class _Run:
         """Runs work that describes many names at once; returns how many of them it completed.
 
         Args:
-            probes: Whether the other names are described individually after a failure of a busy catalog, if the first
-                of them can be.
+            probes: Whether, after a failure of a busy catalog, one of the other names is described individually; if
+                that succeeds, all others are, too.
         """
         error: LanceNamespaceError | None = None
         try:
@@ -296,7 +303,14 @@ class _Run:
 
     async def _batch(self, parent: NamespaceId, names: Sequence[str]) -> None:
         tables = await self._backend.describe_tables(parent, names)
-        self.tables.update((parent.table(name), tables[name]) for name in names if name in tables)
+        for name in names:
+            if name in tables:
+                self._add(parent.table(name), tables[name])
+
+    def _add(self, id: TableId, table: Table) -> None:
+        self.tables[id] = table
+        if self._on_table is not None:
+            self._on_table(table)
 
     async def _scan(self, parent: NamespaceId, names: Sequence[str]) -> None:
         """Reads the listing until all names are found, or until concurrent describes would have cost less."""
@@ -313,7 +327,7 @@ class _Run:
                 for table in page.items:
                     if (name := missing.pop(table.id.name, None)) is not None:
                         match = replace(table, id=parent.table(name)) if can.folds_case else table
-                        self.tables[match.id] = match
+                        self._add(match.id, match)
                         last = token
                 if worth >= max(len(missing), len(names) - len(missing)) or not missing:
                     break

@@ -13,7 +13,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.calls.paging import take, walk
-from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
@@ -47,13 +47,21 @@ class Listed:
 class Lister:
     """Lists tables through one backend; stores each table that it had to describe in `descriptions`.
 
-    A `tolerant` lister stores errors of describes in `doubtful`; otherwise they are raised.
+    A `tolerant` lister stores errors of describes in `doubtful`; otherwise they are raised. `on_table` receives each
+    table as soon as it is described.
     """
 
     def __init__(
-        self, backend: Backend, *, max_in_flight: int, wanted: TableFilter | None = None, tolerant: bool = False
+        self,
+        backend: Backend,
+        *,
+        max_in_flight: int,
+        wanted: TableFilter | None = None,
+        tolerant: bool = False,
+        on_table: OnTable | None = None,
     ) -> None:
         self._backend = backend
+        self._on_table = on_table
         self._max_in_flight = max_in_flight
         self._filter = wanted
         self._tolerant = tolerant
@@ -83,6 +91,9 @@ class Lister:
             async for _, page in pages:
                 tables.update((table.id, table) for table in page.items if self._wants(table.id))
         self.descriptions.update(tables)
+        if self._on_table is not None:
+            for table in tables.values():
+                self._on_table(table)
         return list(tables)
 
     async def many(self, namespaces: Iterable[NamespaceId]) -> Listed:
@@ -116,7 +127,7 @@ class Lister:
         return [self.descriptions[id] for id in ids if id in self.descriptions]
 
     async def _describe(self, ids: Sequence[TableId]) -> None:
-        outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight)
+        outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight, on_table=self._on_table)
         self.descriptions.update(outcome.tables)
         for id, error in outcome.errors.items():
             # A table that was dropped meanwhile is no longer in the listing either.

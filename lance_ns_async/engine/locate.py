@@ -145,7 +145,7 @@ class _Request:
             left = remaining()
             # A deadline says nothing about the catalog, and another client may create a missing table at any time.
             if (left is None or left > 0) and not isinstance(e, _MISSING):
-                # Not the error itself: its traceback would keep the objects of the call alive.
+                # The error itself is not kept, because its traceback would keep the objects of the call alive.
                 self._error = (type(e), str(e))
                 self._until = get_running_loop().time() + self._memory
             raise

@@ -31,9 +31,9 @@ LOCATION_MISSING, PARENT_MISSING = "location-missing", "parent-missing"
 DECLARED_ONLY, MANIFEST_MISSING = "declared-only", "manifest-missing"
 UNREADABLE, UNSAFE_LOCATION = "unreadable", "unsafe-location"
 SHARED_LOCATION, NESTED_LOCATION = "shared-location", "nested-location"
-COLUMNS_DIFFER, UNPROTECTED = "columns-differ", "unprotected"
+COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "not-external"
 EXPIRED_MARK, DROP_IN_PROGRESS, HIDDEN_MARKER = "expired-mark", "drop-in-progress", "hidden-marker"
-NAMESPACE_LOCATION = "namespace-location"
+NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
 KINDS: Mapping[str, Kind] = {
     LOCATION_MISSING: Kind("error", "nothing is at the location", "deregister the table"),
@@ -41,27 +41,33 @@ KINDS: Mapping[str, Kind] = {
     DECLARED_ONLY: Kind("info", "the table is declared, and nothing was written", "deregister the table"),
     MANIFEST_MISSING: Kind("error", "there are files, and no version"),
     UNREADABLE: Kind("error", "the dataset cannot be opened"),
-    UNSAFE_LOCATION: Kind("warning", "the location is ambiguous, so that drop_table refuses it"),
+    UNSAFE_LOCATION: Kind("warning", "the location is ambiguous, so drop_table rejects it"),
     SHARED_LOCATION: Kind("error", "another table has the same location"),
     NESTED_LOCATION: Kind("error", "the location is inside that of another table"),
-    COLUMNS_DIFFER: Kind("warning", "the columns in the catalog differ from those of the dataset"),
+    COLUMNS_DIFFER: Kind(
+        "warning",
+        "the columns in the catalog differ from those of the dataset",
+        "store the dataset's columns in the catalog",
+    ),
     UNPROTECTED: Kind("error", "tools of the catalog may delete the table's files", "set gc.enabled=false"),
+    NOT_EXTERNAL: Kind("error", "the catalog owns the data: Hive deletes it with the table", "set EXTERNAL=TRUE"),
     EXPIRED_MARK: Kind("warning", "a drop was started and never finished", "remove the mark"),
     DROP_IN_PROGRESS: Kind("info", "another process may be dropping the table"),
     HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
     NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
+    UNCLAIMED: Kind("info", "there is data of a table that the catalog does not have; discover registers it"),
 }
 """All kinds of findings by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One disagreement between the catalog and the storage."""
+    """One difference between the catalog and the storage."""
 
     kind: str
     id: Subject
     seen: str
-    """What was seen, for the reader."""
+    """A description for users."""
     location: str | None = None
 
 
@@ -77,40 +83,42 @@ def check_table(table: Table, state: StorageState, *, needs_protection: bool, us
     for kind, check in _CHECKS.items():
         if (seen := check(table, state)) is not None:
             yield Finding(kind, table.id, seen, table.location)
-    if needs_protection:
+    if needs_protection and table.is_owned:
+        yield Finding(NOT_EXTERNAL, table.id, "the parameter EXTERNAL=TRUE is missing", table.location)
+    elif needs_protection:
         yield Finding(UNPROTECTED, table.id, "the property gc.enabled=false is missing", table.location)
     if state.is_hidden and not uses_markers:
         yield Finding(HIDDEN_MARKER, table.id, ".lance-deregistered is at the location", table.location)
 
 
-def _missing(table: Table, state: StorageState) -> str | None:
+def _check_location(table: Table, state: StorageState) -> str | None:
     is_missing = not state.exists and state.has_parent and state.error is None
     return "there is no folder or file at the location" if is_missing else None
 
 
-def _without_parent(table: Table, state: StorageState) -> str | None:
+def _check_parent(table: Table, state: StorageState) -> str | None:
     # Deregistering is not offered here, because it would remove all tables of a storage that is not mounted.
     return None if state.has_parent else "neither the location nor the folder above it exists"
 
 
-def _declared(table: Table, state: StorageState) -> str | None:
+def _check_data(table: Table, state: StorageState) -> str | None:
     is_empty = state.exists and not (state.has_manifest or state.has_data or state.error)
     return "the location has no data" if is_empty else None
 
 
-def _without_manifest(table: Table, state: StorageState) -> str | None:
+def _check_manifest(table: Table, state: StorageState) -> str | None:
     has_only_files = state.has_data and not (state.has_manifest or state.error)
     return "the location has files, and _versions has no manifest" if has_only_files else None
 
 
-def _unreadable(table: Table, state: StorageState) -> str | None:
+def _check_readable(table: Table, state: StorageState) -> str | None:
     if state.error is None:
         return None
-    denied = "access is denied: " if isinstance(state.error, PermissionDeniedError) else ""
-    return f"{denied}{state.error}"
+    prefix = "access is denied: " if isinstance(state.error, PermissionDeniedError) else ""
+    return f"{prefix}{state.error}"
 
 
-def _unsafe(table: Table, state: StorageState) -> str | None:
+def _check_safe(table: Table, state: StorageState) -> str | None:
     try:
         check_deletable(table)
     except InvalidTableStateError as e:
@@ -118,15 +126,15 @@ def _unsafe(table: Table, state: StorageState) -> str | None:
     return None
 
 
-def _columns(table: Table, state: StorageState) -> str | None:
+def _check_columns(table: Table, state: StorageState) -> str | None:
     if table.schema is None or state.schema is None:
         return None
-    stored, actual = _types(table), {field.name: str(field.type) for field in state.schema}
-    names = [name for name in {**stored, **actual} if stored.get(name) != actual.get(name)]
+    stored_types, types = _types(table), {field.name: str(field.type) for field in state.schema}
+    names = [name for name in {**stored_types, **types} if stored_types.get(name) != types.get(name)]
     if not names:
         return None
     return "; ".join(
-        f"{name}: {stored.get(name, 'no column')} in the catalog, {actual.get(name, 'no column')} in the dataset"
+        f"{name}: {stored_types.get(name, 'no column')} in the catalog, {types.get(name, 'no column')} in the dataset"
         for name in names[:5]
     )
 
@@ -135,26 +143,26 @@ def _types(table: Table) -> dict[str, str]:
     return {field.name: str(field.type) for field in table.schema} if table.schema is not None else {}
 
 
-def _expired(table: Table, state: StorageState) -> str | None:
+def _check_expired_marks(table: Table, state: StorageState) -> str | None:
     marks = [mark for mark in state.marks if not mark.is_at_work()]
     return f"{marks[0].path} is of a process that has ended" if marks else None
 
 
-def _in_progress(table: Table, state: StorageState) -> str | None:
+def _check_drops(table: Table, state: StorageState) -> str | None:
     marks = [mark for mark in state.marks if mark.is_at_work()]
     return f"{marks[0].path} is of a process that may still be running" if marks else None
 
 
 _CHECKS: Mapping[str, Callable[[Table, StorageState], str | None]] = {
-    LOCATION_MISSING: _missing,
-    PARENT_MISSING: _without_parent,
-    DECLARED_ONLY: _declared,
-    MANIFEST_MISSING: _without_manifest,
-    UNREADABLE: _unreadable,
-    UNSAFE_LOCATION: _unsafe,
-    COLUMNS_DIFFER: _columns,
-    EXPIRED_MARK: _expired,
-    DROP_IN_PROGRESS: _in_progress,
+    LOCATION_MISSING: _check_location,
+    PARENT_MISSING: _check_parent,
+    DECLARED_ONLY: _check_data,
+    MANIFEST_MISSING: _check_manifest,
+    UNREADABLE: _check_readable,
+    UNSAFE_LOCATION: _check_safe,
+    COLUMNS_DIFFER: _check_columns,
+    EXPIRED_MARK: _check_expired_marks,
+    DROP_IN_PROGRESS: _check_drops,
 }
 
 

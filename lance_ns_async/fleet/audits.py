@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.concurrency import each, each_added
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
@@ -15,6 +15,7 @@ from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
+from lance_ns_async.fleet.unclaimed import find_unclaimed
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
@@ -22,7 +23,7 @@ from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage import files
 from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import drop_marks
+from lance_ns_async.tables import drop_marks, replacing
 from lance_ns_async.tables.drop_marks import Files
 
 FIXED = "fixed"
@@ -33,6 +34,8 @@ async def audit(
     what: What,
     *,
     fix: Iterable[str] = (),
+    data_under: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     progress: bool | ProgressCallback = False,
 ) -> Report:
     """Compares the registrations of a catalog with the storage.
@@ -44,6 +47,9 @@ async def audit(
         namespace: The catalog.
         what: Ids and patterns of tables.
         fix: The kinds of findings to repair; see `audit_checks.KINDS`.
+        data_under: A folder or bucket in which tables are searched that no table of the whole catalog claims; None for
+            no search.
+        storage_options: Options for this search; None uses those of the catalog's properties, and the environment.
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
     Returns:
@@ -52,17 +58,31 @@ async def audit(
 
     Raises:
         InvalidInputError: `fix` contains a kind that does not exist or has no fix, or an id is invalid; nothing was
-            called.
+            called. Or there is no folder `data_under`.
+        LanceNamespaceError: With `data_under`, the folder could not be listed, or the catalog not be read completely.
 
     Cost:
         The listings, a bulk describe, one call for each namespace, and one open for each table. One more describe and
-        open for each table with a finding.
+        open for each table with a finding. With `data_under` the calls of `find_unclaimed`.
     """
     kinds = _fixable(fix)
     selection = Selection.read(what)
     with start("audit", namespace, progress=progress) as run:
         with_columns = namespace._backend.capabilities.stores_columns
-        reading = await read_source(namespace, selection, with_columns=with_columns)
+        suspects: list[Finding] = []
+
+        async def examine(table: Table) -> None:
+            suspects.extend(await examine_table(namespace, table))
+            run.advance()
+
+        def on_table(table: Table) -> None:
+            run.expect(1)
+            add(table)
+
+        # Each table is opened as soon as it is described.
+        with namespace._within(None):
+            async with each_added(examine, max_in_flight=THREADS) as add:
+                reading = await read_source(namespace, selection, with_columns=with_columns, on_table=on_table)
         tables = reading.state.tables
         for id in reading.missing:
             run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
@@ -70,8 +90,6 @@ async def audit(
             assert isinstance(subject, TableId | NamespaceId)
             run.add(failure_row(subject, error))
         run.counters["tables"] = len(tables)
-        run.expect(len(tables))
-        suspects = await _examine(namespace, tables, run)
         place_findings = list(audit_checks.check_places(tables))
         suspect_ids = {finding.id for finding in [*suspects, *place_findings]}
         confirmed = await _look_again(namespace, [id for id in tables if id in suspect_ids], run)
@@ -83,6 +101,9 @@ async def audit(
         findings += [f for f in audit_checks.check_places(now) if f.id in suspect_ids]
         keys = namespace._backend.capabilities.location_properties
         findings += audit_checks.check_namespaces(reading.state.namespaces, keys)
+        if data_under is not None:
+            for location, seen in await find_unclaimed(namespace, data_under, storage_options, run):
+                findings.append(Finding(audit_checks.UNCLAIMED, location, seen, location))
         await _report(namespace, findings, kinds, run)
         return run.report(frozenset(KINDS))
 
@@ -186,6 +207,15 @@ async def _protect(namespace: AsyncNamespace, id: TableId) -> None:
         await namespace._backend.protect_table(await namespace._backend.describe_table(id))
 
 
+async def _store_columns(namespace: AsyncNamespace, id: TableId) -> None:
+    backend = namespace._backend
+    with namespace._changing(id):
+        table = await backend.describe_table(id)
+        located = await namespace._locator.locate(id)
+        schema = await in_thread(located, lambda: namespace._opener.open(located).schema)
+        await replacing.replace(backend, table, table.location, table.properties or {}, schema)
+
+
 async def _remove_marks(namespace: AsyncNamespace, id: TableId) -> None:
     with namespace._operation():
         table = await namespace._locator.locate(id)
@@ -203,6 +233,8 @@ async def _remove_marks(namespace: AsyncNamespace, id: TableId) -> None:
 _FIXES: Mapping[str, Callable[[AsyncNamespace, TableId], Awaitable[None]]] = {
     audit_checks.LOCATION_MISSING: _deregister,
     audit_checks.DECLARED_ONLY: _deregister,
+    audit_checks.COLUMNS_DIFFER: _store_columns,
     audit_checks.UNPROTECTED: _protect,
+    audit_checks.NOT_EXTERNAL: _protect,
     audit_checks.EXPIRED_MARK: _remove_marks,
 }

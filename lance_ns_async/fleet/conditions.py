@@ -36,7 +36,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an open table."""
+    """Facts about an open table, to which conditions apply."""
 
     id: TableId
     location: str
@@ -116,7 +116,7 @@ class Conditions:
 
     def match(self, facts: Facts, now: datetime) -> bool:
         """Returns whether the conditions hold for a table at a time."""
-        indexed = {column for index in facts.indexes for column in index.columns}
+        indexed_columns = {column for index in facts.indexes for column in index.columns}
         stale = {column for index in facts.indexes if index.stale_rows for column in index.columns}
         age = now - facts.last_write
         names = set(facts.schema.names)
@@ -126,9 +126,9 @@ class Conditions:
             and _within(facts.size, self.min_size, self.max_size)
             and _within(facts.versions, self.min_versions, None)
             and _within(age, self.older_than, self.newer_than)
-            and indexed.issuperset(self.index)
+            and indexed_columns.issuperset(self.index)
             and names.issuperset(self.no_index)
-            and indexed.isdisjoint(self.no_index)
+            and indexed_columns.isdisjoint(self.no_index)
             and all(bool(stale) if column == "*" else column in stale for column in self.stale_index)
             and all(facts.properties.get(key) == value for key, value in self.properties.items())
         )

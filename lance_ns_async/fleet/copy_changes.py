@@ -46,7 +46,7 @@ async def declare(source: AsyncNamespace, target: AsyncNamespace, step: Declare)
     if step.takes_over:
         await release_versions(source, table.id)
     with target._changing(step.id):
-        new = await backend.declare_table(step.id, table.location, step.properties, table.schema)
+        new = await backend.register_table(step.id, table.location, step.properties, table.schema)
         if step.takes_over:
             async with rollback(partial(_deregister_again, target, new)):
                 await check_versions(source, target, table.id, step.id)

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import derived
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
-from lance_ns_async.engine.describe import Progress, describe_tables
+from lance_ns_async.engine.describe import OnTable, Progress, describe_tables
 from lance_ns_async.fleet.copy_plan import SourceState, TargetState, namespaces_of
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -48,7 +48,12 @@ class SourceReading:
 
 
 async def read_source(
-    source: AsyncNamespace, selection: Selection, *, with_columns: bool, progress: Progress | None = None
+    source: AsyncNamespace,
+    selection: Selection,
+    *,
+    with_columns: bool,
+    progress: Progress | None = None,
+    on_table: OnTable | None = None,
 ) -> SourceReading:
     """Returns the selected tables of the source, described, and the properties of their namespaces.
 
@@ -57,6 +62,7 @@ async def read_source(
         selection: The requested tables.
         with_columns: Whether the columns that the catalog stores are read, too.
         progress: Receives the number of tables that were described.
+        on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
 
     Raises:
         InvalidInputError: The catalog cannot have a requested id.
@@ -67,9 +73,10 @@ async def read_source(
     backend = source._backend
     workers = source._workers(None)
     requested_ids = [source._table(id) for id in selection.ids]
-    result = await search(source, selection.patterns, max_in_flight=workers)
+    reads_again = with_columns and backend.capabilities.stores_columns
+    result = await search(source, selection.patterns, max_in_flight=workers, on_table=None if reads_again else on_table)
     errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
-    known = {} if with_columns and backend.capabilities.stores_columns else result.descriptions
+    known = {} if reads_again else result.descriptions
     ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
     with source._within(None):
         described = await describe_tables(
@@ -78,6 +85,7 @@ async def read_source(
             max_in_flight=workers,
             progress=progress,
             with_columns=with_columns,
+            on_table=on_table,
         )
     missing: list[TableId] = []
     for id, error in described.errors.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lance_namespace.errors import (
@@ -14,7 +14,9 @@ from lance_namespace.errors import (
     TableAlreadyExistsError,
 )
 
+from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet.journal import Entry, Journal, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
@@ -90,7 +92,7 @@ async def discover(
 
     Cost:
         About one listing of the storage for each table and each other folder, and further pages; a listing and describe
-            of the tables below `into`; a call for each namespace, and a registration for each new table.
+            of the tables below `into`; a call for each namespace, and the calls of `register_tables` for new tables.
     """
     target = namespace._namespace([*into])
     workers = namespace._workers(max_in_flight)
@@ -263,27 +265,31 @@ class _Discovery:
     async def register(self, tables: Mapping[TableId, str]) -> None:
         """Creates the namespaces of the tables, and registers the tables."""
         bad_namespaces = await self._create_namespaces({id.parent for id in tables})
-        journal = self._journal
 
-        async def register(item: tuple[TableId, str]) -> None:
-            id, path = item
+        def declarations() -> Iterator[Declaration]:
+            for id, path in tables.items():
+                location = self._folders.location(path)
+                if (reason := bad_namespaces.get(id.parent)) is None:
+                    yield Declaration(id, location)
+                else:
+                    self._add(Row(id, "failed", f"its namespace could not be created: {reason}", location))
+
+        async def record(declaration: Declaration, outcome: Outcome) -> None:
+            id, path = declaration.id, tables[declaration.id]
             location = self._folders.location(path)
-            row: Row
-            if (reason := bad_namespaces.get(id.parent)) is not None:
-                row = Row(id, "failed", f"its namespace could not be created: {reason}", location)
-            else:
-                try:
-                    await self._namespace.register_table({"id": [*id], "location": location})
+            match outcome:
+                case Table():
                     row = Row(id, REGISTERED, location=location)
-                except TableAlreadyExistsError as e:
-                    row = await self._existing_row(id, location, e)
-                except LanceNamespaceError as e:
-                    row = self._failure(id, e, location)
+                case TableAlreadyExistsError():
+                    row = await self._existing_row(id, location, outcome)
+                case _:
+                    row = self._failure(id, outcome, location)
             self._add(row)
             if row.outcome in (REGISTERED, PRESENT, ELSEWHERE):
-                await journal.put((_ROWS, path, row.to_dict()))
+                await self._journal.put((_ROWS, path, row.to_dict()))
 
-        await each(register, tables.items(), max_in_flight=self._workers)
+        with self._namespace._within(None):
+            await self._namespace._register_each(declarations(), record, max_in_flight=self._workers)
 
     async def _existing_row(self, id: TableId, location: str, error: LanceNamespaceError) -> Row:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""

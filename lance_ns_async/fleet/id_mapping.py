@@ -50,9 +50,9 @@ class IdMapping:
         if isinstance(to, Mapping):
             rules: dict[NamespaceId, NamespaceId] = {}
             for source, target in to.items():
-                if (parsed := _parse(source)) in rules:
+                if (source_id := _parse(source)) in rules:
                     raise InvalidInputError(f"to: the namespace {source!r} appears twice")
-                rules[parsed] = _parse(target)
+                rules[source_id] = _parse(target)
             return cls(sorted(rules.items(), key=lambda rule: -len(rule[0])), rename=rename)
         if callable(to):
             return cls(function=to, rename=rename)
@@ -60,7 +60,7 @@ class IdMapping:
 
     @property
     def is_invertible(self) -> bool:
-        """Whether `sources` can tell which ids of the source would become an id of the target."""
+        """Whether `sources` can determine the source ids that are mapped to an id of the target."""
         return self.function is None and not callable(self.rename)
 
     def table(self, id: TableId) -> TableId:
@@ -75,15 +75,15 @@ class IdMapping:
         if rule is None:
             namespaces = ", ".join(str(source) for source, _ in self.rules)
             raise InvalidInputError(f"table {id}: no rule of `to` applies to it; the rules are for {namespaces}")
-        return TableId(self._mapped(id, rule))
+        return TableId(self._map(id, rule))
 
     def namespace(self, id: NamespaceId) -> NamespaceId | None:
         """Returns the id of a namespace in the target; None if no rule applies, or a function maps the tables."""
         rule = None if self.function is not None else self._rule(id)
-        return None if rule is None else NamespaceId(self._mapped(id, rule))
+        return None if rule is None else NamespaceId(self._map(id, rule))
 
     def sources(self, id: TableId) -> Iterator[TableId]:
-        """Yields the ids that would become `id`, names in the target's spelling; requires `is_invertible`."""
+        """Yields the source ids that are mapped to `id`, with the target's spelling of names; needs `is_invertible`."""
         for source, target in self.rules:
             if id.parent[: len(target)] == target:
                 candidate = NamespaceId((*source, *id.parent[len(target) :]))
@@ -105,7 +105,7 @@ class IdMapping:
     def _rule(self, id: NamespaceId) -> tuple[NamespaceId, NamespaceId] | None:
         return next((rule for rule in self.rules if id[: len(rule[0])] == rule[0]), None)
 
-    def _mapped(self, id: Sequence[str], rule: tuple[NamespaceId, NamespaceId]) -> tuple[str, ...]:
+    def _map(self, id: Sequence[str], rule: tuple[NamespaceId, NamespaceId]) -> tuple[str, ...]:
         source, target = rule
         return (*target, *(self._new_name(name) for name in id[len(source) :]))
 

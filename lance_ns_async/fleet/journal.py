@@ -1,4 +1,4 @@
-"""Journals: what a run has finished, in a SQLite file, so that a stopped or killed run goes on.
+"""Journals: SQLite files with the finished steps of a run, with which a stopped or killed run is resumed.
 
 A journal belongs to one run, which its arguments identify. Its entries are JSON values by stage and key. An entry that
 was flushed survives the end of the process at any moment, also by SIGKILL. Entries of one `put` are stored together or
@@ -37,7 +37,7 @@ _LONGEST_SHOWN = 80
 
 
 class Journal:
-    """The journal of one run; without a file, it keeps nothing. See `open_journal`."""
+    """The journal of one run; without a file, it stores nothing. See `open_journal`."""
 
     def __init__(self, connection: sqlite3.Connection | None, path: str) -> None:
         self._connection = connection

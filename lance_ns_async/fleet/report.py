@@ -33,7 +33,7 @@ class Row:
     outcome: str
     """A word that the operation defines; for errors "missing", "denied" or "failed"."""
     reason: str = ""
-    """The message of the error, or an explanation of the outcome; empty if the outcome says it all."""
+    """The message of the error, or an explanation of the outcome; empty if the outcome needs none."""
     location: str | None = None
     """A URI or a path; None if there is none."""
     attempts: int = 1

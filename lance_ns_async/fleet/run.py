@@ -27,7 +27,7 @@ class Run:
         self.resumed = 0
         self._progress = progress
         self._total = 0
-        self._finished = 0
+        self._finished_items = 0
         self._started_at = monotonic()
         self._durations: list[float] = []
 
@@ -37,8 +37,8 @@ class Run:
 
     def advance(self, items: int = 1) -> None:
         """Reports finished items to the progress callback."""
-        self._finished += items
-        self._progress(self._finished, max(self._total, self._finished))
+        self._finished_items += items
+        self._progress(self._finished_items, max(self._total, self._finished_items))
 
     def add(self, row: Row, *, resumed: bool = False) -> Row:
         """Adds a row, and returns it; `resumed` if it comes from the journal."""

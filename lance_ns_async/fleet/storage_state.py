@@ -23,7 +23,7 @@ _MARKERS = (".lance-reserved", HIDDEN_MARK)
 
 @dataclass(frozen=True, slots=True)
 class StorageState:
-    """What one look at a location has seen."""
+    """The result of the examination of one location."""
 
     exists: bool = True
     """Whether there is a folder, or in an object store any file."""

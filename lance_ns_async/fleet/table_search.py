@@ -8,7 +8,7 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.concurrency import each_added
 from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
 from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.report import Report, Row
@@ -62,17 +62,8 @@ async def find(
     selection = Selection.read(what)
     now = datetime.now(UTC)
     with start("find", namespace, progress=progress) as run:
-        reading = await read_source(namespace, selection, with_columns=False)
-        tables = reading.state.tables
-        run.counters["tables"] = len(tables)
-        run.expect(len(tables))
         matches: list[Facts] = []
-        failures: list[Row] = [
-            *(failure_row(id, TableNotFoundError(f"Table not found: {id}")) for id in reading.missing),
-        ]
-        for subject, error in reading.errors:
-            assert isinstance(subject, TableId | NamespaceId)
-            failures.append(failure_row(subject, error))
+        failures: list[Row] = []
 
         async def examine(table: Table) -> None:
             try:
@@ -87,8 +78,21 @@ async def find(
                     matches.append(facts)
             run.advance()
 
+        def on_table(table: Table) -> None:
+            run.expect(1)
+            add(table)
+
+        # Each table is opened as soon as it is described.
         with namespace._within(None):
-            await each(examine, tables.values(), max_in_flight=THREADS)
+            async with each_added(examine, max_in_flight=THREADS) as add:
+                reading = await read_source(namespace, selection, with_columns=False, on_table=on_table)
+        tables = reading.state.tables
+        run.counters["tables"] = len(tables)
+        failures += [failure_row(id, TableNotFoundError(f"Table not found: {id}")) for id in reading.missing]
+        for subject, error in reading.errors:
+            assert isinstance(subject, TableId | NamespaceId)
+            failures.append(failure_row(subject, error))
+        matches = [facts for facts in matches if facts.id in tables]
         for facts in _select(matches, key, descending=sort.startswith("-"), limit=limit):
             run.add(Row(facts.id, MATCH, "", facts.location, fields=_fields(facts)))
         for row in failures:

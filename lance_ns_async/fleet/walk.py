@@ -1,4 +1,4 @@
-"""The walk over a storage that finds Lance tables: which folders are tables, and which only look like one."""
+"""The walk over a storage that finds Lance tables: which folders are tables, and which only resemble one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONTENTS = frozenset({"data", "tree"})
 _OF_CATALOGS = frozenset({"__manifest"})
 """Tables in which directory catalogs keep their registrations."""
 _ROUND = 512
-"""Number of folders that are looked at before their children are."""
+"""Maximum number of folders per round; their children are examined in later rounds."""
 _SUFFIX = ".lance"
 _DIGITS = re.compile(r"\d+")
 
@@ -35,20 +35,20 @@ class Kind(StrEnum):
     TABLE = "table"
     FOLDER = "folder"
     UNFINISHED = "unfinished"
-    """It looks like a table, but has no version."""
+    """It resembles a table, but has no version."""
     VANISHED = "vanished"
-    """It was listed in its parent, and is gone."""
+    """It was listed in its parent, but does not exist any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a look at one folder has shown."""
+    """The result of the examination of one folder."""
 
     path: str
     """The path relative to the root; empty for the root."""
     kind: Kind
     children: Sequence[str] = ()
-    """Paths of folders to look at."""
+    """Paths of folders to examine."""
     reason: str = ""
 
 
@@ -60,21 +60,22 @@ class _Tally:
 
 @dataclass
 class Walker:
-    """Looks at folders, and chooses the first request to each of them by what was found before.
+    """Examines folders; the first request to each of them depends on the results for similar folders.
 
-    A table costs one request if its `_versions` is listed first, and any other folder if the folder itself is listed
-    first. The wrong choice costs one more. A name with the suffix `.lance` is expected to be a table. Otherwise, the
-    folders beside it decide, first those with a similar name, or else those with a similar name anywhere. Names are
-    similar if they differ only in digits.
+    The first request lists either `_versions` in the folder, which suffices for a table, or the folder itself, which
+    suffices for any other folder. After the wrong one, a second request is necessary. A folder with the suffix `.lance`
+    is expected to be a table. For other folders, the most frequent kind decides: of the folders beside it with a
+    similar name, else of all folders beside it, else of the folders with a similar name anywhere. Names are similar if
+    they differ only in digits.
     """
 
     folders: Folders
     include: Sequence[str] = ()
     """Patterns of paths of tables; none for all."""
     exclude: Sequence[str] = ()
-    """Patterns of paths of folders and tables that are not looked at."""
+    """Patterns of paths of folders and tables that are skipped."""
     _tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
-    """What was found by parent and shape of the name; an empty text stands for any."""
+    """The results by parent and by name with all numbers replaced by 0; an empty text means any."""
 
     def selects(self, path: str) -> bool:
         """Returns whether a table with this path is included."""
@@ -99,8 +100,9 @@ class Walker:
             return Sight(path, Kind.TABLE)
         self._count(path, is_table=False)
         is_part = bool(names & _PARTS)
-        skipped = _PARTS | _CONTENTS if is_part else _PARTS
-        children = [f"{path}/{name}" if path else name for name in folder.folders if self._descends(name, skipped)]
+        excluded_names = _PARTS | _CONTENTS if is_part else _PARTS
+        names_below = [name for name in folder.folders if self._descends(name, excluded_names)]
+        children = [f"{path}/{name}" if path else name for name in names_below]
         children = [child for child in children if not _matches(child, self.exclude)]
         if is_part:
             reason = f"it has {', '.join(sorted(names & _PARTS))}, but no manifest in {_VERSIONS}"
@@ -114,7 +116,7 @@ class Walker:
         return versions is not None and any(_MANIFEST.fullmatch(name) for name in versions.files)
 
     def expects_table(self, path: str) -> bool | None:
-        """Returns whether a folder is probably a table; None if nothing similar was looked at."""
+        """Returns whether a folder is probably a table; None if no similar folder was examined."""
         if path.endswith(_SUFFIX):
             return True
         for key in _classes(path):
@@ -131,10 +133,10 @@ class Walker:
             else:
                 tally.others += 1
 
-    def _descends(self, name: str, skipped: Iterable[str]) -> bool:
+    def _descends(self, name: str, excluded_names: Iterable[str]) -> bool:
         """Returns whether a folder may contain tables; names with a dot or one underscore in front are hidden."""
         is_hidden = name.startswith(".") or (name.startswith("_") and not name.startswith("__"))
-        return not (is_hidden or name in skipped or name in _OF_CATALOGS)
+        return not (is_hidden or name in excluded_names or name in _OF_CATALOGS)
 
 
 async def walk(
@@ -144,14 +146,14 @@ async def walk(
     on_error: Callable[[str, LanceNamespaceError], None],
     after_round: Callable[[], Awaitable[None]],
 ) -> None:
-    """Looks at folders and at everything below them, except in tables.
+    """Examines folders and everything below them, except in tables.
 
     Args:
-        walker: Looks at each folder.
-        pending: Paths to look at.
+        walker: Examines each folder.
+        pending: Paths to examine.
         on_sight: Receives each result.
         on_error: Receives the path of a folder that could not be listed, with the error.
-        after_round: Awaited after some hundred folders.
+        after_round: Awaited after each round of up to 512 folders.
     """
     stack = list(pending)
 
@@ -171,22 +173,22 @@ async def walk(
 
 
 def _next_round(walker: Walker, stack: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the folders to look at next, and the rest.
+    """Returns the folders of the next round, and the rest.
 
-    Where nothing similar was looked at, one folder of each parent goes first, so that the guesses of the others are
-    based on it.
+    If no folder similar to those in a parent was examined yet, the round contains only one of them: its result decides
+    the first request to the others.
     """
     batch: list[str] = []
     rest: list[str] = []
-    scouted: set[str] = set()
+    sampled_parents: set[str] = set()
     for index in range(len(stack) - 1, -1, -1):
         path = stack[index]
         if walker.expects_table(path) is None:
             parent = path.rpartition("/")[0]
-            if parent in scouted:
+            if parent in sampled_parents:
                 rest.append(path)
                 continue
-            scouted.add(parent)
+            sampled_parents.add(parent)
         batch.append(path)
         if len(batch) == _ROUND:
             return batch, [*stack[:index], *reversed(rest)]

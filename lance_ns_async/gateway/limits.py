@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.gateway.responses import RequestError
-from lance_ns_async.tables import filters
+from lance_ns_async.tables import sql_bounds
 from lance_ns_async.tables.bounds import Bounds
 
 MAX_BYTES = 1 << 30
@@ -49,7 +49,7 @@ class Limits:
     limits above, but at least 512 MiB.
     """
     functions: frozenset[str] = frozenset()
-    """SQL functions that clients may call in addition to `tables.filters.FUNCTIONS`."""
+    """SQL functions that clients may call in addition to `tables.sql_bounds.FUNCTIONS`."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0:
@@ -75,7 +75,7 @@ class Limits:
         """Returns the limits of one request to Lance; memory that Lance allocates is counted in `share`."""
         return replace(
             _SPEC,
-            functions=filters.FUNCTIONS | {name.lower() for name in self.functions},
+            functions=sql_bounds.FUNCTIONS | {name.lower() for name in self.functions},
             decoded_bytes=self.max_bytes,
             answer_bytes=self.max_answer_bytes,
             hold=share.take,

@@ -24,7 +24,7 @@ from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.responses import RequestError
-from lance_ns_async.gateway.routes import Route, match
+from lance_ns_async.rest_protocol import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
 
@@ -97,7 +97,7 @@ async def serving(
         max_answer_bytes: Maximum row bytes in a response.
         max_held_bytes: Maximum bytes of all concurrent requests and responses; None means four times the larger one
             of the limits above, but at least 512 MiB.
-        functions: SQL functions that clients may call in addition to `tables.filters.FUNCTIONS`.
+        functions: SQL functions that clients may call in addition to `tables.sql_bounds.FUNCTIONS`.
         grace: Seconds that requests in progress have to finish when the context ends.
         idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
 
@@ -153,7 +153,7 @@ async def _run_server(
                 metrics.cut_all()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(end):
-                        # Not passed an error of the block: it would cancel the changes and wrap the error.
+                        # The task group gets no error of the block: it would cancel the changes, and wrap the error.
                         await changes.__aexit__(None, None, None)
 
 
@@ -203,7 +203,7 @@ class _Handler:
         return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels)))
 
     async def _finish_change(self, work: Awaitable[web.Response], labels: RequestLabels) -> web.Response:
-        """Returns the response to a change; its client may have left before."""
+        """Returns the response to a change; its client may have disconnected before."""
         try:
             return await _respond(work)
         except asyncio.CancelledError:

@@ -213,7 +213,7 @@ class BackgroundLoop:
 
     def _do(self, work: Coroutine[Any, Any, T], outcome: _Outcome[T]) -> None:
         task = outcome.task = self._loop.create_task(work)
-        task.add_done_callback(partial(_tell, outcome))
+        task.add_done_callback(partial(_set_outcome, outcome))
 
         def cancel(outcome: Future[T]) -> None:
             if outcome.cancelled():
@@ -288,7 +288,7 @@ def _wait(outcome: Future[T]) -> T:
                 return outcome.result()
 
 
-def _tell(outcome: Future[T], task: asyncio.Task[T]) -> None:
+def _set_outcome(outcome: Future[T], task: asyncio.Task[T]) -> None:
     """Copies the result of a task to its outcome."""
     if task.cancelled():
         outcome.cancel()

@@ -6,16 +6,28 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+from lance_namespace import RegisterTableRequest
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
 
 from lance_ns_async.backends import derived
+from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.concurrency import each, in_slices
-from lance_ns_async.engine import describe
+from lance_ns_async.engine import declare, describe
+from lance_ns_async.engine.declare import Outcome, Record, Registered
 from lance_ns_async.engine.describe import Described
 from lance_ns_async.engine.list import Listed, Lister, TableFilter
-from lance_ns_async.errors import raise_first
+from lance_ns_async.errors import raise_first, spelled
 from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage.locations import check_location
+from lance_ns_async.tables import dropping
 
 T = TypeVar("T")
 
@@ -179,14 +191,87 @@ class BulkOperations(Session):
                 for id in group:
                     yield id
 
+    async def register_tables(
+        self,
+        tables: Iterable[RegisterTableRequest | Fields],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: describe.Progress | None = None,
+    ) -> Registered:
+        """Registers many tables concurrently, each like `register_table` in the mode Create.
+
+        Args:
+            tables: The requests, with different ids.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                registered in time fail with ServiceUnavailableError.
+            progress: Receives the number of tables completed since its last call; runs in the event loop.
+
+        Returns:
+            The registered tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: An id is invalid or occurs twice, a mode is not Create, or `max_in_flight` or `timeout`
+                is invalid; nothing was called.
+
+        Cost:
+            One declaration and a listing of the location for each table. The directory catalog needs one commit for 500
+            tables. If the process is killed, each of these commits was made completely or not at all. After a 401, the
+            remaining tables fail without a call.
+        """
+        declarations: dict[TableId, Declaration] = {}
+        for fields in tables:
+            request = requests.parse(RegisterTableRequest, fields)
+            id = self._table(request.id)
+            if requests.word(request.mode, "mode", ("create", "overwrite")) != "create":
+                raise InvalidInputError(f"table {id}: register_tables replaces nothing; use register_table")
+            if id in declarations:
+                raise InvalidInputError(f"table {id}: it occurs twice")
+            declarations[id] = Declaration(id, request.location, request.properties or {})
+        result: dict[TableId, Outcome] = {}
+
+        async def record(declaration: Declaration, outcome: Outcome) -> None:
+            result[declaration.id] = outcome
+            if progress is not None:
+                progress(1)
+
+        with self._within(timeout):
+            await self._register_each(declarations.values(), record, max_in_flight=self._workers(max_in_flight))
+        return Registered(
+            {id: outcome for id in declarations if isinstance(outcome := result[id], Table)},
+            {id: outcome for id in declarations if isinstance(outcome := result[id], LanceNamespaceError)},
+        )
+
+    async def _register_each(self, declarations: Iterable[Declaration], record: Record, *, max_in_flight: int) -> None:
+        """Registers each table whose data is at its location, and passes each outcome to `record`."""
+
+        async def finish(declaration: Declaration, outcome: Outcome) -> None:
+            self._locator.forget(declaration.id)
+            if isinstance(outcome, Table):
+                await dropping.disown(self._backend, outcome)
+            await record(declaration, outcome)
+
+        allowed: list[Declaration] = []
+        relative = self._backend.capabilities.relative_locations
+        for it in declarations:
+            try:
+                check_location(f"table {spelled(it.id)}", it.location or "", relative=relative)
+                allowed.append(it)
+            except InvalidInputError as e:
+                await record(it, e)
+        await declare.declare_tables(self._backend, allowed, finish, max_in_flight=max_in_flight)
+
     async def protect_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
     ) -> Sequence[TableId]:
         """Prevents other tools of the catalog from deleting the files of registered tables.
 
         On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
-        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. Other catalogs need
-        no change. May be repeated.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. In a Hive Metastore,
+        tables that other tools registered without `EXTERNAL=TRUE` get it; without it, Hive deletes the files with the
+        table. Other catalogs need no change. May be repeated.
 
         Args:
             namespace: The namespace of the tables; empty for the root.

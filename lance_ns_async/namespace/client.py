@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 import pyarrow as pa
 from lance_namespace import (
@@ -37,6 +38,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
+    NamespaceNotEmptyError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -55,6 +57,7 @@ from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.bulk import BulkOperations
 from lance_ns_async.namespace.maintenance import MaintenanceOperations
+from lance_ns_async.namespace.passing import pass_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.rows import RowOperations
 from lance_ns_async.namespace.unsupported import UnsupportedOperations
@@ -143,7 +146,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
             NamespaceNotFoundError: The parent namespace does not exist.
             NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
-            ConcurrentModificationError: Other clients create and drop the namespace all the time, and the mode is
+            ConcurrentModificationError: Other clients repeatedly create and drop the namespace, and the mode is
                 ExistOk.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
@@ -176,7 +179,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Raises:
             NamespaceNotFoundError: The namespace does not exist, and the mode is Fail.
             NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
-            InvalidInputError: The namespace is the root, the catalog cannot cascade, or a mode or behavior is unknown.
+            InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
+                behavior is unknown.
         """
         request = requests.parse(DropNamespaceRequest, request)
         id = self._namespace(request.id)
@@ -184,16 +188,20 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         behavior = requests.word(request.behavior, "behavior", ("restrict", "cascade"))
         if not id:
             raise InvalidInputError("namespace id []: the root cannot be dropped")
-        if behavior == "cascade" and not self._backend.capabilities.cascades:
-            raise InvalidInputError(
-                f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} first"
-            )
+        can_cascade = self._backend.capabilities.cascades
         with self._changing():
             try:
-                await self._backend.drop_namespace(id, cascade=behavior == "cascade")
+                await self._backend.drop_namespace(id, cascade=behavior == "cascade" and can_cascade)
             except NamespaceNotFoundError:
                 if mode != "skip":
                     raise
+            except NamespaceNotEmptyError as e:
+                if behavior == "restrict" or can_cascade:
+                    raise
+                raise InvalidInputError(
+                    f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} "
+                    f"first ({e})"
+                ) from e
         return DropNamespaceResponse()
 
     async def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
@@ -232,6 +240,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             `include_declared=False` also one open of each dataset.
         """
         request = requests.parse(ListTablesRequest, request)
+        if request.include_declared is False and self._backend.passes_on("list_tables"):
+            return cast(ListTablesResponse, await pass_on(self, "list_tables", request))
         parent, limit, token = self._namespace(request.id), request.limit, request.page_token
         lister = self._lister()
 
@@ -301,6 +311,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         snapshot = Snapshot(request.version, request.tag, request.branch)
         with_details = bool(request.load_detailed_metadata or snapshot != LATEST)
         opens = with_details or bool(request.check_declared)
+        if opens and self._backend.passes_on("describe_table"):
+            return cast(DescribeTableResponse, await pass_on(self, "describe_table", request))
         details, is_only_declared = None, None
         with self._operation():
             table = await self._describe(self._table(request.id), request.vend_credentials, opens=opens)
@@ -330,6 +342,8 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             One call; with a version also one open of the dataset.
         """
         request = requests.parse(TableExistsRequest, request)
+        if request.version is not None and self._backend.passes_on("table_exists"):
+            return cast(TableExistsResponse, await pass_on(self, "table_exists", request))
         with self._operation():
             table = await self._describe(self._table(request.id), None, opens=request.version is not None)
             if request.version is not None:
@@ -423,7 +437,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             if mode == "overwrite":
                 table = await replacing.register(self._backend, id, request.location, properties)
             else:
-                table = await self._backend.declare_table(id, request.location, properties)
+                table = await self._backend.register_table(id, request.location, properties)
             await dropping.disown(self._backend, table)
         answer = requests.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)

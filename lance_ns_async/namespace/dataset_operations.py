@@ -15,8 +15,8 @@ from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import concurrent_changes
 from lance_ns_async.tables.callback import make_connector
-from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.tables.sql_bounds import Texts
 from lance_ns_async.tables.staging import Staging
 
 if TYPE_CHECKING:

@@ -47,10 +47,11 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.dataset_operations import DatasetOperations, page_of
+from lance_ns_async.namespace.passing import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.tables import columns, indexes, reading, refs
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 
 
 class MaintenanceOperations(DatasetOperations):
@@ -60,6 +61,7 @@ class MaintenanceOperations(DatasetOperations):
     have in common: TableNotFoundError, if the table does not exist or nothing was written to it yet.
     """
 
+    @passed_on
     async def create_table_index(self, request: CreateTableIndexRequest | Fields) -> CreateTableIndexResponse:
         """Creates an index on a column of vectors, scalars or text.
 
@@ -80,6 +82,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableIndexResponse()
 
+    @passed_on
     async def create_table_scalar_index(
         self, request: CreateTableIndexRequest | Fields
     ) -> CreateTableScalarIndexResponse:
@@ -103,6 +106,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
         return CreateTableScalarIndexResponse()
 
+    @passed_on
     async def list_table_indices(self, request: ListTableIndicesRequest | Fields) -> ListTableIndicesResponse:
         """Lists the indexes of a table.
 
@@ -123,6 +127,7 @@ class MaintenanceOperations(DatasetOperations):
         page, token = await page_of(table_indexes, request.limit, request.page_token)
         return ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
 
+    @passed_on
     async def describe_table_index_stats(
         self, request: DescribeTableIndexStatsRequest | Fields
     ) -> DescribeTableIndexStatsResponse:
@@ -139,6 +144,7 @@ class MaintenanceOperations(DatasetOperations):
         snapshot = Snapshot(request.version, branch=request.branch)
         return await self._read(request.id, lambda it, _: indexes.stats(it, name), snapshot)
 
+    @passed_on
     async def drop_table_index(self, request: DropTableIndexRequest | Fields) -> DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
 
@@ -156,6 +162,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, _: indexes.drop(it, name), Snapshot(branch=request.branch))
         return DropTableIndexResponse()
 
+    @passed_on
     async def get_table_stats(self, request: GetTableStatsRequest | Fields) -> GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
@@ -165,6 +172,7 @@ class MaintenanceOperations(DatasetOperations):
         request = requests.parse(GetTableStatsRequest, request)
         return await self._read(request.id, lambda it, _: reading.stats(it), Snapshot(branch=request.branch))
 
+    @passed_on
     async def restore_table(self, request: RestoreTableRequest | Fields) -> RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
 
@@ -181,6 +189,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, _: refs.restore(it), snapshot)
         return RestoreTableResponse()
 
+    @passed_on
     async def list_table_tags(self, request: ListTableTagsRequest | Fields) -> ListTableTagsResponse:
         """Lists the tags of a table, including those of branches.
 
@@ -198,6 +207,7 @@ class MaintenanceOperations(DatasetOperations):
         page, token = await page_of(tags, request.limit, request.page_token)
         return ListTableTagsResponse(tags=page, page_token=token)
 
+    @passed_on
     async def get_table_tag_version(self, request: GetTableTagVersionRequest | Fields) -> GetTableTagVersionResponse:
         """Returns the version of a tag.
 
@@ -211,6 +221,7 @@ class MaintenanceOperations(DatasetOperations):
         tag = await self._read(request.id, lambda it, table: refs.tag(it, table, request.tag))
         return GetTableTagVersionResponse(version=tag.version, branch=tag.branch)
 
+    @passed_on
     async def create_table_tag(self, request: CreateTableTagRequest | Fields) -> CreateTableTagResponse:
         """Creates a tag for a version.
 
@@ -228,6 +239,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, table: refs.create_tag(it, table, tag, version, branch))
         return CreateTableTagResponse()
 
+    @passed_on
     async def update_table_tag(self, request: UpdateTableTagRequest | Fields) -> UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
@@ -244,6 +256,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, table: refs.update_tag(it, table, tag, version, branch))
         return UpdateTableTagResponse()
 
+    @passed_on
     async def delete_table_tag(self, request: DeleteTableTagRequest | Fields) -> DeleteTableTagResponse:
         """Deletes a tag; its version stays.
 
@@ -257,6 +270,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, _: refs.delete_tag(it, request.tag))
         return DeleteTableTagResponse()
 
+    @passed_on
     async def create_table_branch(self, request: CreateTableBranchRequest | Fields) -> CreateTableBranchResponse:
         """Creates a branch that starts at a version of another branch.
 
@@ -278,6 +292,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, table: refs.create_branch(it, table, name, source, version))
         return CreateTableBranchResponse()
 
+    @passed_on
     async def list_table_branches(self, request: ListTableBranchesRequest | Fields) -> ListTableBranchesResponse:
         """Lists the branches of a table except main.
 
@@ -295,6 +310,7 @@ class MaintenanceOperations(DatasetOperations):
         page, token = await page_of(branches, request.limit, request.page_token)
         return ListTableBranchesResponse(branches=page, page_token=token)
 
+    @passed_on
     async def delete_table_branch(self, request: DeleteTableBranchRequest | Fields) -> DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
@@ -310,6 +326,7 @@ class MaintenanceOperations(DatasetOperations):
         await self._change(request.id, lambda it, table: refs.delete_branch(it, table, request.name))
         return DeleteTableBranchResponse()
 
+    @passed_on
     async def alter_table_add_columns(
         self, request: AlterTableAddColumnsRequest | Fields
     ) -> AlterTableAddColumnsResponse:
@@ -333,6 +350,7 @@ class MaintenanceOperations(DatasetOperations):
             version=await self._change(request.id, lambda it, _: columns.add(it, new), snapshot)
         )
 
+    @passed_on
     async def alter_table_alter_columns(
         self, request: AlterTableAlterColumnsRequest | Fields
     ) -> AlterTableAlterColumnsResponse:
@@ -355,6 +373,7 @@ class MaintenanceOperations(DatasetOperations):
             version=await self._change(request.id, lambda it, _: columns.alter(it, changes), snapshot)
         )
 
+    @passed_on
     async def alter_table_drop_columns(
         self, request: AlterTableDropColumnsRequest | Fields
     ) -> AlterTableDropColumnsResponse:
@@ -377,6 +396,7 @@ class MaintenanceOperations(DatasetOperations):
             version=await self._change(request.id, lambda it, _: columns.drop(it, request.columns), snapshot)
         )
 
+    @passed_on
     async def update_table_schema_metadata(
         self, request: UpdateTableSchemaMetadataRequest | Fields
     ) -> UpdateTableSchemaMetadataResponse:
@@ -395,6 +415,7 @@ class MaintenanceOperations(DatasetOperations):
         metadata = await self._change(request.id, lambda it, _: columns.update_schema_metadata(it, entries), snapshot)
         return UpdateTableSchemaMetadataResponse(metadata=dict(metadata))
 
+    @passed_on
     async def update_field_metadata(self, request: UpdateFieldMetadataRequest | Fields) -> UpdateFieldMetadataResponse:
         """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
 

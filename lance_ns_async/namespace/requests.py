@@ -104,7 +104,7 @@ def _check_part(part: _Part, value: object, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The model in a field, and whether the field holds a list of it."""
+    """The model of a field's values, and whether the field is a list of such values."""
 
     model: type[BaseModel]
     many: bool

@@ -32,14 +32,15 @@ from lance_ns_async.engine.describe import Progress
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.dataset_operations import DatasetOperations
+from lance_ns_async.namespace.passing import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import arrow, concurrent_changes, creating, reading, searching, writing
 from lance_ns_async.tables.creating import Content, TableAndDataset
-from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.open_many import Opened, open_many
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -57,6 +58,7 @@ class RowOperations(DatasetOperations):
     A change of a table is never sent twice: after a time-out, the error says that the outcome is unknown.
     """
 
+    @passed_on
     async def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it.
 
@@ -126,6 +128,7 @@ class RowOperations(DatasetOperations):
             location=answer.location, storage_options=answer.storage_options, properties=answer.properties
         )
 
+    @passed_on
     async def insert_into_table(
         self, request: InsertIntoTableRequest | Fields, request_data: bytes
     ) -> InsertIntoTableResponse:
@@ -159,6 +162,7 @@ class RowOperations(DatasetOperations):
             dataset = await self._insert(id, request.branch, rows, mode)
         return InsertIntoTableResponse(num_inserted_rows=rows.num_rows, version=dataset.version)
 
+    @passed_on
     async def merge_insert_into_table(
         self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
     ) -> MergeInsertIntoTableResponse:
@@ -204,6 +208,7 @@ class RowOperations(DatasetOperations):
             version=version,
         )
 
+    @passed_on
     async def update_table(self, request: UpdateTableRequest | Fields) -> UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
@@ -233,6 +238,7 @@ class RowOperations(DatasetOperations):
         )
         return UpdateTableResponse(updated_rows=count, version=version)
 
+    @passed_on
     async def delete_from_table(self, request: DeleteFromTableRequest | Fields) -> DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
@@ -251,6 +257,7 @@ class RowOperations(DatasetOperations):
         version = await self._change(request.id, lambda it, _: writing.delete(it, request.predicate), snapshot)
         return DeleteFromTableResponse(version=version)
 
+    @passed_on
     async def count_table_rows(self, request: CountTableRowsRequest | Fields) -> CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
 
@@ -269,6 +276,7 @@ class RowOperations(DatasetOperations):
         count = await self._read(request.id, lambda it, _: reading.count(it, request.predicate), snapshot)
         return CountTableRowsResponse(count=count)
 
+    @passed_on
     async def query_table(self, request: QueryTableRequest | Fields) -> QueryTableResponse:
         """Searches by vector or by text, or reads the first rows that match a filter.
 
@@ -292,6 +300,7 @@ class RowOperations(DatasetOperations):
         snapshot = Snapshot(request.version, branch=request.branch)
         return QueryTableResponse(data=await self._read(request.id, lambda it, _: reading.query(it, request), snapshot))
 
+    @passed_on
     async def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest | Fields) -> str:
         """Returns the plan of a query, without running it.
 
@@ -312,6 +321,7 @@ class RowOperations(DatasetOperations):
         snapshot = Snapshot(query.version, branch=branch)
         return await self._read(id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
 
+    @passed_on
     async def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest | Fields) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
 

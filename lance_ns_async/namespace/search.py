@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
 
 from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.describe import OnTable
+from lance_ns_async.engine.list import Lister
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Pattern
@@ -31,11 +33,17 @@ class SearchResult:
     """The namespaces that can contain a match, also those without any."""
 
 
-async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_in_flight: int) -> SearchResult:
+async def search(
+    namespace: AsyncNamespace,
+    patterns: Sequence[Pattern],
+    *,
+    max_in_flight: int,
+    on_table: OnTable | None = None,
+) -> SearchResult:
     """Walks the namespaces that can contain a match concurrently, and lists their tables.
 
     No listing is made for a namespace or table whose exact name is in a pattern. Namespaces and tables that are dropped
-    during the search do not match.
+    during the search do not match. `on_table` receives each table of `descriptions` as soon as it is described.
     """
     if not patterns:
         return SearchResult((), (), {}, {}, {})
@@ -52,7 +60,11 @@ async def search(namespace: AsyncNamespace, patterns: Sequence[Pattern], *, max_
     def matches_any(id: TableId) -> bool:
         return any(pattern.matches(id) for pattern in patterns)
 
-    listing = await namespace.list_many(to_list, wanted=matches_any, max_in_flight=max_in_flight)
+    with namespace._within(None):
+        lister = Lister(
+            namespace._backend, max_in_flight=max_in_flight, wanted=matches_any, tolerant=True, on_table=on_table
+        )
+        listing = await lister.many(to_list)
     for parent, error in listing.errors.items():
         walk.note(parent, error)
     matching = [id for ids in listing.tables.values() for id in ids]

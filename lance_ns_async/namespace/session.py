@@ -196,5 +196,5 @@ def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) 
 
 def _callable_id(function: object) -> tuple[int, str]:
     """Returns an id of a callable; accesses to a method of the same object have the same id."""
-    # Not its repr, which may be equal for callables with different secrets.
+    # The repr is not used, because it may be equal for callables with different secrets.
     return id(getattr(function, "__self__", function)), getattr(function, "__qualname__", "")

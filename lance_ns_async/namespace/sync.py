@@ -56,6 +56,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.engine.declare import Registered
 from lance_ns_async.engine.describe import Described, Places, Progress
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -64,7 +65,7 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.docstrings import called_with, copy_docstrings
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
-from lance_ns_async.registry import CLASS_PATHS
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from lance_ns_async.settings import TokenFunction, with_token
 
 P = ParamSpec("P")
@@ -280,6 +281,23 @@ class Namespace(SyncDataOperations):
             progress=progress,
         )
 
+    def register_tables(
+        self,
+        tables: Iterable[RegisterTableRequest | Fields],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Registered:
+        """See `AsyncNamespace.register_tables`; `progress` is called in the background thread."""
+        return self._call(
+            AsyncNamespace.register_tables,
+            list(tables),
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
     def list_many(
         self,
         namespaces: Iterable[Iterable[str]],
@@ -384,23 +402,22 @@ class Namespace(SyncDataOperations):
 
 
 def _how_to_name(namespace: _Named) -> str:
-    return f"it takes properties by name, for example {namespace.example}"
+    example = ", ".join(f'{name}="{value}"' for name, value in BACKENDS[namespace.impl].example.items())
+    return f"it takes properties by name, for example {example}"
 
 
 class _Named(Namespace):
     """A namespace of one backend, which is constructed from properties only, like `lance_namespace.connect` does."""
 
     impl: ClassVar[str]
-    example: ClassVar[str]
-    """A property as Python code, for messages."""
 
     @called_with(_how_to_name)
     def __init__(self, /, *, token: TokenFunction | str | None = None, **properties: str) -> None:
         """Connects to the catalog.
 
         Args:
-            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. A text is
-                an error: a token itself is the property `auth_token`.
+            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. Pass
+                a token itself as the property `auth_token`.
             **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
                 of each catalog lists them, including the limits of calls.
 
@@ -408,7 +425,7 @@ class _Named(Namespace):
             InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
             TypeError: An argument is not a keyword argument.
         """
-        # A text is refused like that of any other property.
+        # A string is rejected by the check of the properties.
         super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
 
 
@@ -416,49 +433,57 @@ class DirNamespace(_Named):
     """The directory catalog, for example `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits."""
 
     impl = "dir"
-    example = 'root="lake"'
 
 
 class IcebergNamespace(_Named):
     """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and others."""
 
     impl = "iceberg"
-    example = 'endpoint="https://catalog.example.com"'
 
 
 class Hive3Namespace(_Named):
     """A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others."""
 
     impl = "hive3"
-    example = 'uri="thrift://metastore.example.com:9083"'
 
 
 class GlueNamespace(_Named):
     """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and others."""
 
     impl = "glue"
-    example = 'region="eu-central-1"'
 
 
 class PolarisNamespace(_Named):
     """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and others."""
 
     impl = "polaris"
-    example = 'endpoint="https://polaris.example.com"'
 
 
 class LakekeeperNamespace(_Named):
     """A warehouse of a Lakekeeper server. Properties: `endpoint`, `warehouse`, `auth_token` and others."""
 
     impl = "lakekeeper"
-    example = 'endpoint="https://lakekeeper.example.com", warehouse="lake"'
+
+
+class RestNamespace(_Named):
+    """A server of the Lance REST Namespace protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others."""
+
+    impl = "rest"
 
 
 class UnityNamespace(_Named):
     """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others."""
 
     impl = "unity"
-    example = 'endpoint="https://unity.example.com", catalog="main"'
+
+
+def __getattr__(name: str) -> Any:
+    # A backend that has no class above gets one from the registry.
+    impl = next((impl for impl, path in CLASS_PATHS.items() if path == f"lance_ns_async.{name}"), None)
+    if impl is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    attributes = {"impl": impl, "__module__": __name__, "__doc__": f"A catalog of the backend {impl!r}."}
+    return globals().setdefault(name, type(name, (_Named,), attributes))
 
 
 def _unpickle(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:

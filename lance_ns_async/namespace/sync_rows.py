@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from lance_namespace import (
     AlterTableAddColumnsRequest,
     AlterTableAddColumnsResponse,
     AlterTableAlterColumnsRequest,
     AlterTableAlterColumnsResponse,
+    AlterTableBackfillColumnsRequest,
+    AlterTableBackfillColumnsResponse,
     AlterTableDropColumnsRequest,
     AlterTableDropColumnsResponse,
+    AlterTransactionRequest,
+    AlterTransactionResponse,
     AnalyzeTableQueryPlanRequest,
     CountTableRowsRequest,
     CountTableRowsResponse,
     CreateEmptyTableRequest,
+    CreateMaterializedViewRequest,
+    CreateMaterializedViewResponse,
     CreateTableBranchRequest,
     CreateTableBranchResponse,
     CreateTableIndexRequest,
@@ -33,6 +39,8 @@ from lance_namespace import (
     DeleteTableTagResponse,
     DescribeTableIndexStatsRequest,
     DescribeTableIndexStatsResponse,
+    DescribeTransactionRequest,
+    DescribeTransactionResponse,
     DropTableIndexRequest,
     DropTableIndexResponse,
     ExplainTableQueryPlanRequest,
@@ -53,6 +61,8 @@ from lance_namespace import (
     MergeInsertIntoTableResponse,
     QueryTableRequest,
     QueryTableResponse,
+    RefreshMaterializedViewRequest,
+    RefreshMaterializedViewResponse,
     RestoreTableRequest,
     RestoreTableResponse,
     UpdateFieldMetadataRequest,
@@ -250,22 +260,28 @@ class SyncDataOperations(LanceNamespace):
         """See `AsyncNamespace.update_field_metadata`."""
         return self._call(AsyncNamespace.update_field_metadata, request)
 
-    def alter_table_backfill_columns(self, request: object) -> NoReturn:
+    def alter_table_backfill_columns(
+        self, request: AlterTableBackfillColumnsRequest | Fields
+    ) -> AlterTableBackfillColumnsResponse:
         """See `AsyncNamespace.alter_table_backfill_columns`."""
-        self._call(AsyncNamespace.alter_table_backfill_columns, request)
+        return self._call(AsyncNamespace.alter_table_backfill_columns, request)
 
-    def create_materialized_view(self, request: object) -> NoReturn:
+    def create_materialized_view(
+        self, request: CreateMaterializedViewRequest | Fields
+    ) -> CreateMaterializedViewResponse:
         """See `AsyncNamespace.create_materialized_view`."""
-        self._call(AsyncNamespace.create_materialized_view, request)
+        return self._call(AsyncNamespace.create_materialized_view, request)
 
-    def refresh_materialized_view(self, request: object) -> NoReturn:
+    def refresh_materialized_view(
+        self, request: RefreshMaterializedViewRequest | Fields
+    ) -> RefreshMaterializedViewResponse:
         """See `AsyncNamespace.refresh_materialized_view`."""
-        self._call(AsyncNamespace.refresh_materialized_view, request)
+        return self._call(AsyncNamespace.refresh_materialized_view, request)
 
-    def describe_transaction(self, request: object) -> NoReturn:
+    def describe_transaction(self, request: DescribeTransactionRequest | Fields) -> DescribeTransactionResponse:
         """See `AsyncNamespace.describe_transaction`."""
-        self._call(AsyncNamespace.describe_transaction, request)
+        return self._call(AsyncNamespace.describe_transaction, request)
 
-    def alter_transaction(self, request: object) -> NoReturn:
+    def alter_transaction(self, request: AlterTransactionRequest | Fields) -> AlterTransactionResponse:
         """See `AsyncNamespace.alter_transaction`."""
-        self._call(AsyncNamespace.alter_transaction, request)
+        return self._call(AsyncNamespace.alter_transaction, request)

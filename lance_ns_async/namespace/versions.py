@@ -26,6 +26,7 @@ from lance_ns_async.backends.base import Version
 from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, foreign_token
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.passing import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import MAIN
@@ -38,6 +39,7 @@ class VersionOperations(Session):
     The `Raises` sections omit an error that they have in common: TableNotFoundError, if the table does not exist.
     """
 
+    @passed_on
     async def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves the manifest to its final name.
 
@@ -60,6 +62,7 @@ class VersionOperations(Session):
         (version,) = await self._commit([request])
         return CreateTableVersionResponse(version=requests.table_version(version))
 
+    @passed_on
     async def batch_create_table_versions(
         self, request: BatchCreateTableVersionsRequest | Fields
     ) -> BatchCreateTableVersionsResponse:
@@ -78,6 +81,7 @@ class VersionOperations(Session):
         versions = await self._commit(request.entries)
         return BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in versions])
 
+    @passed_on
     async def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
 
@@ -107,6 +111,7 @@ class VersionOperations(Session):
         answers = [CreateTableVersionResponse(version=requests.table_version(version)) for version in versions]
         return BatchCommitTablesResponse(results=[CommitTableResult(create_table_version=it) for it in answers])
 
+    @passed_on
     async def describe_table_version(
         self, request: DescribeTableVersionRequest | Fields
     ) -> DescribeTableVersionResponse:
@@ -131,6 +136,7 @@ class VersionOperations(Session):
             version = await commits.one(self._backend, id, request.version, request.branch)
         return DescribeTableVersionResponse(version=requests.table_version(version))
 
+    @passed_on
     async def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
         """Lists the versions whose manifests exist.
 
@@ -176,6 +182,7 @@ class VersionOperations(Session):
             page_token=encode_token([versions[-1].number]) if more else None,
         )
 
+    @passed_on
     async def batch_delete_table_versions(
         self, request: BatchDeleteTableVersionsRequest | Fields
     ) -> BatchDeleteTableVersionsResponse:

@@ -194,8 +194,8 @@ _OWN = ("data", "metadata", "tree")
 def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the paths of other datasets under the table's location, and the names that are not part of a Lance table.
 
-    The names are only returned if the location itself has a dataset: otherwise a drop does not delete them. Blocks: for
-    `in_thread`.
+    The names are empty if the location itself has no dataset, because a drop then does not delete these files. Blocks:
+    for `in_thread`.
     """
     paths = files.open_session(table.location, table.storage_options).list()
     tops = {path.partition("/")[0] for path in paths}

@@ -25,8 +25,8 @@ def reserve(location: str, options: Mapping[str, str] | None) -> None:
 def remove(location: str, options: Mapping[str, str] | None) -> None:
     """Removes the markers if there are no other files, and empty local folders. Blocks.
 
-    Directly below a root, where the name decides the location, markers stay unless the table is hidden: another client
-    may have declared it.
+    A location that ends with `.lance` is determined by the table's name, so another client may have declared the same
+    table. Its markers are removed only if the table is hidden.
     """
     session = files.open_session(location, options)
     paths = set(session.list())

@@ -1,9 +1,9 @@
 """The end of the process: calls into native code in worker threads end before the interpreter does.
 
-CPython before 3.14 ends a thread that returns from native code after the interpreter is finalized by unwinding its
-stack. Rust and C++ then abort the process (SIGABRT), or the process hangs. Therefore no such call begins once `atexit`
-runs, and calls in progress are waited for, with the release of their native objects. Work that only reads ends
-between two of its calls.
+If a thread returns from native code after the interpreter was finalized, CPython before 3.14 unwinds the stack of the
+thread. Rust and C++ then abort the process (SIGABRT), or the process hangs. Therefore, no such call begins once
+`atexit` runs, and the process waits for the calls in progress and for the release of their native objects. Work that
+only reads stops between two of its calls.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def thread_start() -> Iterator[None]:
 
 
 def before_waiting(stop: Callable[[], None]) -> Callable[[], None]:
-    """Registers `stop` to be called before the end of the process waits; it requests calls that can stop to end."""
+    """Registers `stop`, which the end of the process calls before it waits; it ends the calls that can be stopped."""
     _to_stop.append(stop)
     return stop
 

@@ -125,7 +125,7 @@ def under_way() -> Work:
 
 @before_waiting
 def _give_up_all() -> None:
-    """Makes work that reads rows from Python end at its next batch when the process ends."""
+    """Stops work that reads rows from Python, at its next batch, because the process ends."""
     # A copy, because work that ends meanwhile leaves the set.
     _last.extend(_calling.copy())
     for work in _last:
@@ -231,7 +231,7 @@ async def aside(work: Callable[[], T]) -> T:
     """Returns the result of blocking work that accesses no storage, within the operation's time.
 
     Raises:
-        ServiceUnavailableError: The time is over.
+        ServiceUnavailableError: The work did not end in time.
     """
     try:
         async with asyncio.timeout(remaining()):

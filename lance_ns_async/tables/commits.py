@@ -1,7 +1,8 @@
 """Versions of tables: commits in the catalog, and manifests in the storage.
 
 A version is committed in the catalog first; then its manifest is moved to the final name that Lance reads. If the
-writer was killed in between, the next request for the version completes the move.
+writer was killed in between, the next request for the version completes the move. A commit that conflicts with another
+writer is repeated by the backend, within the limits of `Caller.repeat`.
 """
 
 from __future__ import annotations

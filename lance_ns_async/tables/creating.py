@@ -371,7 +371,7 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
             error.add_note(f"and unused files are left at {table.location} ({e})")
         return
     try:
-        await backend.declare_table(table.id, table.location, table.properties or {}, table.schema)
+        await backend.register_table(table.id, table.location, table.properties or {}, table.schema)
         error.add_note(f"and table {table.id} is registered again, because another client wrote to it")
     except TableAlreadyExistsError:
         return

@@ -63,7 +63,7 @@ class Mark:
     """Time limit of the process, in seconds since the Unix epoch."""
     deregistered: bool = False
     catalogs: Sequence[str] = ()
-    """Digests of the names of the catalog's own files from before the registration was removed."""
+    """Digests of the names of the catalog's own files that existed before the registration was removed."""
 
     @property
     def path(self) -> str:

@@ -149,7 +149,7 @@ def find_unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
 
 
 Fate = Literal["gone", "there", "unknown"]
-"""The state of rows after their withdrawal."""
+"""Whether rows still exist after `withdraw`."""
 
 
 def withdraw(table: Table, commit: Commit, *, delete: bool) -> Fate:
@@ -187,7 +187,7 @@ def withdraw(table: Table, commit: Commit, *, delete: bool) -> Fate:
     if before[0] in after:
         # The manifest belongs to another table.
         return "gone"
-    # A later version or a branch may contain the rows; a tag has lost them.
+    # A later version or a branch may still contain the rows; a tag cannot be read without the manifest.
     return "unknown" if after or used else "gone"
 
 

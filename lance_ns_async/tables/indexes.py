@@ -76,7 +76,7 @@ _PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max
 """Names of fields in pylance that differ from the spec."""
 
 _MOST_SUB_VECTORS = 16
-"""The default of Lance's own namespaces."""
+"""Maximum default number of sub-vectors, as in Lance's own namespaces."""
 
 
 def check(request: CreateTableIndexRequest) -> None:

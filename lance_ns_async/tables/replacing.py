@@ -67,7 +67,7 @@ async def register(backend: Backend, id: TableId, location: str, properties: Map
         old = await _there(backend, id)
         try:
             if old is None:
-                return await backend.declare_table(id, location, properties)
+                return await backend.register_table(id, location, properties)
             return await replace(backend, old, location, properties)
         except (TableAlreadyExistsError, TableNotFoundError) as e:
             errors.append(e)

@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.tables import full_text
 from lance_ns_async.tables.bounds import current
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset

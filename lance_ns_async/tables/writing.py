@@ -24,9 +24,9 @@ from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables import arrow, fields, first_version
-from lance_ns_async.tables.filters import Texts
 from lance_ns_async.tables.first_version import Commit
 from lance_ns_async.tables.opening import Opener
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -198,6 +198,11 @@ def code_of(e: BaseException) -> str:
     return type(e).__name__
 
 
+def error_of(e: LanceNamespaceError, subject: Id, operation: str) -> LanceNamespaceError:
+    """Returns the error of one object of a call for an error of the spec, as `LanceTransport.call` would raise it."""
+    return error_for(Failure(code_of(e), message=_first_line(e), delivered=False), subject, operation, LANCE_ERRORS)
+
+
 def _first_line(e: BaseException) -> str:
     line = without_user(without_source(str(e))).split("\n", 1)[0]
     # pylance's message begins with the phrase that the error table's message adds, too.

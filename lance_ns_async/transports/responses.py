@@ -12,7 +12,7 @@ from lance_ns_async.errors import AnotherAnswerError, Failure
 T = TypeVar("T")
 
 _OUTLINE_LENGTH = 200
-"""Maximum number of characters of the names in an unknown response in a message."""
+"""Maximum number of characters for the names of an unknown response's fields, in an error message."""
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 """Exceptions of a decoder for a response of unknown form."""

@@ -26,9 +26,7 @@ def test_a_table_is_read_by_its_name(spark: SparkSession, ask: Ask, lake: Lake, 
         assert spark.table(f"{catalog}.db.t").count() == 10
 
 
-def test_a_union_of_many_tables_asks_the_catalog_for_none(
-    spark: SparkSession, ask: Ask, lake: Lake, catalog: str
-) -> None:
+def test_a_union_of_many_tables_makes_no_calls(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     for n in range(TABLES):
         lake.write(f"t{n}", rows=n)
     with lake.prefetch().serve(spark, catalog, resolver=lake.resolver) as served:
@@ -41,7 +39,7 @@ def test_a_union_of_many_tables_asks_the_catalog_for_none(
     )
 
 
-def test_what_was_not_prefetched_is_asked_for_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+def test_what_was_not_prefetched_is_requested_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     lake.write("t")
     lake.write("late", rows=3)
     with lake.prefetch("db.t").serve(spark, catalog, resolver=lake.resolver) as served:

@@ -20,7 +20,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-def test_executors_ask_nothing(spark: SparkSession, lake: Lake, catalog: str) -> None:
+def test_executors_make_no_calls(spark: SparkSession, lake: Lake, catalog: str) -> None:
     for n in range(3):
         lake.write(f"t{n}")
     with lake.prefetch().serve(spark, catalog, resolver=lake.resolver) as served:

@@ -80,7 +80,7 @@ def test_the_token_is_wanted_and_not_shown(spark: SparkSession, lake: Lake, cata
         assert status(uri) == 401
 
 
-def test_another_token_is_told_to_the_user(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+def test_another_token_is_reported_to_the_user(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     lake.write("t")
     with lake.prefetch().serve(spark, catalog):
         spark.conf.set(f"spark.sql.catalog.{catalog}.headers.x-lance-token", "another")
@@ -115,7 +115,7 @@ def test_a_name_that_is_taken_is_refused(spark: SparkSession, lake: Lake, catalo
         locations.serve(spark, "spark_catalog").__enter__()
 
 
-def test_an_address_that_is_taken_by_now_is_told(spark: SparkSession, lake: Lake, catalog: str) -> None:
+def test_an_address_that_is_taken_by_now_is_reported(spark: SparkSession, lake: Lake, catalog: str) -> None:
     lake.write("t")
     locations = lake.prefetch()
     with locations.serve(spark, catalog):
@@ -134,7 +134,7 @@ def test_a_name_that_is_none_is_refused(spark: SparkSession, lake: Lake, name: s
         lake.prefetch().serve(spark, name).__enter__()
 
 
-def test_the_end_is_told_to_who_asks_after_it(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+def test_requests_after_the_end_get_an_error(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     lake.write("t")
     with lake.prefetch().serve(spark, catalog):
         frame = spark.table(f"{catalog}.db.t")
@@ -151,7 +151,7 @@ def test_what_goes_wrong_inside_goes_on(spark: SparkSession, lake: Lake, catalog
     assert settings(spark, catalog) == {}
 
 
-def test_a_closed_resolver_is_told(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
+def test_a_closed_resolver_is_reported(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
     lake = Lake(tmp_path)
     lake.write("t")
     locations = lake.prefetch()
@@ -162,7 +162,7 @@ def test_a_closed_resolver_is_told(spark: SparkSession, tmp_path: Path, catalog:
         assert spark.table(f"{catalog}.db.t").count() == 10
 
 
-async def test_an_async_namespace_cannot_be_asked(spark: SparkSession, lake: Lake, catalog: str) -> None:
+async def test_an_async_namespace_cannot_be_used(spark: SparkSession, lake: Lake, catalog: str) -> None:
     async with AsyncNamespace.connect("dir", {"root": "elsewhere"}) as namespace:
         with pytest.raises(InvalidInputError, match="whose event loop is blocked while Spark plans"):
             lake.prefetch().serve(spark, catalog, resolver=LocationResolver(namespace)).__enter__()
@@ -191,7 +191,7 @@ def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_
     lake.namespace.close()
 
 
-def test_a_spark_without_the_connector_is_told_how_to_get_it(tmp_path: Path) -> None:
+def test_the_error_names_the_missing_connector(tmp_path: Path) -> None:
     program = """
         import sys
         from lance_ns_async import Namespace

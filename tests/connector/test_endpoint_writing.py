@@ -26,9 +26,7 @@ def test_a_table_made_from_a_query_is_in_the_catalog(spark: SparkSession, ask: A
     }
 
 
-def test_rows_go_into_a_table_that_was_prefetched_and_nobody_is_asked(
-    spark: SparkSession, ask: Ask, lake: Lake, catalog: str
-) -> None:
+def test_inserts_into_prefetched_tables_make_no_calls(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     lake.write("t")
     with lake.prefetch().serve(spark, catalog):
         ask(f"INSERT INTO {catalog}.db.t VALUES (10), (11)")
@@ -82,7 +80,7 @@ def test_without_a_resolver_nothing_is_made(spark: SparkSession, ask: Ask, lake:
     assert lake.rows("new") is None
 
 
-def test_a_drop_that_failed_is_told_where_spark_is_silent(
+def test_a_failed_drop_is_logged(
     spark: SparkSession, ask: Ask, lake: Lake, catalog: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake.write("t")

@@ -130,7 +130,7 @@ def test_sixteen_tasks_at_once_are_checked() -> None:
     assert check(history(*told, (101, 102, "read", (), read(9))), HOMES) is not None
 
 
-def test_single_answers_that_are_wrong_are_told() -> None:
+def test_single_answers_that_are_wrong_are_reported() -> None:
     elsewhere = Answer(location="/data/u")
     events = history((0, 1, "describe", (), elsewhere), (2, 3, "drop", (), Answer("InternalError", "a bug")))
     assert [it.split(":")[0] for it in stray(events, HOMES)] == ["the place of another name", "unexpected"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import anyio.to_thread
@@ -14,7 +14,7 @@ from lance_namespace import CreateNamespaceRequest
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
 from tests.contract.site import Site
-from tests.contract.sites import PARAMS, SITES, VARIANTS
+from tests.contract.sites import PARAMS, ROUND_TRIPS, SITES, VARIANTS
 from tests.support.gateway import Remote
 from tests.support.operations import OPERATIONS
 
@@ -56,11 +56,19 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the sync face out behind a gateway, which has one face, and for variants of a site."""
-    once = {f"{name}-sync" for name in ("behind-a-gateway", *VARIANTS)}
-    twice = {item for item in items if any(f"{it}]" in item.name or f"{it}-" in item.name for it in once)}
-    config.hook.pytest_deselected(items=list(twice))
-    items[:] = [item for item in items if item not in twice]
+    """Excludes the sync face of gateways, which have one face, and of variants; and most tests of round trips."""
+    once = {f"{name}-sync" for name in ("dir-behind-a-gateway", *VARIANTS)}
+    excluded = {
+        item
+        for item in items
+        if _has_any(item, once) or (_has_any(item, ROUND_TRIPS) and item.get_closest_marker("round_trip") is None)
+    }
+    config.hook.pytest_deselected(items=list(excluded))
+    items[:] = [item for item in items if item not in excluded]
+
+
+def _has_any(item: pytest.Item, parameters: Iterable[str]) -> bool:
+    return any(f"[{it}]" in item.name or f"[{it}-" in item.name for it in parameters)
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,18 @@ class Room:
 @pytest.fixture(scope="session", params=PARAMS)
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with SITES[request.param](tmp_path_factory.mktemp(request.param)) as site:
-        yield site
+        # A variant throttles as the site does that it is a variant of.
+        yield replace(site, throttle=None) if request.param in VARIANTS else site
+
+
+@pytest.fixture(autouse=True)
+def applies(request: pytest.FixtureRequest, site: Site) -> None:
+    """Skips what does not apply to the site's server."""
+    test, _, case = request.node.name.removesuffix("]").partition("[")
+    for name, reason in site.exempt.items():
+        exempt, _, value = name.removesuffix("]").partition("[")
+        if test == exempt and case.endswith(value):
+            pytest.skip(reason)
 
 
 @pytest.fixture(params=["async", "sync"])

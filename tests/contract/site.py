@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from lance_ns_async import NamespaceId, TableId
@@ -28,7 +29,10 @@ class Site:
     """Whether a real server serves it, which writes into its own working directory what is told it relative."""
     joins: str | None = None
     """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
-
+    server: Capabilities | None = None
+    """What its server can do, where servers of one backend differ; None where all do what the backend says."""
+    exempt: Mapping[str, str] = field(default_factory=dict)
+    """The tests that do not apply to its server, by name, with the reason; `name[value]` is one case of a test."""
     overlaps: bool = True
     """Whether a table may be at, above or below the location of another one."""
     frees_locations: bool = True
@@ -37,6 +41,8 @@ class Site:
     """Whether the server chooses a unique location for a table that is declared without one."""
     keeps_credentials: bool = False
     """Whether its server gives out no credentials, though the backend asks for them."""
+    throttle: Callable[[], AbstractContextManager[None]] | None = None
+    """Makes its server refuse many calls, without a time to wait for, while the context lasts; None if it cannot."""
 
     @property
     def vends(self) -> bool:
@@ -45,5 +51,5 @@ class Site:
 
     @property
     def can(self) -> Capabilities:
-        """What the backend says it can do."""
-        return load(self.impl).catalog_capabilities
+        """What the catalog can do."""
+        return self.server or load(self.impl).catalog_capabilities

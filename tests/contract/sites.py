@@ -12,9 +12,16 @@ import pytest
 
 from lance_ns_async import NamespaceId, TableId
 from tests.contract.real_sites import HiveVersion, hive_site, real_hive, real_iceberg, real_nessie
+from tests.contract.rest_sites import (
+    ON_A_GATEWAY,
+    ON_A_GATEWAY_TO_DIR,
+    rest_on_a_gateway,
+    rest_on_pylance,
+)
 from tests.contract.site import Site
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
+from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
@@ -58,7 +65,8 @@ def fake_polaris(tmp: Path) -> Iterator[Site]:
     with _polaris(tmp) as server:
         # What the list does not tell from a Lance table is listed as one, unless each is asked for.
         properties = {**server.properties, "catalogs": "*"}
-        yield Site("polaris", properties, above=NamespaceId(["lake"]), joins=".")
+        throttle = partial(_rate_limited, server)
+        yield Site("polaris", properties, above=NamespaceId(["lake"]), joins=".", throttle=throttle)
 
 
 @contextmanager
@@ -97,6 +105,7 @@ def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> I
             overlaps=False,
             frees_locations=not soft,
             chooses_locations=not rooted,
+            throttle=partial(_rate_limited, server),
         )
 
 
@@ -109,7 +118,8 @@ def fake_unity(tmp: Path, dialect: Dialect) -> Iterator[Site]:
             server.add_table(*id, properties={"table_type": "delta"})
 
         properties = {"endpoint": server.endpoint, "catalog": "main", "root": tmp.as_uri()}
-        yield Site("unity", properties, plant, above=NamespaceId(["main"]), nests=False)
+        throttle = partial(_rate_limited, server)
+        yield Site("unity", properties, plant, above=NamespaceId(["main"]), nests=False, throttle=throttle)
 
 
 @contextmanager
@@ -124,7 +134,8 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
 
         above = NamespaceId(filter(None, catalog.split("/")))
         properties = {**server.properties, "root": tmp.as_uri()}
-        yield Site("glue", properties, None if stock else plant, above=above, nests=False)
+        throttle = partial(_throttled, server)
+        yield Site("glue", properties, None if stock else plant, above=above, nests=False, throttle=throttle)
 
 
 @contextmanager
@@ -137,7 +148,28 @@ def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) ->
     def plant(id: TableId) -> None:
         server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
 
-    return Site("iceberg", {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}, plant)
+    properties = {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}
+    return Site("iceberg", properties, plant, throttle=partial(_rate_limited, server))
+
+
+@contextmanager
+def _rate_limited(server: FakeServer) -> Iterator[None]:
+    """As the rate limiter of Polaris does it."""
+    limit = server.limit_rate(100, burst=1)
+    try:
+        yield
+    finally:
+        server.heal()
+    assert limit.refusals
+
+
+@contextmanager
+def _throttled(server: FakeGlue) -> Iterator[None]:
+    server.fail("ThrottlingException", times=None, every=4)
+    try:
+        yield
+    finally:
+        server.heal()
 
 
 Open = Callable[[Path], AbstractContextManager[Site]]
@@ -165,10 +197,30 @@ SITES: Mapping[str, Open] = {
     "glue-in-a-nested-catalog": partial(fake_glue, catalog="outer/inner"),
     "unity-fake": partial(fake_unity, dialect="0.6"),
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
+    "rest-on-pylance": rest_on_pylance,
+    "rest-on-a-gateway": partial(rest_on_a_gateway, directory, ON_A_GATEWAY_TO_DIR),
+    "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-hive": partial(rest_on_a_gateway, partial(fake_hive, version="4.0.1"), ON_A_GATEWAY),
+    "rest-on-a-gateway-to-glue": partial(rest_on_a_gateway, fake_glue, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-polaris": partial(rest_on_a_gateway, fake_polaris_filtered, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-lakekeeper": partial(rest_on_a_gateway, fake_lakekeeper, ON_A_GATEWAY),
+    "rest-on-a-gateway-to-unity": partial(rest_on_a_gateway, partial(fake_unity, dialect="0.6"), ON_A_GATEWAY),
 }
 
 REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Those that start a real server."""
+
+ROUND_TRIPS = {
+    "rest-on-a-gateway-to-hive",
+    "rest-on-a-gateway-to-glue",
+    "rest-on-a-gateway-to-polaris",
+    "rest-on-a-gateway-to-lakekeeper",
+    "rest-on-a-gateway-to-unity",
+}
+"""Sites where only the tests with the mark `round_trip` are run: other sites of `rest` have all tests.
+
+A site that is removed here has all tests, which take about half a minute for each interface.
+"""
 
 VARIANTS = {
     "iceberg-fake-renewing",
@@ -183,6 +235,8 @@ VARIANTS = {
     "glue-in-a-catalog",
     "glue-in-a-nested-catalog",
     "unity-fake-0.4.0",
+    "rest-on-a-gateway-to-iceberg",
+    *ROUND_TRIPS,
 }
 """Those of a backend that another site has, too. The sync face, which is the same for all, is not tried on them."""
 

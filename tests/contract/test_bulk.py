@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
@@ -9,6 +11,8 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
+
+pytestmark = pytest.mark.round_trip
 
 
 async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: Home) -> None:
@@ -62,7 +66,7 @@ async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, 
         await ns.describe_tables(home.tables("a"), max_in_flight=0)
 
 
-async def test_nothing_asked_is_nothing_described(ns: AsyncNamespace) -> None:
+async def test_no_ids_give_an_empty_result(ns: AsyncNamespace) -> None:
     described = await ns.describe_tables([])
     assert not described.tables and not described.errors
 
@@ -85,3 +89,15 @@ async def test_closed_twice_is_closed(ns: AsyncNamespace) -> None:
     await close()
     with pytest.raises(InvalidInputError, match="closed"):
         await ns.list_tables(ListTablesRequest(id=[]))
+
+
+async def test_a_server_that_throttles_loses_nothing(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    if site.throttle is None:
+        pytest.skip("its server refuses no calls because of their number")
+    ids = home.tables(*(f"t{number:02}" for number in range(12)))
+    with site.throttle():
+        await asyncio.gather(*(ns.declare_table(DeclareTableRequest(id=list(id))) for id in ids))
+        described = await ns.describe_tables(ids)
+        alone = await asyncio.gather(*(ns.describe_table(DescribeTableRequest(id=list(id))) for id in ids))
+    tables = described.raise_for_errors().tables
+    assert [tables[id].location for id in ids] == [response.location for response in alone]

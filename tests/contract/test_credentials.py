@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from tests.contract.conftest import Home
 from tests.contract.site import Site
+
+pytestmark = pytest.mark.round_trip
 
 KEY = {"aws_access_key_id": "key", "aws_secret_access_key": "hush"}
 

@@ -81,7 +81,7 @@ async def test_a_table_that_cannot_be_written_is_not_left_in_the_catalog(ns: Asy
     assert await _count(ns, home.table("t")) == 3
 
 
-async def test_what_is_missing_is_told(ns: AsyncNamespace, home: Home, room: Room) -> None:
+async def test_what_is_missing_is_reported(ns: AsyncNamespace, home: Home, room: Room) -> None:
     with pytest.raises(NamespaceNotFoundError):
         await ns.create_table(CreateTableRequest(id=room.child("none", "t")), stream(ROWS))
     for operation in (

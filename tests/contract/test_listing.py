@@ -13,6 +13,8 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 
+pytestmark = pytest.mark.round_trip
+
 NAMES = [f"t{i}" for i in range(8)]
 
 

@@ -106,7 +106,7 @@ async def two(site: Site, home: Home) -> AsyncIterator[Two]:
 
 @pytest.mark.parametrize("theirs", ["overwrite", "append"])
 @pytest.mark.parametrize("ours", ["create", "overwrite"])
-async def test_others_who_write_to_a_table_just_declared_keep_it(two: Two, ours: Any, theirs: Any) -> None:
+async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any, theirs: Any) -> None:
     async def meddle(id: TableId) -> None:
         await two.theirs.write(id, THEIRS, mode=theirs)
 
@@ -202,7 +202,7 @@ async def test_first_rows_that_others_use_stay_as_the_error_says(
     assert await two.rows() == ([1, 2] if theirs is None else [1, 2, 7, 8, 9])
 
 
-async def test_others_who_make_a_table_at_the_same_place_meanwhile_keep_it(two: Two) -> None:
+async def test_a_table_of_others_at_the_same_location_stays(two: Two) -> None:
     await two.theirs.declare_table({"id": two.id})
 
     async def meddle(id: TableId) -> None:
@@ -234,7 +234,7 @@ async def cut_off(two: Two, tmp_path: Path) -> str:
     return place
 
 
-async def test_a_drop_that_was_cut_off_is_finished_by_who_wants_the_name(two: Two, tmp_path: Path) -> None:
+async def test_a_drop_that_was_cut_off_is_finished_by_the_next_declaration(two: Two, tmp_path: Path) -> None:
     await cut_off(two, tmp_path)
     await two.ours.write(two.id, THEIRS)
     assert await two.rows() == [7, 8, 9]
@@ -275,7 +275,7 @@ async def test_data_registered_after_a_drop_was_cut_off_stays(
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["dropped", "made-again"])
-async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: bool) -> None:
+async def test_files_missed_because_of_a_drop_get_the_right_error(two: Two, again: bool) -> None:
     await two.theirs.write(two.id, OURS)
     old = await two.backend.describe_table(TableId(two.id))
 
@@ -294,7 +294,7 @@ async def test_files_missed_because_of_a_drop_are_told_as_that(two: Two, again: 
     assert type(caught.value) is expected, caught.value
 
 
-async def test_files_that_are_still_there_are_not_said_to_be_gone(two: Two) -> None:
+async def test_files_that_are_still_there_are_not_reported_as_missing(two: Two) -> None:
     await two.theirs.write(two.id, OURS)
     place = (await two.theirs.describe_table({"id": two.id})).location
 

@@ -26,6 +26,8 @@ from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
+pytestmark = pytest.mark.round_trip
+
 
 async def test_a_made_namespace_is_described_with_its_properties(ns: AsyncNamespace, room: Room) -> None:
     made = await ns.create_namespace(CreateNamespaceRequest(id=room.child("a"), properties={"k": "v"}))
@@ -66,7 +68,7 @@ async def test_overwrite_never_drops_what_is_inside(ns: AsyncNamespace, home: Ho
     assert await ns.exists(home.table("t"))
 
 
-async def test_an_unknown_mode_is_told(ns: AsyncNamespace, room: Room) -> None:
+async def test_an_unknown_mode_is_reported(ns: AsyncNamespace, room: Room) -> None:
     with pytest.raises(InvalidInputError, match="mode 'Replace': unknown"):
         await ns.create_namespace(CreateNamespaceRequest(id=room.child("a"), mode="Replace"))
 
@@ -178,12 +180,21 @@ async def test_cascade_refuses_what_is_no_lance_table_and_drops_nothing(
     assert await ns.exists(home.table("t"))
 
 
+async def test_cascade_on_an_empty_namespace_is_a_plain_drop(ns: AsyncNamespace, home: Home) -> None:
+    await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade"))
+    assert not await ns.exists(home.id)
+    with pytest.raises(NamespaceNotFoundError):
+        await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade"))
+    await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade", mode="Skip"))
+
+
 async def test_cascade_is_refused_where_the_catalog_has_none(ns: AsyncNamespace, site: Site, home: Home) -> None:
     if site.can.cascades:
-        pytest.skip("it drops what is inside, too")
+        pytest.skip("it also drops what is in a namespace")
+    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
     with pytest.raises(InvalidInputError, match="empty namespaces only"):
         await ns.drop_namespace(DropNamespaceRequest(id=list(home.id), behavior="Cascade"))
-    assert await ns.exists(home.id)
+    assert await ns.exists(home.id) and await ns.exists(home.table("t"))
 
 
 async def test_the_root_is_always_there_and_stays(ns: AsyncNamespace) -> None:

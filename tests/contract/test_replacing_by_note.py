@@ -212,7 +212,7 @@ async def test_a_declaration_is_removed_if_the_note_cannot_be_checked(noting: No
         await found(noting, noting.id)
 
 
-async def test_a_declaration_that_cannot_be_taken_back_is_told(noting: Noting) -> None:
+async def test_a_declaration_that_cannot_be_taken_back_is_reported(noting: Noting) -> None:
     async def meddle(operation: str, id: TableId) -> None:
         if operation == "describe":
             raise ServiceUnavailableError("Service unavailable: t")

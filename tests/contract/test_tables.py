@@ -32,6 +32,8 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
+pytestmark = pytest.mark.round_trip
+
 ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "a@main", "`a`", "x" * 200]
 """Names that a catalog holds as they are or refuses at once."""
 
@@ -172,7 +174,7 @@ async def test_registering_puts_a_table_back(ns: AsyncNamespace, site: Site, hom
     assert found.location is not None and lance.dataset(found.location).count_rows() == 3
 
 
-async def test_registering_overwrites_only_when_told(ns: AsyncNamespace, site: Site, home: Home) -> None:
+async def test_registering_overwrites_only_on_request(ns: AsyncNamespace, site: Site, home: Home) -> None:
     if not site.frees_locations:
         pytest.skip("the location of the data stays taken")
     location = await _written(ns, home.table("t"))
@@ -240,7 +242,7 @@ async def test_another_format_is_no_lance_table(ns: AsyncNamespace, site: Site, 
         await ns.declare_table(DeclareTableRequest(id=list(id)))
 
 
-async def test_opening_tells_what_the_catalog_does_not(ns: AsyncNamespace, home: Home) -> None:
+async def test_opening_returns_details_of_the_dataset(ns: AsyncNamespace, home: Home) -> None:
     location = await _written(ns, home.table("t"))
     lance.write_dataset(DATA, location, mode="append")
     await ns.declare_table(DeclareTableRequest(id=home.table("empty")))

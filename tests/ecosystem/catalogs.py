@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lance_ns_async import Namespace
-from lance_ns_async.registry import CLASS_PATHS
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.servers.catalogs import CATALOGS
+from tests.support.gateway import served
+
+TRIED = tuple(BACKENDS)
+"""Those that other packages are tried on; `rest` is our gateway in front of a directory."""
 
 ABOVE = {"hive3": ("lake",), "polaris": ("lake",), "unity": ("lake",)}
 """Where namespaces that hold tables are made; everywhere else that is the root."""
@@ -38,6 +42,11 @@ def running(impl: str, directory: Path) -> Iterator[Catalog]:
     """The catalog with all that stands above namespaces which hold tables."""
     if impl == "dir":
         yield Catalog("dir", {"root": str(directory / "catalog")})
+        return
+    if impl == "rest":
+        with served("dir", {"root": str(directory / "catalog")}) as gateway:
+            headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+            yield Catalog("rest", {"uri": gateway.url, **headers})
         return
     with CATALOGS[impl](directory) as properties:
         # Glue's databases have no place of their own for tables unless told.

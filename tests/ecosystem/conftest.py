@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from lance_ns_async import Namespace
-from lance_ns_async.registry import BACKENDS
-from tests.ecosystem.catalogs import Catalog, running
+from tests.ecosystem.catalogs import TRIED, Catalog, running
 from tests.ecosystem.watched import Diary
 
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=sorted(BACKENDS))
+@pytest.fixture(scope="session", params=sorted(TRIED))
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     with running(request.param, tmp_path_factory.mktemp(request.param)) as catalog:
         yield catalog

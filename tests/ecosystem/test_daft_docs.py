@@ -14,7 +14,7 @@ from tests.ecosystem.watched import Bill, Diary
 pytestmark = COUNTING
 
 
-def test_steps_cost_what_is_told(catalog: Catalog, home: list[str], diary: Diary) -> None:
+def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
     table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
     bill = Bill(diary)
     with bill.step("`write_lance`, `create`"):

@@ -16,7 +16,7 @@ SECRETS = ("credential", "secret_access_key")
 """The properties that nobody may read; the catalogs that have them let nobody in without."""
 
 
-def test_workers_ask_the_catalog_by_properties_alone(catalog: Catalog, home: list[str], diary: Diary) -> None:
+def test_workers_call_the_catalog_with_properties_only(catalog: Catalog, home: list[str], diary: Diary) -> None:
     table = {**diary.place(catalog), "table_id": [*home, "t"]}
     done = subprocess.run(
         [sys.executable, "-m", "tests.ecosystem.daft_on_ray"],

@@ -107,7 +107,9 @@ def test_a_namespace_is_compacted(catalog: Catalog, table: dict[str, Any], diary
     assert (done["table_id"], done["metrics"].fragments_removed, done["metrics"].fragments_added) == (id, 2, 1)
     # What is in an Iceberg catalog is a Lance table only if its description says so.
     described = 2 if catalog.impl == "iceberg" else 1
-    assert diary.calls(here=True) == ["list_tables", *["describe_table"] * described]
+    # Lakekeeper ends a listing with an empty page.
+    listed = 2 if catalog.impl == "lakekeeper" else 1
+    assert diary.calls(here=True) == ["list_tables"] * listed + ["describe_table"] * described
     assert diary.calls(here=False) == []
     assert read(table) == ROWS.to_pylist()
 

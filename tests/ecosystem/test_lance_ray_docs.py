@@ -15,7 +15,7 @@ from tests.ecosystem.watched import Bill, Diary
 pytestmark = WARNINGS
 
 
-def test_steps_cost_what_is_told(catalog: Catalog, home: list[str], diary: Diary) -> None:
+def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
     running()
     table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
     rows = ray.data.from_items([{"id": 1}])

@@ -59,7 +59,7 @@ def test_each_worker_makes_the_namespace_once(logs: Path, diary: Diary, tmp_path
     assert len(makers) == len(set(makers))
 
 
-def test_workers_ask_for_credentials_of_their_own(logs: Path, diary: Diary, capfd: pytest.CaptureFixture[str]) -> None:
+def test_workers_request_their_own_credentials(logs: Path, diary: Diary, capfd: pytest.CaptureFixture[str]) -> None:
     with vending("polaris", life=600_000) as lake:
         catalog = Catalog("polaris", {**lake.properties, "auth_token": SECRET})
         table = {**diary.place(catalog), "table_id": list(lake.id)}

@@ -14,7 +14,7 @@ from lancedb.index import BTree, IvfFlat
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, ids
 
-RENAMING = ("hive3", "iceberg")
+RENAMING = ("hive3", "iceberg", "lakekeeper")
 """The catalogs that can give a table another name."""
 
 

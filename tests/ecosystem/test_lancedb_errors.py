@@ -23,10 +23,10 @@ from lance_namespace.errors import (
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
 
-NESTING = ("dir", "iceberg", "polaris")
+NESTING = ("dir", "iceberg", "lakekeeper", "polaris", "rest")
 """The catalogs whose answer about a table does not tell that it is the namespace which is missing."""
 
-ROOTED = ("dir",)
+ROOTED = ("dir", "rest")
 """The catalogs that hold tables in the root."""
 
 CASCADING = ("hive3", "unity")
@@ -215,7 +215,8 @@ def test_a_namespace_goes_with_its_tables_where_the_catalog_can(given: Given) ->
         given.db.drop_namespace(given.home, behavior="cascade")
         assert not given.db.namespace_exists(given.home)
         return
-    with pytest.raises(RuntimeError, match="InvalidInputError: behavior 'Cascade': this catalog drops empty"):
+    # lancedb looks for the words of an error of the server, which a gateway repeats in its own.
+    with pytest.raises((RuntimeError, NamespaceNotEmptyError), match="behavior 'Cascade': this catalog drops empty"):
         given.db.drop_namespace(given.home, behavior="cascade")
 
 
@@ -242,7 +243,7 @@ def test_a_table_whose_data_never_came_stays_declared(given: Given) -> None:
     assert create("u", mode="overwrite").count_rows() == 1
 
 
-def test_what_is_wrong_with_properties_is_told_at_once(catalog: Catalog) -> None:
+def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog) -> None:
     with pytest.raises(ValueError, match=f"{catalog.impl} properties: max_retires: unknown, did you mean max_retries?"):
         lancedb.connect_namespace(catalog.class_path, {**catalog.properties, "max_retires": "1"})
     with pytest.raises(ValueError, match="max_retires: unknown"):

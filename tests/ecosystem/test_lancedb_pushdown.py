@@ -43,7 +43,7 @@ async def test_so_do_async_ones_but_for_searches_by_vector(catalog: Catalog, hom
         assert await table.count_rows() == 10
 
 
-def test_tables_that_we_are_told_to_create_are_declared_all_the_same(catalog: Catalog, home: list[str]) -> None:
+def test_created_tables_are_declared(catalog: Catalog, home: list[str]) -> None:
     seen: list[Any] = []
     with connected(catalog, "CreateTable") as db:
 

@@ -127,7 +127,7 @@ def test_a_server_that_is_too_busy(impl: str) -> None:
         check(catalog, {}, ThrottlingError, "Throttled")
 
 
-def test_a_question_that_fails_once_is_asked_again_and_a_change_is_not() -> None:
+def test_reads_are_retried_and_changes_are_not() -> None:
     with _unity() as (server, catalog), connected(catalog, backoff_initial="1ms") as db:
         db.create_namespace(["lake", "sales"])
         server.fail(503)

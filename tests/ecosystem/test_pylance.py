@@ -29,7 +29,7 @@ def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
         lance.dataset(dataset.uri)
 
 
-def test_the_catalog_is_asked_to_declare_a_table_or_where_it_is(ns: Namespace, home: list[str]) -> None:
+def test_the_catalog_declares_and_describes_tables(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     ns.exists(id)
     calls: list[Call] = []

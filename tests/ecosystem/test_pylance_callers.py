@@ -60,7 +60,7 @@ def test_rows_that_come_from_another_table_while_they_are_written(ns: Namespace,
     assert threading.main_thread() not in asked_by
 
 
-def test_a_function_over_rows_may_ask_the_namespace(ns: Namespace, home: list[str]) -> None:
+def test_a_function_over_rows_may_call_the_namespace(ns: Namespace, home: list[str]) -> None:
     """In the threads of Lance's runtime, where pylance itself cannot open a dataset."""
     id, other = [*home, "t"], [*home, "other"]
     write(ns, id)

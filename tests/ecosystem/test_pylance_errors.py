@@ -84,7 +84,7 @@ def test_a_create_that_fails_leaves_the_table_declared(ns: Namespace, home: list
         ns.drop_table(DropTableRequest(id=id))
 
 
-def test_what_the_storage_has_not_is_told_by_pylance(ns: Namespace, home: list[str]) -> None:
+def test_missing_data_is_reported_by_pylance(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     write(ns, id)
     with pytest.raises(ValueError, match=r"_versions/99.manifest was not found"):
@@ -96,7 +96,7 @@ def test_what_the_storage_has_not_is_told_by_pylance(ns: Namespace, home: list[s
 
 
 @pytest.mark.parametrize("wrong", [[], ["t", ""]])
-def test_an_id_that_names_no_table_is_refused_before_anything_is_asked(ns: Namespace, wrong: list[str]) -> None:
+def test_an_id_that_names_no_table_is_refused_before_any_call(ns: Namespace, wrong: list[str]) -> None:
     for use in (opened, write):
         with pytest.raises(InvalidInputError, match=r"^table id \["):
             use(ns, wrong)

@@ -57,7 +57,7 @@ def test_a_managed_table_lives_and_ends(ns: Watched, home: list[str]) -> None:
     assert not ns.exists(id)
 
 
-def test_versions_are_asked_for_from_threads_that_are_not_pythons(ns: Watched, home: list[str]) -> None:
+def test_versions_are_requested_from_threads_that_are_not_pythons(ns: Watched, home: list[str]) -> None:
     write(ns, [*home, "t"])
     opened(ns, [*home, "t"])
     assert ns.threads and all(isinstance(thread, threading._DummyThread) for thread in ns.threads)

@@ -121,7 +121,7 @@ def test_a_write_that_takes_longer_than_its_key_lives(lake: VendingLake) -> None
         assert_refused(lake, written.uri, first)
 
 
-def test_a_pickled_dataset_has_lost_who_gives_it_keys(lake: VendingLake) -> None:
+def test_a_pickled_dataset_has_no_credentials_provider(lake: VendingLake) -> None:
     with lake.connect() as ns:
         id = list(lake.id)
         write(ns, id)

@@ -59,7 +59,7 @@ def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
         (503, 4, ATTEMPTS, r"Service unavailable: cat\$a\$t \(\w+: HTTP 503.*; 2 attempts"),
     ],
 )
-def test_a_refusal_is_asked_for_once_a_second_and_passes(
+def test_a_refusal_is_requested_once_a_second_and_passes(
     lake: VendingLake, status: int, asks: int, attempts: int, told: str
 ) -> None:
     with lake.connect(max_retries=str(ATTEMPTS - 1)) as ns:
@@ -83,7 +83,7 @@ def test_a_refusal_is_asked_for_once_a_second_and_passes(
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (429, ThrottlingError)])
-def test_who_asks_without_lance_between_gets_the_error_itself(
+def test_without_lance_callers_get_the_original_error(
     lake: VendingLake, status: int, error: type[LanceNamespaceError]
 ) -> None:
     with lake.connect(max_retries="0") as ns:

@@ -1,4 +1,4 @@
-"""What a user gets when the wire misbehaves: faults of every kind, on every catalog that is asked over a network.
+"""Results of operations after faults of the server or the connection, for every catalog behind a network.
 
-`python -m tests.faults` writes the documentation's table of them.
+`python -m tests.faults` writes the tables in the documentation.
 """

@@ -1,4 +1,4 @@
-"""Writes the documentation's table of faults."""
+"""Writes the tables of faults in the documentation."""
 
 from tests.documentation.pages import PAGES
 from tests.faults.page import PAGE, render

@@ -1,4 +1,4 @@
-"""Faults that only AWS has words for."""
+"""Errors of AWS."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lance_namespace.errors import (
 )
 
 from tests.fakes.sockets import http
-from tests.faults.server import Deed
+from tests.faults.server import Action
 from tests.faults.table import Expected, Fault, Then, alone
 
 _SKEW = "Signature expired: 20200101T000000Z is now earlier than 20260101T000000Z"
 
 
-def _error(code: str, status: int, message: str) -> Deed:
+def _error(code: str, status: int, message: str) -> Action:
     body = json.dumps({"__type": f"com.amazonaws.glue#{code}", "Message": message})
     answer = http(status, body, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-RequestId": "r-1"}).data
-    return Deed(lambda right: answer)
+    return Action(lambda right: answer)
 
 
 _CODES: Sequence[tuple[str, int, str, type[LanceNamespaceError], Then]] = (

@@ -1,4 +1,4 @@
-"""How each catalog is connected, and what a good answer of it is: just enough to declare, list and describe tables."""
+"""The properties and the correct responses of each catalog, as far as needed to declare, list and describe tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncio import StreamReader
 from collections.abc import Mapping, Sequence
 from time import time
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError
 
@@ -17,7 +17,7 @@ from lance_ns_async.model import TableId
 from tests.fakes.sockets import http, read_request
 
 SECRET = "sEcReT-4711"
-"""In every secret that a catalog is connected with."""
+"""A part of every secret in the properties."""
 
 UNREACHABLE = {
     "storage.region": "us-east-1",
@@ -25,19 +25,19 @@ UNREACHABLE = {
     "storage.allow_http": "true",
     "storage.client_max_retries": "0",
 }
-"""A storage that refuses connections at once; without these, Lance would look for a bucket of the real S3."""
-FINE, WICKED = "fine", "wicked"
-"""The namespaces that tables are in; no signature has their names in it by chance."""
+"""Storage options with which connections fail immediately; without them, Lance would send requests to the real S3."""
+FINE, FAULTY = "fine", "faulty"
+"""Namespaces of tables without and with faults; a request signature cannot contain these names."""
 
 TABLE_NAMES = ("t0", "t1")
 
 
 class Catalog(ABC):
-    """Has every table that is asked for, but for `new` ones, which must be declared first."""
+    """A catalog that has all requested tables; those whose names begin with `new` only after their declaration."""
 
     impl: ClassVar[str]
     levels: ClassVar[tuple[str, ...]] = ("c",)
-    """The namespaces above that of a table."""
+    """The levels above the namespace of a table."""
     ambiguous: ClassVar[type[LanceNamespaceError] | None] = None
     """The error of a declaration after which the client looks up whether the table exists; None means no such error."""
 
@@ -45,49 +45,49 @@ class Catalog(ABC):
         self.declarations: dict[str, Any] = {}
 
     def id(self, name: str, namespace: str = FINE) -> TableId:
-        """The id of a table."""
+        """Returns the id of a table."""
         return TableId([*self.levels, namespace, name])
 
     @abstractmethod
     def properties(self, url: str) -> Mapping[str, str]:
-        """What connects to a server of it, secrets included."""
+        """Returns the properties for a server at `url`, including secrets."""
 
     @abstractmethod
     async def read(self, reader: StreamReader) -> bytes:
-        """The next request."""
+        """Reads a request."""
 
     @abstractmethod
     def answer(self, request: bytes, *, acting: bool = True) -> bytes:
-        """The right answer; what is declared is there from then on only if `acting`."""
+        """Returns the correct response; declarations take effect only if `acting`."""
 
     @abstractmethod
     def is_write(self, request: bytes) -> bool:
-        """Whether a request changes something."""
+        """Returns whether a request is a change."""
 
     def is_aside(self, request: bytes) -> bool:
-        """Whether a request is not about tables, and so no fault befalls it."""
+        """Returns whether a request is not about tables; such requests get no faults."""
         return False
 
     def is_listing(self, request: bytes) -> bool:
-        """Whether a request is for a page of tables."""
+        """Returns whether a request is for a page of tables."""
         raise NotImplementedError
 
     def page(self, names: Sequence[str], token: object = None) -> bytes:
-        """A page of tables that says where the next one is, or says something else there."""
+        """Returns a page of tables; `token` is the value of its page token, of any type."""
         raise NotImplementedError
 
     def has(self, name: str) -> bool:
-        """Whether there is a table of that name."""
+        """Returns whether the table exists."""
         return not name.startswith("new") or name in self.declarations
 
 
 def location(namespace: str, name: str) -> str:
-    """Where a table is that was always there."""
+    """Returns the location of a table that was not declared by the test."""
     return f"s3://lake/{namespace}/{name}"
 
 
 class HttpCatalog(Catalog):
-    """One that speaks JSON over HTTP."""
+    """A catalog with JSON over HTTP."""
 
     def properties(self, url: str) -> Mapping[str, str]:
         return {
@@ -125,11 +125,11 @@ class HttpCatalog(Catalog):
 
     @abstractmethod
     def create(self, name: str, body: Any) -> Any:
-        """What a declaration makes."""
+        """Returns the description of a declared table."""
 
     @abstractmethod
     def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
-        """What is at a path."""
+        """Returns the status and the body for a path."""
 
 
 class Iceberg(HttpCatalog):
@@ -208,6 +208,51 @@ class Unity(HttpCatalog):
             "storage_location": location(namespace, name),
             "properties": {"table_type": "lance"},
         }
+
+
+class Rest(HttpCatalog):
+    impl = "rest"
+
+    def is_aside(self, request: bytes) -> bool:
+        return re.match(rb"POST /v1/(namespace/\S+/describe|table/\S+/create-empty)\?", request) is not None
+
+    def is_write(self, request: bytes) -> bool:
+        return re.match(rb"POST \S+/declare\?", request) is not None
+
+    def is_listing(self, request: bytes) -> bool:
+        return re.match(rb"GET \S+/table/list\?", request) is not None
+
+    def answer(self, request: bytes, *, acting: bool = True) -> bytes:
+        head, _, body = request.partition(b"\r\n\r\n")
+        target = head.split(b" ", 2)[1]
+        _, _, kind, id, *action = urlsplit(target.decode()).path.split("/")
+        namespace, _, name = unquote(id).removeprefix("c$").partition("$")
+        match kind, "/".join(action):
+            case "table", "declare":
+                response = self.create(name, {"namespace": namespace, **json.loads(body)})
+                if acting:
+                    self.declarations[name] = response
+            case "table", "describe" if not self.has(name):
+                return http(404, json.dumps({"error": "no such table", "code": 4})).data
+            case "table", "describe":
+                usual = {"table": name, "namespace": ["c", namespace], "location": location(namespace, name)}
+                response = self.declarations.get(name, usual)
+            case "namespace", "table/list":
+                response = {"tables": TABLE_NAMES}
+            case "namespace", "describe":
+                response = {}
+            case _:
+                return http(404, b"").data
+        return http(200, json.dumps(response)).data
+
+    def create(self, name: str, body: Any) -> Any:
+        return {"location": location(body["namespace"], name), "properties": body.get("properties") or {}}
+
+    def look_up(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
+        raise NotImplementedError
+
+    def page(self, names: Sequence[str], token: object = None) -> bytes:
+        return http(200, json.dumps({"tables": list(names), "page_token": token})).data
 
 
 def _identifiers(names: Sequence[str]) -> Any:

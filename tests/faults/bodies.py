@@ -1,4 +1,4 @@
-"""Faults of what is sent: answers that break off, that never end, and that are none."""
+"""Faults of response bodies: incomplete, too long, or of unknown form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lance_namespace.errors import InternalError
 
 from tests.fakes.sockets import http
-from tests.faults.server import Deed
+from tests.faults.server import Action
 from tests.faults.table import (
     LOST,
     NO_AWS,
@@ -22,18 +22,18 @@ from tests.faults.table import (
 )
 
 LIMIT = 65536
-"""What `max_response_bytes` is set to."""
+"""The value of `max_response_bytes` in the tests."""
 
 _TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
-_BROKEN_PACK = Expected(InternalError, "the answer cannot be decompressed", "doubt")
+_BAD_COMPRESSION = Expected(InternalError, "the answer cannot be decompressed", "doubt")
 _VOID = Expected(InternalError, "an answer of unknown form", "void")
 _PAGE = "<!DOCTYPE html><html><head><style>p {color: red}</style></head><body><p>Please sign in</p></body></html>"
 
 
-def body(content: bytes | str, **headers: str) -> Deed:
-    """A good status with another body than the right one."""
+def body(content: bytes | str, **headers: str) -> Action:
+    """Returns an action that responds with status 200 and this body."""
     answer = http(200, content, {name.replace("_", "-"): value for name, value in headers.items()}).data
-    return Deed(lambda right: answer)
+    return Action(lambda right: answer)
 
 
 def _head(right: bytes) -> bytes:
@@ -78,54 +78,54 @@ def _within(right: bytes) -> bytes:
 
 
 BROKEN: Sequence[Fault] = (
-    with_thrift(fault("closed before the response", Deed(_nothing, "close"), LOST), Deed(_nothing, "close"), LOST),
-    with_thrift(fault("reset before the response", Deed(_nothing, "reset"), LOST), Deed(_nothing, "reset"), LOST),
+    with_thrift(fault("closed before the response", Action(_nothing, "close"), LOST), Action(_nothing, "close"), LOST),
+    with_thrift(fault("reset before the response", Action(_nothing, "reset"), LOST), Action(_nothing, "reset"), LOST),
     with_thrift(
-        fault("reset within the headers", Deed(lambda right: right[:20], "reset"), LOST),
-        Deed(lambda right: right[:9], "reset"),
+        fault("reset within the headers", Action(lambda right: right[:20], "reset"), LOST),
+        Action(lambda right: right[:9], "reset"),
         LOST,
     ),
-    fault("reset between headers and body", Deed(_head, "reset"), LOST),
+    fault("reset between headers and body", Action(_head, "reset"), LOST),
     with_thrift(
-        fault("reset within the body", Deed(lambda right: right[:-9], "reset"), LOST),
-        Deed(lambda right: right[:-9], "reset"),
+        fault("reset within the body", Action(lambda right: right[:-9], "reset"), LOST),
+        Action(lambda right: right[:-9], "reset"),
         LOST,
     ),
-    with_thrift(fault("reset after the response", Deed(_same, "reset"), None), Deed(_same, "reset"), None),
-    with_thrift(fault("closed within the response", Deed(_within, "close"), LOST), Deed(_within, "close"), LOST),
-    fault("`Content-Length` too long", Deed(_longer, "close"), LOST),
-    fault("a truncated chunk", Deed(_cut_chunk, "close"), LOST),
-    fault("a chunk with an invalid length", Deed(_bad_chunk, "close"), LOST),
-    with_thrift(fault("no response", Deed(_nothing, "hang"), SILENT), Deed(_nothing, "hang"), SILENT),
+    with_thrift(fault("reset after the response", Action(_same, "reset"), None), Action(_same, "reset"), None),
+    with_thrift(fault("closed within the response", Action(_within, "close"), LOST), Action(_within, "close"), LOST),
+    fault("`Content-Length` too long", Action(_longer, "close"), LOST),
+    fault("a truncated chunk", Action(_cut_chunk, "close"), LOST),
+    fault("a chunk with an invalid length", Action(_bad_chunk, "close"), LOST),
+    with_thrift(fault("no response", Action(_nothing, "hang"), SILENT), Action(_nothing, "hang"), SILENT),
     with_thrift(
-        fault("a response that stops", Deed(_within, "hang"), SILENT),
-        Deed(_within, "hang"),
+        fault("a response that stops", Action(_within, "hang"), SILENT),
+        Action(_within, "hang"),
         SILENT,
     ),
     with_thrift(
-        fault("a response that is sent slowly, byte by byte", Deed(_same, "drip"), SILENT),
-        Deed(_same, "drip"),
+        fault("a response that is sent slowly, byte by byte", Action(_same, "drip"), SILENT),
+        Action(_same, "drip"),
         SILENT,
     ),
     fault("`Content-Length` over the limit", body(b" " * (LIMIT + 1)), _TOO_LONG),
-    fault("a body over the limit, of unknown length", Deed(_endless), _TOO_LONG),
-    fault("a compressed body, over the limit when decompressed", Deed(_bomb), _TOO_LONG, glue=NO_AWS),
+    fault("a body over the limit, of unknown length", Action(_endless), _TOO_LONG),
+    fault("a compressed body, over the limit when decompressed", Action(_bomb), _TOO_LONG, glue=NO_AWS),
 )
-"""Answers that do not come whole, or not in bounds."""
+"""Responses that are incomplete or too long."""
 
-NO_ANSWERS: Sequence[Fault] = (
+WRONG_FORMATS: Sequence[Fault] = (
     fault("an HTML page with status 200", body(_PAGE, Content_Type="text/html"), NO_JSON, glue=NO_AWS),
     fault("plain text", body("hello", Content_Type="text/plain"), NO_JSON, glue=NO_AWS),
     fault("truncated JSON", body('{"a": '), NO_JSON, glue=NO_AWS),
     fault("invalid UTF-8", body(b'{"metadata": "\xff\xfe"}'), NO_JSON, glue=NO_AWS),
     fault("JSON nested 20,000 deep", body("[" * 20_000), NO_JSON, glue=NO_AWS),
-    fault("invalid compressed data", body(b"\x1f\x8bnonsense", Content_Encoding="gzip"), _BROKEN_PACK, glue=NO_AWS),
+    fault("invalid compressed data", body(b"\x1f\x8bnonsense", Content_Encoding="gzip"), _BAD_COMPRESSION, glue=NO_AWS),
     fault("an empty body", body(b""), OTHER_FORM, glue=_VOID, lists=False),
-    fault("status 204", Deed(lambda right: b"HTTP/1.1 204 No Content\r\n\r\n"), OTHER_FORM, glue=_VOID, lists=False),
+    fault("status 204", Action(lambda right: b"HTTP/1.1 204 No Content\r\n\r\n"), OTHER_FORM, glue=_VOID, lists=False),
     fault("`null`", body("null"), OTHER_FORM, glue=NO_AWS, lists=False),
     fault("a list", body("[]"), OTHER_FORM, glue=NO_AWS),
     fault("a string", body('"yes"'), OTHER_FORM, glue=NO_AWS),
     fault("a number", body("7"), OTHER_FORM, glue=NO_AWS),
     fault("an integer of 5,000 digits", body("9" * 5000), NO_JSON, glue=NO_AWS),
 )
-"""Answers with a good status that say nothing of what was asked."""
+"""Responses with status 200 and a wrong content."""

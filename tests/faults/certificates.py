@@ -1,4 +1,4 @@
-"""An authority that clients of the suite trust, and servers that it vouches for, or does not."""
+"""Certificate authorities and server certificates for tests."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import trustme
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority; its file lasts as long as the process."""
+    """A certificate authority; its file exists until the process ends."""
 
     _ca: trustme.CA
     _folder: TemporaryDirectory[str]
 
     @property
     def bundle(self) -> str:
-        """The PEM file that has a client trust it."""
+        """The path of the PEM file for clients that trust the authority."""
         return str(Path(self._folder.name) / "ca.pem")
 
     def server(self, host: str = "127.0.0.1", *, until: datetime | None = None) -> ssl.SSLContext:
-        """What a server needs to be that host, until then."""
+        """Returns the TLS context of a server with a certificate for `host`, valid until `until`."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._ca.issue_cert(host, not_after=until).configure_cert(context)
         return context
@@ -34,7 +34,7 @@ class Authority:
 
 @cache
 def authority(name: str = "ours") -> Authority:
-    """The authority of that name, the same for all who ask."""
+    """Returns the authority of that name, the same one for each call."""
     folder = TemporaryDirectory()
     atexit.register(folder.cleanup)
     response = Authority(trustme.CA(organization_name=name), folder)

@@ -1,4 +1,4 @@
-"""An AWS Glue Data Catalog of bare sockets: what a good answer of it is."""
+"""The correct responses of an AWS Glue Data Catalog."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Glue(Catalog):
             "access_key_id": "AKIAEXAMPLE",
             "secret_access_key": f"key-{SECRET}",
             "session_token": f"session-{SECRET}",
-            # Reading the usual authorities would take longer than a call may.
+            # Loading the default authorities would exceed the time of an attempt.
             "ca_bundle": authority().bundle,
             "storage.secret_access_key": f"storage-{SECRET}",
             **UNREACHABLE,

@@ -1,4 +1,4 @@
-"""A Hive Metastore of bare sockets: what a good answer of it is."""
+"""The correct responses of a Hive Metastore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STRUCTS = 12
 
 
 class Hive(Catalog):
-    """Requests are kept as they were sent; a declared table is kept as it was asked for."""
+    """A Hive Metastore; declared tables are returned as they were requested."""
 
     impl = "hive3"
 

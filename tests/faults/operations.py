@@ -1,4 +1,4 @@
-"""How the suite asks, and what it makes sure of whatever comes of it."""
+"""Operations of the tests, and checks of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.errors import PHRASES
 from tests.faults.aws import AWS
 from tests.faults.backends import FINE, SECRET, Catalog
-from tests.faults.bodies import BROKEN, LIMIT, NO_ANSWERS
+from tests.faults.bodies import BROKEN, LIMIT, WRONG_FORMATS
 from tests.faults.responses import ERROR_FORMS, RIGHT, STATUSES, WAITS
 from tests.faults.server import PATIENCE
 from tests.faults.table import Expected, Fault, Then
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 GROUPS: Sequence[tuple[str, Sequence[Fault]]] = (
     ("Incomplete responses", BROKEN),
-    ("Responses in a wrong format", NO_ANSWERS),
+    ("Responses in a wrong format", WRONG_FORMATS),
     ("Unusual responses", RIGHT),
     ("HTTP statuses", STATUSES),
     ("Retry-After", WAITS),
@@ -34,17 +34,17 @@ GROUPS: Sequence[tuple[str, Sequence[Fault]]] = (
     ("AWS", AWS),
     ("Thrift", THRIFT),
 )
-"""All that befalls a single answer, as the documentation has it."""
+"""All faults of single responses, in the groups of the documentation."""
 
-CELLS = [(fault, impl) for _, faults in GROUPS for fault in faults for impl in fault.cells]
+CASES = [(fault, impl) for _, faults in GROUPS for fault in faults for impl in fault.cases]
 
 
-def cells(*then: Then, right: bool = False) -> pytest.MarkDecorator:
-    """A test of each catalog and each fault after which that is sent again; with `right` also of harmless ones."""
+def for_faults(*then: Then, right: bool = False) -> pytest.MarkDecorator:
+    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults."""
     result = [
         pytest.param(fault, impl, id=f"{impl}: {fault.name}")
-        for fault, impl in CELLS
-        if (right if (expected := fault.cells[impl].expected) is None else expected.then in then)
+        for fault, impl in CASES
+        if (right if (expected := fault.cases[impl].expected) is None else expected.then in then)
     ]
     return pytest.mark.parametrize(("fault", "impl"), result)
 
@@ -52,10 +52,10 @@ def cells(*then: Then, right: bool = False) -> pytest.MarkDecorator:
 ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
 
 ATTEMPTS = 3
-"""How often a call is sent that may be sent again."""
+"""Maximum number of attempts of a call in the tests."""
 
-_NET = 60.0
-"""Seconds in which whatever is asked for has an end, those that a server lets pass included."""
+_TIMEOUT = 60.0
+"""Maximum seconds of an operation, including the simulated time of the server."""
 
 _DOUBT = "whether it took effect is unknown"
 
@@ -69,7 +69,7 @@ async def connect(
     without: Collection[str] = (),
     more: Mapping[str, str] | None = None,
 ) -> AsyncIterator[AsyncNamespace]:
-    """A namespace of the catalog at `url`."""
+    """Connects to the catalog at `url`; asserts afterwards that no task of the client is left."""
     limits = {
         "attempt_timeout": f"{PATIENCE}s",
         "max_retries": str(repeats),
@@ -90,8 +90,8 @@ def _of_server(task: asyncio.Task[Any]) -> bool:
 
 
 async def outcome(work: Awaitable[T]) -> T | LanceNamespaceError:
-    """What comes of it, within bounds; any other error than those of the spec fails the test."""
-    async with asyncio.timeout(_NET):
+    """Returns the result, or the error if it is one of the spec; other errors and time-outs fail the test."""
+    async with asyncio.timeout(_TIMEOUT):
         try:
             return await work
         except LanceNamespaceError as e:
@@ -100,42 +100,42 @@ async def outcome(work: Awaitable[T]) -> T | LanceNamespaceError:
 
 
 def check_text(error: LanceNamespaceError) -> None:
-    """An error tells no secret, and is of a bounded length."""
+    """Asserts that an error contains no secret and has a limited length."""
     text = "".join(traceback.format_exception(error))
     assert SECRET not in text
     assert len(str(error)) < 1500, error
 
 
 def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
-    """A read has failed as it should, after so many attempts."""
+    """Asserts that a read failed as expected, after this number of attempts."""
     assert type(result) is expected.error, repr(result)
-    assert str(result).startswith(f"{PHRASES[expected.error]}: ") and expected.words in str(result)
+    assert str(result).startswith(f"{PHRASES[expected.error]}: ") and expected.message in str(result)
     assert _DOUBT not in str(result)
     assert ("attempts" in str(result)) == (attempts > 1) and (attempts == 1 or f"; {attempts} attempts" in str(result))
 
 
 def in_doubt(error: LanceNamespaceError) -> bool:
-    """Whether an error says that perhaps something was done."""
+    """Returns whether an error says that it is unknown whether a change took effect."""
     return _DOUBT in str(error)
 
 
 async def describe(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:
-    """Where a table is, or why that is not told."""
+    """Returns the location of a table, or the error."""
     result = await outcome(ns.describe_table(DescribeTableRequest(id=list(id))))
     return result if isinstance(result, LanceNamespaceError) else str(result.location)
 
 
 async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNamespaceError:
-    """The tables beside one."""
+    """Returns the names of the tables in the namespace of a table, or the error."""
     result = await outcome(ns.list_tables(ListTablesRequest(id=list(id.parent))))
     return result if isinstance(result, LanceNamespaceError) else result.tables
 
 
 async def declare(ns: AsyncNamespace, id: TableId) -> DeclareTableResponse | LanceNamespaceError:
-    """What comes of declaring a table at `place_of` it."""
+    """Declares a table at `place_of` its id; returns the response or the error."""
     return await outcome(ns.declare_table(DeclareTableRequest(id=list(id), location=place_of(id))))
 
 
 def place_of(id: TableId) -> str:
-    """Where a table is to be declared."""
+    """Returns the location for the declaration of a table."""
     return f"s3://lake/{FINE}/{id.name}"

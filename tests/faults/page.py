@@ -1,4 +1,4 @@
-"""The documentation's table of faults: what the suite expects of each, and so has seen."""
+"""The tables of faults in the documentation, from the outcomes that the tests expect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.operations import NAMES
 PAGE = "faults.md"
 
 Row = tuple[str, Mapping[str, str]]
-"""A fault, and what comes of it by catalog."""
+"""The name of a fault, and its outcome by catalog."""
 
 _COLUMNS = (tuple(HTTP), ("glue",), ("hive3",))
 _BLOCK = re.compile(r"(<!-- faults -->\n).*(<!-- /faults -->)", re.DOTALL)
@@ -28,24 +28,24 @@ _THEN = {
 
 
 def render() -> str:
-    """The page with the tables in it."""
+    """Returns the page with current tables."""
     return _BLOCK.sub(lambda result: f"{result[1]}\n{tables()}\n{result[2]}", Page(PAGE).text)
 
 
 def tables() -> str:
-    """A table for each group of faults."""
+    """Returns a table for each group of faults."""
     groups = [("No connection", list(_places())), *((name, list(_rows(faults))) for name, faults in GROUPS)]
     return "\n\n".join(_table(name, rows) for name, rows in groups)
 
 
 def _places() -> Iterator[Row]:
-    for name, nowhere in PLACES.items():
-        yield name, {impl: _outcome(nowhere.expected(impl)) for impl in CATALOGS}
+    for name, unreachable in PLACES.items():
+        yield name, {impl: _outcome(unreachable.expected(impl)) for impl in CATALOGS}
 
 
 def _rows(faults: Sequence[Fault]) -> Iterator[Row]:
     for fault in faults:
-        yield fault.name, {impl: _outcome(cell.expected) for impl, cell in fault.cells.items()}
+        yield fault.name, {impl: _outcome(case.expected) for impl, case in fault.cases.items()}
 
 
 def _table(name: str, rows: Sequence[Row]) -> str:
@@ -59,7 +59,7 @@ def _table(name: str, rows: Sequence[Row]) -> str:
 
 
 def _cell(outcomes: Mapping[str, str]) -> str:
-    """The outcome of all, and of those that differ from the first one."""
+    """Returns the outcome of the first catalog, and of those with another outcome."""
     if not outcomes:
         return ""
     usual, *_ = outcomes.values()
@@ -71,4 +71,4 @@ def _outcome(expected: Expected | None) -> str:
     if expected is None:
         return "success"
     name = expected.error.__name__.removesuffix("Error")
-    return f"**{name}**, {_THEN[expected.then]}: {expected.words.strip(' :')}"
+    return f"**{name}**, {_THEN[expected.then]}: {expected.message.strip(' :')}"

@@ -1,4 +1,4 @@
-"""Places where there is no server, or not the one that is meant."""
+"""Addresses without a server, or with another server than the expected one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lance_namespace.errors import ServiceUnavailableError
 
 from tests.faults.backends import Catalog
 from tests.faults.certificates import LONG_AGO, authority
-from tests.faults.server import Misbehaving, Mute
+from tests.faults.server import FaultyServer, FixedResponseServer
 from tests.faults.table import Expected, Then
 
 Place = Callable[[Catalog], AbstractAsyncContextManager[str]]
-"""Gives the URL of where there is no such server."""
+"""Provides a URL at which no call can be sent."""
 
 
 @asynccontextmanager
-async def _nobody(catalog: Catalog) -> AsyncIterator[str]:
+async def _no_server(catalog: Catalog) -> AsyncIterator[str]:
     with socket.socket() as occupied_port:
         occupied_port.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{occupied_port.getsockname()[1]}"
@@ -28,14 +28,14 @@ async def _nobody(catalog: Catalog) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _unknown(catalog: Catalog) -> AsyncIterator[str]:
-    # A real name server may take its time to know nothing.
+    # A real name server may take long to respond.
     with patch("socket.getaddrinfo", side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known")):
         yield "http://nobody.invalid:80"
 
 
 @asynccontextmanager
 async def _full(catalog: Catalog) -> AsyncIterator[str]:
-    """A server that accepts nothing more."""
+    """Provides the URL of a server whose queue of connections is full."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("127.0.0.1", 0))
@@ -51,52 +51,51 @@ def _tls(who: str, host: str, *, is_expired: bool = False) -> Place:
     @asynccontextmanager
     async def place(catalog: Catalog) -> AsyncIterator[str]:
         context = authority(who).server(host, until=LONG_AGO if is_expired else None)
-        async with Misbehaving(catalog, tls=context) as server:
+        async with FaultyServer(catalog, tls=context) as server:
             yield server.url
             assert not server.requests
 
     return place
 
 
-def _no_tls(words: bytes) -> Place:
+def _no_tls(response: bytes) -> Place:
     @asynccontextmanager
     async def place(catalog: Catalog) -> AsyncIterator[str]:
-        async with Mute(words) as server:
+        async with FixedResponseServer(response) as server:
             yield f"https://127.0.0.1:{server.port}"
 
     return place
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere:
-    """A place where calls do not get to."""
+class Unreachable:
+    """An address at which no call can be sent."""
 
     place: Place
-    words: Mapping[str, str]
-    """Some of what an error says, by catalog; under the empty name for all others."""
-    waits: str = "4s"
-    """How long for a connection."""
+    messages: Mapping[str, str]
+    """A part of the error message, by catalog; the empty key is for all others."""
+    connect_timeout: str = "4s"
     then: Then = "again"
 
     def expected(self, impl: str) -> Expected:
-        """What a call gets: it was not sent, and so may be sent again where that is of use."""
-        return Expected(ServiceUnavailableError, self.words.get(impl, self.words[""]), self.then)
+        """Returns the error of a call; it was not sent, so it is retried if that may help."""
+        return Expected(ServiceUnavailableError, self.messages.get(impl, self.messages[""]), self.then)
 
 
 _GLUE = "are endpoint and region right, and the server up?"
 _CERTIFICATE = {"": "certificate verify failed"}
 
-PLACES: Mapping[str, Nowhere] = {
-    "no server at the port": Nowhere(_nobody, {"": "cannot connect", "glue": _GLUE}),
-    "unknown host name": Nowhere(_unknown, {"": "cannot connect", "glue": _GLUE}),
-    "a server that accepts no connections": Nowhere(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
-    "an unknown certificate authority": Nowhere(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
-    "a certificate for another host": Nowhere(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
-    "an expired certificate": Nowhere(_tls("ours", "127.0.0.1", is_expired=True), _CERTIFICATE, then="never"),
-    "a server without TLS": Nowhere(
+PLACES: Mapping[str, Unreachable] = {
+    "no server at the port": Unreachable(_no_server, {"": "cannot connect", "glue": _GLUE}),
+    "unknown host name": Unreachable(_unknown, {"": "cannot connect", "glue": _GLUE}),
+    "a server that accepts no connections": Unreachable(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
+    "an unknown certificate authority": Unreachable(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
+    "a certificate for another host": Unreachable(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
+    "an expired certificate": Unreachable(_tls("ours", "127.0.0.1", is_expired=True), _CERTIFICATE, then="never"),
+    "a server without TLS": Unreachable(
         _no_tls(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {"": "cannot connect", "glue": _GLUE}
     ),
-    "a server that does not respond to the TLS handshake": Nowhere(
+    "a server that does not respond to the TLS handshake": Unreachable(
         _no_tls(b""), {"": "no connection within", "glue": _GLUE}, "50ms"
     ),
 }

@@ -21,25 +21,25 @@ from lance_namespace.errors import (
 )
 
 from tests.fakes.sockets import http
-from tests.faults.server import Deed
+from tests.faults.server import Action
 from tests.faults.table import LOST, Expected, Fault, Then, fault
 
 _PAGE = "<html><head><style>h1 {color: red}</style></head><body><h1>Bad day</h1></body></html>"
 
 
-def answer(status: int, content: Any = _PAGE, headers: Mapping[str, str] | None = None) -> Deed:
-    """Another status, with a page or with JSON."""
+def answer(status: int, content: Any = _PAGE, headers: Mapping[str, str] | None = None) -> Action:
+    """Returns an action that responds with this status and content, which is a text or JSON."""
     raw = content if isinstance(content, str | bytes) else json.dumps(content)
     response = http(status, raw, headers).data
-    return Deed(lambda right: response)
+    return Action(lambda right: response)
 
 
-def _turned_down(right: bytes) -> bytes:
+def _as_http_1_0(right: bytes) -> bytes:
     return right.replace(b"HTTP/1.1", b"HTTP/1.0", 1)
 
 
-def _before(head: bytes) -> Deed:
-    return Deed(lambda right: head + b"\r\n\r\n" + right)
+def _before(head: bytes) -> Action:
+    return Action(lambda right: head + b"\r\n\r\n" + right)
 
 
 def _wrong_content_type(right: bytes) -> bytes:
@@ -53,11 +53,11 @@ def _latin(right: bytes) -> bytes:
 RIGHT: Sequence[Fault] = (
     fault("`100 Continue` before the response", _before(b"HTTP/1.1 100 Continue"), None),
     fault("`103 Early Hints` before the response", _before(b"HTTP/1.1 103 Early Hints\r\nLink: </>"), None),
-    fault("HTTP/1.0", Deed(_turned_down, "close"), None),
-    fault("a wrong `Content-Type`", Deed(_wrong_content_type), None),
-    fault("a header that is not UTF-8", Deed(_latin), None, glue=LOST),
+    fault("HTTP/1.0", Action(_as_http_1_0, "close"), None),
+    fault("a wrong `Content-Type`", Action(_wrong_content_type), None),
+    fault("a header that is not UTF-8", Action(_latin), None, glue=LOST),
 )
-"""What is odd, and understood all the same."""
+"""Unusual responses that are understood."""
 
 
 def _page(status: int, error: type[LanceNamespaceError], then: Then) -> Expected:
@@ -94,6 +94,7 @@ STATUSES: Sequence[Fault] = (
         Expected(TableNotFoundError, _NO_CATALOG, "never", declares=NamespaceNotFoundError),
         glue=_aws(404, InvalidInputError, "never"),
         unity=Expected(InternalError, _NO_CATALOG, "never"),
+        rest=Expected(UnsupportedOperationError, _NO_CATALOG, "never"),
         lists=False,
     ),
     fault(
@@ -102,6 +103,7 @@ STATUSES: Sequence[Fault] = (
         Expected(InternalError, "HTTP 409: Bad day", "never", declares=TableAlreadyExistsError),
         glue=_aws(409, InternalError, "never"),
         unity=_page(409, InternalError, "never"),
+        rest=_page(409, InternalError, "never"),
     ),
     fault(
         "HTTP 500", answer(500), _page(500, InternalError, "doubt"), glue=_aws(500, ServiceUnavailableError, "reads")
@@ -120,7 +122,7 @@ STATUSES: Sequence[Fault] = (
         glue=_aws(503, ServiceUnavailableError, "reads"),
     ),
 )
-"""Statuses with a page that no catalog has sent."""
+"""Statuses with an HTML page, which is not from the catalog."""
 
 _RETRY_AFTER: Sequence[tuple[int, type[LanceNamespaceError], str, Then]] = (
     (429, ThrottlingError, "0", "again"),
@@ -141,7 +143,7 @@ WAITS: Sequence[Fault] = tuple(
     )
     for status, error, retry_after, then in _RETRY_AFTER
 )
-"""How long to wait, as servers say it: what nobody can make sense of is as good as nothing."""
+"""Values of `Retry-After`; invalid ones are ignored."""
 
 _ODD: Mapping[str, Any] = {
     "null": None,
@@ -175,4 +177,4 @@ ERROR_FORMS: Sequence[Fault] = (
         for name in ("null", "objects instead of strings")
     ),
 )
-"""Errors whose body is none that the catalog's API knows."""
+"""Errors whose body does not have a format of the catalog's API."""

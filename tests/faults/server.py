@@ -1,4 +1,4 @@
-"""A catalog over a bare socket that does what a fault says instead of answering."""
+"""A catalog server on plain sockets that responds with a fault."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from tests.fakes.sockets import Server, reset
 from tests.faults.backends import Catalog
 
 End = Literal["keep", "close", "reset", "hang", "drip"]
-"""What becomes of the connection: it goes on, ends, is reset, nothing more is said, or a byte a second."""
+"""The end of a response: the connection stays open, is closed or reset, sends nothing more, or one byte per second."""
 
-Words = Callable[[bytes], bytes]
-"""What is said, made of the answer that would be right."""
+Respond = Callable[[bytes], bytes]
+"""Returns the faulty response for the correct one."""
 
-_NET = 30.0
-"""Seconds in which a client that was closed must have let go of its connections."""
+_CLOSE_TIMEOUT = 30.0
+"""Seconds until all connections of a closed client must be closed."""
 
 PATIENCE = 5
-"""Seconds that an attempt may take."""
+"""Maximum seconds of an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """What a server does instead of answering."""
+class Action:
+    """What a server does instead of sending the correct response."""
 
-    words: Words
+    respond: Respond
     then: End = "keep"
 
 
-class Misbehaving(Server):
-    """Answers as a catalog does, but for the requests that a deed is done to; leaving it asserts that all let go."""
+class FaultyServer(Server):
+    """A catalog that responds to some requests with a fault; its exit asserts that all connections were closed."""
 
     def __init__(
         self,
         catalog: Catalog,
-        deed: Deed | None = None,
+        action: Action | None = None,
         *,
         at: bytes = b"",
         only: Callable[[bytes], bool] = bool,
@@ -48,14 +48,21 @@ class Misbehaving(Server):
         times: int | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """The deed is done `times` times to requests with `at` in them that are of the kind `only`.
+        """Creates the server.
 
-        With `acts` they are carried out before.
+        Args:
+            catalog: Returns the correct responses.
+            action: The fault; None for none.
+            at: Only requests that contain these bytes get the fault.
+            only: Selects the requests that get the fault.
+            acts: Whether these requests are executed before.
+            times: Number of requests that get the fault; None for all.
+            tls: For HTTPS.
         """
         super().__init__(tls)
         self.catalog = catalog
         self.requests: list[bytes] = []
-        self._deed = deed
+        self._action = action
         self._at = at
         self._only = only
         self._acts = acts
@@ -63,17 +70,17 @@ class Misbehaving(Server):
 
     @property
     def table_requests(self) -> list[bytes]:
-        """The requests that are about tables."""
+        """The requests about tables."""
         return [request for request in self.requests if not self.catalog.is_aside(request)]
 
     @property
     def writes(self) -> int:
-        """How often a change was asked for."""
+        """Number of requests for changes."""
         return sum(map(self.catalog.is_write, self.requests))
 
     async def __aexit__(self, *caught: object) -> None:
         if self._tasks and caught[0] is None:
-            _, open = await asyncio.wait(self._tasks, timeout=_NET)
+            _, open = await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT)
             assert not open, f"{len(open)} connections were not closed"
         await super().__aexit__(*caught)
 
@@ -81,52 +88,52 @@ class Misbehaving(Server):
         while not reader.at_eof():
             request = await self.catalog.read(reader)
             self.requests.append(request)
-            deed = self._deed_to(request)
-            if deed is None:
+            action = self._action_for(request)
+            if action is None:
                 writer.write(self.catalog.answer(request))
                 await writer.drain()
                 continue
             right = self.catalog.answer(request, acting=self._acts)
-            if not await _perform(deed, deed.words(right), reader, writer):
+            if not await _perform(action, action.respond(right), reader, writer):
                 return
 
-    def _deed_to(self, request: bytes) -> Deed | None:
-        if self._deed is None or self._left == 0 or self._at not in request or self.catalog.is_aside(request):
+    def _action_for(self, request: bytes) -> Action | None:
+        if self._action is None or self._left == 0 or self._at not in request or self.catalog.is_aside(request):
             return None
         if not self._only(request):
             return None
         if self._left is not None:
             self._left -= 1
-        return self._deed
+        return self._action
 
 
-class Mute(Server):
-    """Accepts connections, and says the same to whatever comes first, or nothing."""
+class FixedResponseServer(Server):
+    """Sends the same bytes on every connection after its first byte; without bytes, it never responds."""
 
-    def __init__(self, words: bytes = b"") -> None:
+    def __init__(self, response: bytes = b"") -> None:
         super().__init__()
-        self._words = words
+        self._response = response
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         await reader.read(1)
-        writer.write(self._words)
+        writer.write(self._response)
         await writer.drain()
-        if not self._words:
+        if not self._response:
             await reader.read()
 
 
-async def _perform(deed: Deed, words: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
-    """Does the deed; whether the connection goes on."""
-    if deed.then == "drip":
-        for at in range(len(words)):
+async def _perform(action: Action, response: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
+    """Sends the response; returns whether the connection stays open."""
+    if action.then == "drip":
+        for at in range(len(response)):
             if reader.at_eof() or writer.is_closing():
                 break
-            writer.write(words[at : at + 1])
+            writer.write(response[at : at + 1])
             await pass_time(1)
         return False
-    writer.write(words)
+    writer.write(response)
     await writer.drain()
-    match deed.then:
+    match action.then:
         case "keep":
             return True
         case "close":

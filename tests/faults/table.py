@@ -1,4 +1,4 @@
-"""The faults, and what is expected of each catalog where one befalls it."""
+"""The form of a fault, with the expected outcome for each catalog."""
 
 from __future__ import annotations
 
@@ -8,86 +8,86 @@ from typing import Literal
 
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
-from tests.faults.backends import Catalog, Iceberg, Polaris, Unity
+from tests.faults.backends import Catalog, Iceberg, Polaris, Rest, Unity
 from tests.faults.glue import Glue
 from tests.faults.hive import Hive
-from tests.faults.server import Deed
+from tests.faults.server import Action
 
 Then = Literal["again", "reads", "never", "doubt", "void"]
-"""What is sent again.
+"""Which calls are retried.
 
-`again`: everything, as nothing was done. `reads`: these alone. `never`: nothing, and a change did nothing. `doubt`:
-nothing, and a change perhaps did something. `void`: nothing, for to a change it is the right answer.
+`again`: all calls, because they had no effect. `reads`: only reads. `never`: none, and a change had no effect. `doubt`:
+none, and it is unknown whether a change took effect. `void`: none, because the response is correct for a change.
 """
 
-HTTP: Mapping[str, type[Catalog]] = {"iceberg": Iceberg, "polaris": Polaris, "unity": Unity}
+HTTP: Mapping[str, type[Catalog]] = {"iceberg": Iceberg, "polaris": Polaris, "unity": Unity, "rest": Rest}
 CATALOGS: Mapping[str, type[Catalog]] = {**HTTP, "glue": Glue, "hive3": Hive}
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a user gets."""
+    """The error that users get."""
 
     error: type[LanceNamespaceError]
-    words: str
-    """Some of what the error says."""
+    message: str
+    """A part of the message."""
     then: Then
     declares: type[LanceNamespaceError] | None = None
-    """What a declaration gets; None where that is the same."""
+    """The error of a declaration; None if it is the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A fault of one catalog's server."""
+class Case:
+    """A fault of the server of one catalog."""
 
-    deed: Deed
+    action: Action
     expected: Expected | None
-    """None where the answer is right all the same."""
+    """None if the response is usable in spite of the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong on the wire, by catalog."""
+    """A fault of a server or a connection, by catalog."""
 
     name: str
-    cells: Mapping[str, Cell]
+    cases: Mapping[str, Case]
     lists: bool = True
-    """Whether a listing that it befalls ends as a describe does."""
+    """Whether a listing with the fault has the same outcome as a describe."""
 
-    def on(self, impl: str) -> tuple[Deed, Expected]:
-        """What is done on a catalog that it does harm to, and what comes of it."""
-        cell = self.cells[impl]
-        assert cell.expected is not None, self.name
-        return cell.deed, cell.expected
+    def on(self, impl: str) -> tuple[Action, Expected]:
+        """Returns the action and the expected error for a catalog."""
+        case = self.cases[impl]
+        assert case.expected is not None, self.name
+        return case.action, case.expected
 
 
 def fault(
     name: str,
-    deed: Deed,
+    action: Action,
     http: Expected | None,
     *,
     lists: bool = True,
     **own: Expected | None,
 ) -> Fault:
-    """A fault of all that speak HTTP, Glue included; `own` is what others of them make of it."""
-    cells = {impl: Cell(deed, own.get(impl, http)) for impl in (*HTTP, "glue")}
-    return Fault(name, cells, lists)
+    """Returns a fault of all HTTP catalogs and Glue; `own` has the outcomes that differ from `http`, by catalog."""
+    cases = {impl: Case(action, own.get(impl, http)) for impl in (*HTTP, "glue")}
+    return Fault(name, cases, lists)
 
 
-def with_thrift(original: Fault, deed: Deed, expected: Expected | None) -> Fault:
-    """The same fault on a metastore, too."""
-    return Fault(original.name, {**original.cells, "hive3": Cell(deed, expected)}, original.lists)
+def with_thrift(original: Fault, action: Action, expected: Expected | None) -> Fault:
+    """Returns the fault with a case for a Hive Metastore."""
+    return Fault(original.name, {**original.cases, "hive3": Case(action, expected)}, original.lists)
 
 
 def without_glue(original: Fault) -> Fault:
-    """The same fault, but on Glue, whose answers nobody bounds but the attempt's time."""
-    cells = {impl: cell for impl, cell in original.cells.items() if impl != "glue"}
-    return Fault(original.name, cells, original.lists)
+    """Returns the fault without Glue, whose responses are limited only by the time of an attempt."""
+    cases = {impl: case for impl, case in original.cases.items() if impl != "glue"}
+    return Fault(original.name, cases, original.lists)
 
 
-def alone(impl: str, name: str, deed: Deed, expected: Expected | None) -> Fault:
-    """A fault of one catalog's wire."""
-    return Fault(name, {impl: Cell(deed, expected)})
+def alone(impl: str, name: str, action: Action, expected: Expected | None) -> Fault:
+    """Returns a fault of one catalog only."""
+    return Fault(name, {impl: Case(action, expected)})
 
 
 LOST = Expected(ServiceUnavailableError, "the connection was lost", "reads")

@@ -9,12 +9,12 @@ from lance_ns_async import Described
 from tests.faults.backends import Catalog
 from tests.faults.certificates import authority
 from tests.faults.operations import ATTEMPTS, connect, declare, describe, in_doubt, outcome
-from tests.faults.places import PLACES, Nowhere
+from tests.faults.places import PLACES, Unreachable
 from tests.faults.table import CATALOGS
 
 
-def _tls_properties(catalog: Catalog, url: str, nowhere: Nowhere) -> dict[str, str]:
-    properties = {"connect_timeout": nowhere.waits}
+def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dict[str, str]:
+    properties = {"connect_timeout": unreachable.connect_timeout}
     if url.startswith("https:") and catalog.impl != "glue":
         properties["ca_bundle"] = authority().bundle
         if catalog.impl == "hive3":
@@ -27,28 +27,28 @@ ALL = [pytest.param(name, impl, id=f"{impl}: {name}") for name in PLACES for imp
 
 @pytest.mark.parametrize(("name", "impl"), ALL)
 async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: str) -> None:
-    catalog, nowhere = CATALOGS[impl](), PLACES[name]
+    catalog, unreachable = CATALOGS[impl](), PLACES[name]
     outcomes: list[str] = []
-    again = nowhere.then == "again"
-    async with nowhere.place(catalog) as url:
-        async with connect(catalog, url, repeats=ATTEMPTS - 1, more=_tls_properties(catalog, url, nowhere)) as ns:
+    again = unreachable.then == "again"
+    async with unreachable.place(catalog) as url:
+        async with connect(catalog, url, repeats=ATTEMPTS - 1, more=_tls_properties(catalog, url, unreachable)) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
                 for ask in (describe, declare):
                     result = await ask(ns, catalog.id("new"))
                     assert type(result) is ServiceUnavailableError and not in_doubt(result), repr(result)
-                    assert nowhere.expected(impl).words in str(result)
+                    assert unreachable.expected(impl).message in str(result)
                     assert (f"{ATTEMPTS} attempts" if again else "ca_bundle") in str(result)
     assert outcomes == (["refused"] * 2 * ATTEMPTS if again else ["untrusted"] * 2)
 
 
 @pytest.mark.parametrize(("name", "impl"), ALL)
-async def test_each_of_many_is_told_that_there_is_no_connection(name: str, impl: str) -> None:
-    catalog, nowhere = CATALOGS[impl](), PLACES[name]
+async def test_each_table_of_a_bulk_describe_gets_the_connection_error(name: str, impl: str) -> None:
+    catalog, unreachable = CATALOGS[impl](), PLACES[name]
     ids = [catalog.id(f"t{i}") for i in range(20)]
-    async with nowhere.place(catalog) as url:
-        async with connect(catalog, url, more=_tls_properties(catalog, url, nowhere)) as ns:
+    async with unreachable.place(catalog) as url:
+        async with connect(catalog, url, more=_tls_properties(catalog, url, unreachable)) as ns:
             result = await outcome(ns.describe_tables(ids))
             assert isinstance(result, Described)
             assert list(result.errors) == ids
             for error in result.errors.values():
-                assert nowhere.expected(impl).words in str(error), error
+                assert unreachable.expected(impl).message in str(error), error

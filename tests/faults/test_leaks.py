@@ -1,4 +1,4 @@
-"""Misbehaving servers cannot redirect calls to other hosts or reveal secrets."""
+"""FaultyServer servers cannot redirect calls to other hosts or reveal secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fakes.sockets import Script, http
 from tests.faults.backends import SECRET
 from tests.faults.operations import check_text, connect, declare, describe, in_doubt
 from tests.faults.responses import answer
-from tests.faults.server import Deed, Misbehaving
+from tests.faults.server import Action, FaultyServer
 from tests.faults.table import CATALOGS, HTTP
 
 BY_HTTP = [*HTTP, "glue"]
@@ -20,11 +20,11 @@ BY_HTTP = [*HTTP, "glue"]
 
 @pytest.mark.parametrize("impl", BY_HTTP)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_another_host_that_a_redirect_points_to_hears_nothing(impl: str, status: int) -> None:
+async def test_redirects_to_another_host_are_not_followed(impl: str, status: int) -> None:
     catalog = CATALOGS[impl]()
     async with Script() as other:
-        deed = answer(status, "", {"Location": f"{other.url}/there"})
-        async with Misbehaving(catalog, deed) as server, connect(catalog, server.url, repeats=2) as ns:
+        action = answer(status, "", {"Location": f"{other.url}/there"})
+        async with FaultyServer(catalog, action) as server, connect(catalog, server.url, repeats=2) as ns:
             for ask in (describe, declare):
                 result = await ask(ns, catalog.id("new"))
                 assert isinstance(result, InternalError), repr(result)
@@ -37,7 +37,7 @@ async def test_another_host_that_a_redirect_points_to_hears_nothing(impl: str, s
 @pytest.mark.parametrize("impl", BY_HTTP)
 @pytest.mark.parametrize("form", ["page", "text", "error of its own", "kind of error", "cause of an error"])
 @pytest.mark.parametrize("status", [200, 400, 500])
-async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
+async def test_secrets_that_a_server_repeats_are_redacted(
     impl: str, form: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -62,7 +62,7 @@ async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
         "cause of an error": {"__type": "FederationSourceException", "FederationSourceErrorCode": f"Odd {secrets}"},
     }
     calls: list[Call] = []
-    async with Misbehaving(catalog, answer(status, forms[form])) as server:
+    async with FaultyServer(catalog, answer(status, forms[form])) as server:
         async with connect(catalog, server.url) as ns:
             with ns.observe(calls.append):
                 result = await describe(ns, catalog.id("t0"))
@@ -71,11 +71,11 @@ async def test_a_server_that_repeats_what_it_was_told_is_not_quoted(
     assert SECRET not in caplog.text and calls and SECRET not in repr(calls)
 
 
-async def test_a_token_endpoint_that_repeats_the_secret_is_not_quoted() -> None:
+async def test_a_secret_that_a_token_endpoint_repeats_is_redacted() -> None:
     catalog = CATALOGS["iceberg"]()
     for status in (200, 400, 500):
         response = http(status, f"You said client_secret=client-{SECRET}")
-        async with Script(*[response] * 9) as tokens, Misbehaving(catalog) as server:
+        async with Script(*[response] * 9) as tokens, FaultyServer(catalog) as server:
             more = {"credential": f"us:client-{SECRET}", "oauth2_server_uri": f"{tokens.url}/token"}
             async with connect(catalog, server.url, without=["auth_token"], more=more) as ns:
                 result = await describe(ns, catalog.id("t0"))
@@ -83,12 +83,12 @@ async def test_a_token_endpoint_that_repeats_the_secret_is_not_quoted() -> None:
             assert len(tokens.requests) == 1
 
 
-NOWHERE = Deed(lambda right: b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n")
+NOWHERE = Action(lambda right: b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n")
 
 
 @pytest.mark.parametrize("impl", BY_HTTP)
-async def test_a_redirect_may_point_nowhere(impl: str) -> None:
+async def test_a_redirect_without_location_is_an_error(impl: str) -> None:
     catalog = CATALOGS[impl]()
-    async with Misbehaving(catalog, NOWHERE) as server, connect(catalog, server.url) as ns:
+    async with FaultyServer(catalog, NOWHERE) as server, connect(catalog, server.url) as ns:
         result = await describe(ns, catalog.id("t0"))
     assert isinstance(result, InternalError) and "it points to nowhere" in str(result)

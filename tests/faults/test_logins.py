@@ -12,13 +12,13 @@ from tests.fakes.thrift_wire import EXCEPTION, Message
 from tests.faults.backends import SECRET
 from tests.faults.hive import Hive
 from tests.faults.operations import check_text, connect, declare, describe, in_doubt
-from tests.faults.server import Mute
+from tests.faults.server import FixedResponseServer
 
 _LOGIN = {"auth": "plain", "user": "us", "password": f"password-{SECRET}", "connect_timeout": "100ms"}
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "text"),
+    ("response", "error", "text"),
     [
         (b"", ServiceUnavailableError, "no connection within 0.1 s"),
         (sasl_message(COMPLETE)[:3], ServiceUnavailableError, "the connection was lost"),
@@ -31,13 +31,11 @@ _LOGIN = {"auth": "plain", "user": "us", "password": f"password-{SECRET}", "conn
         (sasl_message(BAD), UnauthenticatedError, "SASL PLAIN: the server ends the login, status 3"),
         (sasl_message(BAD, f"no password-{SECRET}".encode()), UnauthenticatedError, "SASL PLAIN: no ***"),
     ],
-    ids=["silence", "half", "no SASL", "HTTP", "huge", "twice", "refused", "no text", "no reason", "told"],
+    ids=["silence", "half", "no SASL", "HTTP", "huge", "twice", "refused", "no text", "no reason", "secret"],
 )
-async def test_a_login_that_comes_to_nothing_did_nothing(
-    words: bytes, error: type[LanceNamespaceError], text: str
-) -> None:
+async def test_a_failed_login_has_no_effect(response: bytes, error: type[LanceNamespaceError], text: str) -> None:
     catalog = Hive()
-    async with Mute(words) as server, connect(catalog, server.url, more=_LOGIN) as ns:
+    async with FixedResponseServer(response) as server, connect(catalog, server.url, more=_LOGIN) as ns:
         for ask in (describe, declare):
             result = await ask(ns, catalog.id("new"))
             assert type(result) is error and text in str(result) and not in_doubt(result), repr(result)

@@ -12,7 +12,7 @@ from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUn
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.faults.backends import Catalog
 from tests.faults.operations import connect, outcome
-from tests.faults.server import Deed, Misbehaving
+from tests.faults.server import Action, FaultyServer
 from tests.faults.table import CATALOGS, HTTP
 
 PAGING = pytest.mark.parametrize("impl", [*HTTP, "glue"])
@@ -33,28 +33,28 @@ async def _walk(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
 
 
 async def _many(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    list_tables = await ns.list_many([parent])
-    return [id.name for id in list_tables.raise_for_errors().tables[parent]]
+    listing = await ns.list_many([parent])
+    return [id.name for id in listing.raise_for_errors().tables[parent]]
 
 
 async def _many_for_a_while(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    list_tables = await ns.list_many([parent], timeout=1)
-    return [id.name for id in list_tables.raise_for_errors().tables[parent]]
+    listing = await ns.list_many([parent], timeout=1)
+    return [id.name for id in listing.raise_for_errors().tables[parent]]
 
 
 WAYS = pytest.mark.parametrize("ask", [_list, _walk, _many])
 
 
-def _pages(catalog: Catalog, pages: Iterable[tuple[list[str], object]]) -> Misbehaving:
-    """A server of these pages, one after another, whatever is asked for."""
+def _pages(catalog: Catalog, pages: Iterable[tuple[list[str], object]]) -> FaultyServer:
+    """Returns a server that responds with these pages in order, whatever the request."""
     responses: Iterator[bytes] = (catalog.page(names, token) for names, token in pages)
-    return Misbehaving(catalog, Deed(lambda right: next(responses)), only=catalog.is_listing)
+    return FaultyServer(catalog, Action(lambda right: next(responses)), only=catalog.is_listing)
 
 
 async def _page_requests(
-    catalog: Catalog, server: Misbehaving, ask: Ask, more: Mapping[str, str] | None = None
+    catalog: Catalog, server: FaultyServer, ask: Ask, more: Mapping[str, str] | None = None
 ) -> tuple[list[str] | LanceNamespaceError, int]:
-    """What comes of it, and how many pages were asked for."""
+    """Returns the result, and the number of requested pages."""
     async with server, connect(catalog, server.url, more=more) as ns:
         result = await outcome(ask(ns, catalog.id("t").parent))
     return result, sum(map(catalog.is_listing, server.requests))
@@ -63,7 +63,7 @@ async def _page_requests(
 @PAGING
 @WAYS
 @pytest.mark.parametrize("tokens", [["a"], ["a", "b"], ["a", "b", "c"]], ids="".join)
-async def test_a_circle_is_noticed_after_one_round(impl: str, ask: Ask, tokens: list[str]) -> None:
+async def test_a_repeated_token_is_an_error_after_one_round(impl: str, ask: Ask, tokens: list[str]) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, (([f"t{i}"], token) for i, token in enumerate(cycle(tokens))))
     result, pages = await _page_requests(catalog, server, ask)
@@ -73,7 +73,7 @@ async def test_a_circle_is_noticed_after_one_round(impl: str, ask: Ask, tokens: 
 
 @PAGING
 @pytest.mark.parametrize("ask", [_list, _many_for_a_while])
-async def test_a_listing_without_end_ends_with_the_operation(impl: str, ask: Ask) -> None:
+async def test_an_endless_listing_ends_with_the_operation(impl: str, ask: Ask) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, (([], f"{i}") for i in count()))
     result, pages = await _page_requests(catalog, server, ask, {"operation_timeout": "1s"})
@@ -83,7 +83,7 @@ async def test_a_listing_without_end_ends_with_the_operation(impl: str, ask: Ask
 @PAGING
 @WAYS
 @pytest.mark.parametrize("token", [7, 1.5, True, [1], {"a": 1}], ids=str)
-async def test_a_token_that_is_no_text_is_told(impl: str, ask: Ask, token: object) -> None:
+async def test_a_token_that_is_not_a_string_is_an_error(impl: str, ask: Ask, token: object) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token))))
     result, pages = await _page_requests(catalog, server, ask)
@@ -92,7 +92,7 @@ async def test_a_token_that_is_no_text_is_told(impl: str, ask: Ask, token: objec
 
 
 @PAGING
-async def test_nobody_is_given_a_token_that_is_no_text(impl: str) -> None:
+async def test_a_token_that_is_not_a_string_is_not_returned(impl: str) -> None:
     catalog = CATALOGS[impl]()
     result, _ = await _page_requests(catalog, _pages(catalog, repeat((["t0"], [1]))), _list_one)
     assert isinstance(result, InternalError), repr(result)
@@ -101,7 +101,7 @@ async def test_nobody_is_given_a_token_that_is_no_text(impl: str) -> None:
 @PAGING
 @WAYS
 @pytest.mark.parametrize("end", [None, "", 0, False], ids=str)
-async def test_empty_pages_are_walked_over(impl: str, ask: Ask, end: object) -> None:
+async def test_empty_pages_are_skipped(impl: str, ask: Ask, end: object) -> None:
     catalog = CATALOGS[impl]()
     pages = [(["t0"], "1"), ([], "2"), ([], "3"), (["t1"], "4"), ([], end)]
     result, page_count = await _page_requests(catalog, _pages(catalog, pages), ask)
@@ -110,10 +110,10 @@ async def test_empty_pages_are_walked_over(impl: str, ask: Ask, end: object) -> 
 
 @PAGING
 @WAYS
-async def test_what_is_on_two_pages_is_listed_once(impl: str, ask: Ask) -> None:
+async def test_a_table_on_two_pages_is_listed_once(impl: str, ask: Ask) -> None:
     catalog = CATALOGS[impl]()
     pages = [(["t0", "t1"], "1"), (["t1", "t2"], "2"), (["t0", "t3", "t3"], None)]
     result, _ = await _page_requests(catalog, _pages(catalog, pages), ask)
-    # A walk holds a page at a time, and does not know what was on those before.
+    # A walk keeps only one page in memory, so it cannot detect duplicates on earlier pages.
     assert isinstance(result, list)
     assert (list(dict.fromkeys(result)) if ask is _walk else result) == ["t0", "t1", "t2", "t3"]

@@ -1,4 +1,4 @@
-"""Faults that only a Thrift server can have."""
+"""Faults of Thrift servers."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from lance_namespace.errors import InternalError, ServiceUnavailableError, Unsup
 from tests.fakes.thrift_sasl import BAD, sasl_message
 from tests.fakes.thrift_wire import EXCEPTION, Message, Struct, decoded, frame
 from tests.faults.bodies import LIMIT
-from tests.faults.server import Deed, End
+from tests.faults.server import Action, End
 from tests.faults.table import LOST, SILENT, Expected, Fault, alone
 
 _NO_REPLY = Expected(InternalError, "not a reply in Thrift's strict binary protocol", "doubt")
-_ANOTHERS = Expected(ServiceUnavailableError, "the reply to another call", "reads")
+_OTHER_CALL = Expected(ServiceUnavailableError, "the reply to another call", "reads")
 _TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
 
 
-def _with_parts(**parts: str | int) -> Deed:
-    return Deed(lambda right: replace(decoded(right), **parts).encoded())  # type: ignore[arg-type]  # names of its own
+def _with_parts(**parts: str | int) -> Action:
+    return Action(lambda right: replace(decoded(right), **parts).encoded())  # type: ignore[arg-type]  # names of its own
 
 
-def _application_error(kind: int) -> Deed:
+def _application_error(kind: int) -> Action:
     def refusal(right: bytes) -> bytes:
         message = decoded(right)
         return Message(EXCEPTION, message.name, message.sequence, Struct({1: "no", 2: kind})).encoded()
 
-    return Deed(refusal)
+    return Action(refusal)
 
 
-def _with(result: Callable[[bytes], bytes], then: End = "keep") -> Deed:
-    """The head of the right answer, with another result."""
+def _with(result: Callable[[bytes], bytes], then: End = "keep") -> Action:
+    """Returns an action that responds with the correct header and another result."""
 
     def respond(right: bytes) -> bytes:
         message = decoded(right)
         return result(Message(2, message.name, message.sequence).encoded()[:-1])
 
-    return Deed(respond, then)
+    return Action(respond, then)
 
 
-def _always(respond: bytes) -> Deed:
-    return Deed(lambda right: respond)
+def _always(response: bytes) -> Action:
+    return Action(lambda right: response)
 
 
 THRIFT: Sequence[Fault] = tuple(
-    alone("hive3", name, deed, expected)
-    for name, deed, expected in (
+    alone("hive3", name, action, expected)
+    for name, action, expected in (
         ("an HTTP server", _always(b"HTTP/1.1 400 Bad Request\r\n\r\n"), _NO_REPLY),
         ("the compact protocol", _always(b"\x82\x41\x01\x0dget_table_req"), _NO_REPLY),
         ("the old binary protocol, which is not strict", _always(b"\0\0\0\x0dget_table_req\x02"), _NO_REPLY),
-        ("framed replies", Deed(frame), _NO_REPLY),
+        ("framed replies", Action(frame), _NO_REPLY),
         ("a SASL login", _always(sasl_message(BAD, b"Expecting START")), _NO_REPLY),
         ("a call instead of a reply", _with_parts(kind=1), _NO_REPLY),
-        ("another sequence id", _with_parts(sequence=4711), _ANOTHERS),
-        ("the name of another method", _with_parts(name="get_all_databases"), _ANOTHERS),
+        ("another sequence id", _with_parts(sequence=4711), _OTHER_CALL),
+        ("the name of another method", _with_parts(name="get_all_databases"), _OTHER_CALL),
         (
             "`TApplicationException` UNKNOWN_METHOD",
             _application_error(1),
@@ -108,7 +108,7 @@ THRIFT: Sequence[Fault] = tuple(
         ),
         (
             "bytes after the reply",
-            Deed(lambda right: right + b"\0"),
+            Action(lambda right: right + b"\0"),
             Expected(InternalError, "1 bytes after the end of the reply", "doubt"),
         ),
         (
@@ -116,6 +116,6 @@ THRIFT: Sequence[Fault] = tuple(
             _with(lambda head: head + struct.pack(">BhBhB", 12, 0, 8, 1, 0) + b"\0\0\0\0\0"),
             Expected(InternalError, "an answer of unknown form", "void"),
         ),
-        ("closed within a number", Deed(lambda right: right[:6], "close"), LOST),
+        ("closed within a number", Action(lambda right: right[:6], "close"), LOST),
     )
 )

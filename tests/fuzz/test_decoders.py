@@ -48,7 +48,7 @@ def test_an_answer_of_json_is_understood_or_refused(asked: Asking, case: Case) -
 
 
 @pytest.mark.parametrize("case", [case for case in (*ICEBERG, *POLARIS, *UNITY) if case.secret is not None], ids=str)
-def test_a_secret_in_another_place_is_told_nobody(asked: Asking, case: Case) -> None:
+def test_secrets_in_other_places_are_redacted(asked: Asking, case: Case) -> None:
     assert case.secret is not None
     for path in paths(case.good):
         if path[: len(case.secret)] == case.secret:

@@ -132,7 +132,7 @@ def test_it_makes_no_difference_how_bytes_are_cut(data: bytes, shape: Shape) -> 
 
 @settings(max_examples=examples(300))
 @given(st.one_of(_broken().map(lambda data: data[len(HEAD) :]), st.binary(max_size=60)))
-def test_fields_are_told_apart_of_whatever_was_read_to_its_end(body: bytes) -> None:
+def test_fields_are_separated_in_complete_structs(body: bytes) -> None:
     try:
         ended = Decoder({}).feed(body)
     except MalformedError:

@@ -114,7 +114,7 @@ def test_a_server_may_speak_tls(tmp_path: Path) -> None:
         assert client.do("getStatus") == 2
 
 
-def test_a_server_may_ask_for_a_password_and_the_fake_does_it_alike(tmp_path: Path) -> None:
+def test_a_server_may_request_a_password_and_the_fake_does_it_alike(tmp_path: Path) -> None:
     user, password = ACCOUNT
     properties = {
         "metastore.authentication": "CONFIG",

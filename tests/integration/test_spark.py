@@ -61,7 +61,7 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> 
     assert found.asDict() == {"rows": count, "texts": TABLES * 9, "sum": count * (count - 1) // 2, "tables": TABLES}
 
 
-def test_each_row_tells_its_table(spark: SparkSession, many: Locations) -> None:
+def test_each_row_names_its_table(spark: SparkSession, many: Locations) -> None:
     found = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
     assert [(row["_table"], row["id"]) for row in found] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
 
@@ -184,7 +184,7 @@ def test_at_least_one_task_must_read(spark: SparkSession, many: Locations) -> No
         many.dataframe(spark, partitions=0)
 
 
-def test_secrets_reach_the_tasks_and_nobody_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path, aws_secret_access_key="hush")
     lake.write("t", rows(0))
     locations = lake.prefetch()

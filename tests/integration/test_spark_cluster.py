@@ -65,7 +65,7 @@ def rows(n: int) -> pa.Table:
     return pa.table({"id": pa.array(range(n * 10, n * 10 + 10), pa.int64())})
 
 
-def test_executors_read_and_never_ask_the_catalog(
+def test_executors_read_and_never_call_the_catalog(
     spark: SparkSession, catalog: FakeIceberg, locations: Locations
 ) -> None:
     frame = locations.dataframe(spark, partitions=8)

@@ -202,7 +202,7 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
     assert [set(row) for row in nulls] == [{None}, {None}]
 
 
-def test_times_too_fine_for_spark_are_told_not_cut(spark: SparkSession, lake: Lake) -> None:
+def test_times_too_fine_for_spark_are_errors_and_not_truncated(spark: SparkSession, lake: Lake) -> None:
     lake.write("t", pa.table({"at": pa.array([1_000_001], pa.timestamp("ns"))}))
     frame = lake.prefetch().dataframe(spark)
     with pytest.raises(PythonException, match=r"db\$t, version 1 .*column 'at' cannot be cast to timestamp\[us\]"):

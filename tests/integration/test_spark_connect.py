@@ -178,7 +178,7 @@ def test_views_are_the_servers(spark: SparkSession, locations: Locations) -> Non
     assert spark.catalog.listTables() == []
 
 
-def test_a_connector_that_the_server_lacks_is_told(spark: SparkSession, locations: Locations) -> None:
+def test_a_connector_that_the_server_lacks_is_reported(spark: SparkSession, locations: Locations) -> None:
     with pytest.raises(InvalidInputError, match=r"^views: the session has no data source 'lance'"):
         views(spark, locations, connector=True)
 

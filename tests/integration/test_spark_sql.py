@@ -105,7 +105,7 @@ def test_views_are_made_all_or_none(spark: SparkSession, ns: Namespace) -> None:
     assert named(spark) == []
 
 
-def test_a_connector_that_is_not_there_is_told(spark: SparkSession, ns: Namespace) -> None:
+def test_a_connector_that_is_not_there_is_reported(spark: SparkSession, ns: Namespace) -> None:
     locations = write(ns, "t")
     with pytest.raises(InvalidInputError, match=r"no data source 'lance'; put the connector's jars on the class path"):
         views(spark, locations, connector=True)
@@ -113,7 +113,7 @@ def test_a_connector_that_is_not_there_is_told(spark: SparkSession, ns: Namespac
         assert made.sql(f"SELECT * FROM {made['db.t']}").count() == 2
 
 
-def test_the_union_of_views_tells_the_table(spark: SparkSession, ns: Namespace) -> None:
+def test_the_union_of_views_names_the_table(spark: SparkSession, ns: Namespace) -> None:
     with views(spark, write(ns, "t0", "t1", "t2")) as made:
         made.union().createOrReplaceTempView("everything")
         found = spark.sql("SELECT _table, sum(id) FROM everything GROUP BY 1 ORDER BY 1").collect()

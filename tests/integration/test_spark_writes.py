@@ -142,7 +142,7 @@ def test_a_catalog_that_commits_versions_commits_ours(spark: SparkSession, manag
         managed.write(failing(spark))
 
 
-def test_files_have_the_size_and_the_format_asked_for(spark: SparkSession, lake: Lake) -> None:
+def test_files_have_the_size_and_the_format_requested(spark: SparkSession, lake: Lake) -> None:
     df = spark.range(0, 100, 1, 2)
     assert lake.write(df, max_rows_per_file=25, data_storage_version="2.0").fragments == 4
     assert lake.dataset().data_storage_version == "2.0"
@@ -155,7 +155,7 @@ def test_files_have_the_size_and_the_format_asked_for(spark: SparkSession, lake:
         lake.resolver.write(failing(spark), "db.u", data_storage_version="9.9")
 
 
-def test_secrets_reach_the_tasks_and_nobody_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake("dir", {"root": str(tmp_path), "storage.aws_secret_access_key": "hush"})
     with lake.namespace:
         found = lake.write(spark.range(3))

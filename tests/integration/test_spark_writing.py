@@ -108,7 +108,7 @@ REFUSED: Sequence[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "told"), REFUSED)
-def test_what_cannot_be_asked_for_is_refused(call: Callable[[], object], told: str) -> None:
+def test_what_cannot_be_requested_is_refused(call: Callable[[], object], told: str) -> None:
     with pytest.raises(InvalidInputError, match=told):
         call()
 
@@ -124,7 +124,7 @@ async def test_modes_are_words_and_the_loop_is_not_held_up(there: Lake, tmp_path
                 LocationResolver(ns).write(nobody, ID, mode=mode)  # type: ignore[arg-type]  # which is the point
 
 
-def test_what_a_task_of_ours_said_is_raised_as_that() -> None:
+def test_errors_of_tasks_are_raised_unchanged() -> None:
     told = (
         "Traceback ...\n  File x, line 1\n"
         "lance_namespace.errors.PermissionDeniedError: Permission denied: t (at s3://b/t: no)\n\n\tat org.apache"

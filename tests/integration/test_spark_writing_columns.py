@@ -127,7 +127,7 @@ def test_new_columns_may_be_null_at_every_depth() -> None:
     assert found.nullable and found.type.value_field.nullable and found.type.value_type.field(0).nullable
 
 
-def test_new_columns_are_as_asked_for_or_as_they_were() -> None:
+def test_new_columns_are_as_requested_or_as_they_were() -> None:
     vector = pa.field("v", pa.list_(pa.float32(), 2), nullable=False, metadata={"of": "meaning"})
     given = fitting.columns(
         StructType([StructField(name, ArrayType(FloatType())) for name in "vw"] + [StructField("s", StringType())])

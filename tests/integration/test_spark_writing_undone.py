@@ -108,7 +108,7 @@ async def test_a_commit_that_did_nothing_leaves_no_files(
     assert (there.left() == []) == (mode == "create")
 
 
-async def test_where_nobody_knows_whether_it_was_committed_nothing_is_removed(
+async def test_nothing_is_removed_after_an_unknown_commit(
     there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await Job.begun(there.ns)
@@ -144,7 +144,7 @@ class Catalog:
         return await Job.begun(self.ns, mode, id=self.id)
 
 
-async def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:
+async def test_what_cannot_be_removed_is_reported(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     job = await catalog.begun("append")
     written = job.task(ROWS)
@@ -166,7 +166,7 @@ async def test_a_table_that_is_elsewhere_by_now_is_not_committed(tmp_path: Path)
         await job.commit(written)
 
 
-async def test_a_declaration_that_nobody_can_describe_stays_and_is_told(tmp_path: Path) -> None:
+async def test_a_declaration_that_cannot_be_described_stays_and_is_reported(tmp_path: Path) -> None:
     """Somebody else may have written to it since."""
     catalog = Catalog(tmp_path)
     catalog.fail("describe_table", ServiceUnavailableError("Service unavailable: t"))

@@ -1,1 +1,1 @@
-"""Catalogs behind a proxy that misbehaves in every way we know: no wrong answer, no hang, bounded memory."""
+"""Tests of catalogs behind a proxy that injects faults of the network."""

@@ -1,4 +1,4 @@
-"""The catalogs that the proxy stands before, and what is asked of them."""
+"""The catalogs behind the proxy, and their faults."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lance_ns_async import NamespaceId
 from tests.contract.site import Site
 from tests.contract.sites import fake_glue, fake_hive, fake_iceberg, fake_polaris, fake_unity
 from tests.faults.certificates import authority
-from tests.network.http_kinds import HTTP_KINDS
-from tests.network.kinds import ANY_WIRE
-from tests.network.proxy import HttpWire, Kind, ThriftWire, Wire
-from tests.network.thrift_kinds import THRIFT_KINDS
+from tests.network.faults import ANY_WIRE
+from tests.network.http_faults import HTTP_FAULTS
+from tests.network.proxy import Fault, HttpWire, ThriftWire, Wire
+from tests.network.thrift_faults import THRIFT_FAULTS
 
 
 @dataclass(frozen=True)
-class Behind:
+class ProxiedCatalog:
     """A catalog behind the proxy."""
 
     site: Site
@@ -29,16 +29,16 @@ class Behind:
     more: Mapping[str, str]
 
     def properties(self, port: int) -> Mapping[str, str]:
-        """What connects to it by another port of this machine."""
-        given = dict(self.site.properties)
+        """Returns the properties for access through another port of this machine."""
+        properties = dict(self.site.properties)
         for key in ("endpoint", "uri"):
-            if key in given:
-                given[key] = given[key].replace(f":{self.port}", f":{port}")
-        return {**given, **self.more}
+            if key in properties:
+                properties[key] = properties[key].replace(f":{self.port}", f":{port}")
+        return {**properties, **self.more}
 
     @property
     def namespace(self) -> NamespaceId:
-        """Where the tables are that are asked for."""
+        """The namespace of the tables."""
         return NamespaceId([*self.site.above, "network"])
 
 
@@ -49,16 +49,16 @@ def _port(site: Site) -> int:
 
 
 @contextmanager
-def _behind(open: Callable[[Path], AbstractContextManager[Site]], wire: Wire, tmp: Path) -> Iterator[Behind]:
+def _behind(open: Callable[[Path], AbstractContextManager[Site]], wire: Wire, tmp: Path) -> Iterator[ProxiedCatalog]:
     with open(tmp) as site:
         direct = {"proxy": "none"} if isinstance(wire, HttpWire) else {}
         if site.impl == "glue":
-            # Reading the usual authorities would take longer than a call may.
+            # Loading the default authorities would exceed the time of an attempt.
             direct = {"ca_bundle": authority().bundle}
-        yield Behind(site, wire, _port(site), direct)
+        yield ProxiedCatalog(site, wire, _port(site), direct)
 
 
-Open = Callable[[Path], AbstractContextManager[Behind]]
+Open = Callable[[Path], AbstractContextManager[ProxiedCatalog]]
 
 CATALOGS: Mapping[str, Open] = {
     "iceberg": partial(_behind, fake_iceberg, HttpWire()),
@@ -69,7 +69,7 @@ CATALOGS: Mapping[str, Open] = {
 }
 
 
-def kinds_for(impl: str) -> Sequence[Kind]:
-    """What can befall a catalog."""
-    own = THRIFT_KINDS if impl == "hive3" else HTTP_KINDS
-    return [kind for kind in (*ANY_WIRE, *own) if impl not in kind.not_on]
+def faults_for(impl: str) -> Sequence[Fault]:
+    """Returns the faults for a catalog."""
+    own = THRIFT_FAULTS if impl == "hive3" else HTTP_FAULTS
+    return [fault for fault in (*ANY_WIRE, *own) if impl not in fault.not_on]

@@ -1,4 +1,4 @@
-"""A proxy on bare sockets that passes requests on to a catalog, and answers as a misbehaviour says."""
+"""A proxy on plain sockets that forwards requests to a catalog, and injects faults into its responses."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from tests.fakes.sockets import Server, read_request
 from tests.fakes.thrift_wire import CALL, Message, Struct, decoded, read_message
 
 PATIENCE = 5
-"""Seconds that an attempt may take."""
+"""Maximum seconds of an attempt."""
 
 _PAUSE = 0.002
-"""Seconds in which a client that got its answer sends the next request."""
+"""Seconds within which a client sends the next request after a response."""
 
 _QUIET, _LONG = 30, 5000
-"""Turns of the event loop without anything under way after which a proxy is calm, and at most until it has to be."""
+"""Iterations of the event loop without work after which a proxy is idle, and the maximum number to wait for that."""
 
 Act = Callable[["Exchange"], Awaitable[bool]]
-"""Answers a request; whether the connection goes on."""
+"""Responds to a request; returns whether the connection stays open."""
 
 
 @dataclass
 class Exchange:
-    """One request on its way, and the connection it came on."""
+    """A request, its responses, and the connection of the client."""
 
     request: bytes
-    right: bytes
-    """The catalog's answer; empty where the request was not passed on."""
+    response: bytes
+    """The response of the catalog; empty if the request was not forwarded."""
     previous: bytes
-    """The answer to the request before, whatever connection that came on."""
+    """The response to the previous request, on any connection."""
     reader: StreamReader
     writer: StreamWriter
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         """Sends bytes to the client."""
         self.writer.write(data)
         await self.writer.drain()
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A way to misbehave."""
+class Fault:
+    """A fault of the network or the server."""
 
     name: str
     act: Act
     forwards: bool = True
-    """Whether the catalog gets to see the request."""
+    """Whether the request is forwarded to the catalog."""
     greets: bytes = b""
-    """What is said on each new connection before any request."""
+    """Bytes to send on each new connection before any request."""
     not_on: frozenset[str] = field(default=frozenset())
-    """The catalogs whose answers do not tell enough to notice it."""
+    """The catalogs whose responses do not contain enough to detect it."""
 
 
 class Wire(ABC):
-    """How requests and answers are cut out of a stream."""
+    """Separates the requests and responses of a protocol."""
 
     @abstractmethod
     async def request(self, reader: StreamReader) -> bytes:
-        """The next request of a client."""
+        """Reads the next request of a client."""
 
     @abstractmethod
     async def answer(self, reader: StreamReader, request: bytes) -> bytes:
-        """The catalog's answer to it."""
+        """Reads the response of the catalog."""
 
     @abstractmethod
     def is_about_tables(self, request: bytes) -> bool:
-        """Whether misbehaviour may befall the request: what is learned once for all is left alone."""
+        """Returns whether a request may get a fault; those for tokens and configurations never do."""
 
 
 class HttpWire(Wire):
@@ -105,52 +105,52 @@ class ThriftWire(Wire):
 
 
 class Proxy(Server):
-    """Stands before a catalog at a port of this machine; honest until it is told to misbehave."""
+    """A proxy for a catalog at a port of this machine; it changes nothing until `inject`."""
 
     def __init__(self, wire: Wire, port: int) -> None:
         super().__init__()
         self.wire = wire
-        self.misdeeds = 0
+        self.injected = 0
         self._upstream = port
         self._under_way = 0
-        self._kind: Kind | None = None
+        self._fault: Fault | None = None
         self._left = 0
         self._every = 1
         self._previous = b""
 
-    def misbehave(self, kind: Kind | None, *, times: int = 1, every: int = 1) -> None:
-        """Has a kind befall every so manieth request, so many times; None makes it honest."""
-        self._kind, self._left, self._every, self._count = kind, times, every, 0
+    def inject(self, fault: Fault | None, *, times: int = 1, every: int = 1) -> None:
+        """Injects a fault into every nth request, `times` times; None ends all faults."""
+        self._fault, self._left, self._every, self._count = fault, times, every, 0
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if self._kind is not None and self._kind.greets and self._left:
+        if self._fault is not None and self._fault.greets and self._left:
             self._left -= 1
-            self.misdeeds += 1
-            writer.write(self._kind.greets)
+            self.injected += 1
+            writer.write(self._fault.greets)
         upstream: tuple[StreamReader, StreamWriter] | None = None
         try:
             while not reader.at_eof():
                 request = await self._next(reader)
-                kind = self._kind_for(request)
-                right = b""
-                if kind is None or kind.forwards:
+                fault = self._fault_for(request)
+                response = b""
+                if fault is None or fault.forwards:
                     if upstream is None or isinstance(self.wire, HttpWire):
                         if upstream is not None:
                             upstream[1].close()
                         upstream = await asyncio.open_connection("127.0.0.1", self._upstream)
-                    right = await self._asked(request, *upstream)
-                exchange = Exchange(request, right, self._previous, reader, writer)
-                self._previous = right or self._previous
-                if kind is None:
-                    await exchange.say(right)
-                elif not await self._done(kind, exchange):
+                    response = await self._forward(request, *upstream)
+                exchange = Exchange(request, response, self._previous, reader, writer)
+                self._previous = response or self._previous
+                if fault is None:
+                    await exchange.send(response)
+                elif not await self._perform(fault, exchange):
                     return
         finally:
             if upstream is not None:
                 upstream[1].close()
 
-    async def calm(self) -> None:
-        """Returns when the catalog has answered all that was passed on, and nothing more is being said."""
+    async def wait_idle(self) -> None:
+        """Returns when the catalog has responded to all forwarded requests, and no response is being sent."""
         quiet = 0
         for _ in range(_LONG):
             quiet = 0 if self._under_way else quiet + 1
@@ -159,10 +159,10 @@ class Proxy(Server):
             await asyncio.sleep(0)
 
     async def _next(self, reader: StreamReader) -> bytes:
-        """The next request; while a client waits instead for more of an answer, time passes."""
+        """Returns the next request; lets time pass while a client waits for the rest of a response."""
         waiting = asyncio.ensure_future(self.wire.request(reader))
         try:
-            if self.misdeeds and self._kind is not None:
+            if self.injected and self._fault is not None:
                 await asyncio.wait([waiting], timeout=_PAUSE)
                 if not waiting.done():
                     await pass_time(PATIENCE)
@@ -170,7 +170,7 @@ class Proxy(Server):
         finally:
             waiting.cancel()
 
-    async def _asked(self, request: bytes, reader: StreamReader, writer: StreamWriter) -> bytes:
+    async def _forward(self, request: bytes, reader: StreamReader, writer: StreamWriter) -> bytes:
         self._under_way += 1
         try:
             writer.write(request)
@@ -178,46 +178,46 @@ class Proxy(Server):
         finally:
             self._under_way -= 1
 
-    async def _done(self, kind: Kind, exchange: Exchange) -> bool:
+    async def _perform(self, fault: Fault, exchange: Exchange) -> bool:
         self._under_way += 1
         try:
-            return await kind.act(exchange)
+            return await fault.act(exchange)
         finally:
             self._under_way -= 1
 
-    def _kind_for(self, request: bytes) -> Kind | None:
-        if self._kind is None or self._kind.greets or self._left == 0 or not self.wire.is_about_tables(request):
+    def _fault_for(self, request: bytes) -> Fault | None:
+        if self._fault is None or self._fault.greets or self._left == 0 or not self.wire.is_about_tables(request):
             return None
         self._count += 1
         if self._count % self._every:
             return None
         self._left -= 1
-        self.misdeeds += 1
-        return self._kind
+        self.injected += 1
+        return self._fault
 
 
 async def _raw_message(reader: StreamReader) -> bytes:
-    """The bytes of the next message as they come: an answer is passed on as the catalog spelled it."""
+    """Returns the unchanged bytes of the next message."""
     return await _Recording(reader).message()
 
 
 class _Recording:
-    """Reads a message and keeps its bytes."""
+    """Reads a message and stores its bytes."""
 
     def __init__(self, reader: StreamReader) -> None:
         self._reader = reader
-        self._kept = bytearray()
+        self._bytes = bytearray()
 
     async def message(self) -> bytes:
         await read_message(self)  # type: ignore[arg-type]  # of a reader it uses readexactly alone
-        return bytes(self._kept)
+        return bytes(self._bytes)
 
     async def readexactly(self, size: int) -> bytes:
         data = await self._reader.readexactly(size)
-        self._kept += data
+        self._bytes += data
         return data
 
 
 def thrift_call(name: str, sequence: int) -> bytes:
-    """A call without arguments."""
+    """Returns a call without arguments."""
     return Message(CALL, name, sequence, Struct()).encoded()

@@ -1,4 +1,4 @@
-"""No wrong answer, no hang and bounded memory, whatever the proxy before a catalog does."""
+"""No fault of a proxy causes a wrong result, a hang, or an unlimited use of memory."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.network.catalogs import CATALOGS, kinds_for
+from tests.network.catalogs import CATALOGS, faults_for
 
 _MOST_MB = 64
-"""Memory that all misbehaviours together may take, with answers of up to 1 MiB."""
+"""Maximum memory for all faults together, with responses of up to 1 MiB."""
 
 _TIMEOUT = 300
 """Seconds after which the child is ended; it takes about 10."""
 
 
 @pytest.mark.parametrize("impl", CATALOGS)
-def test_nothing_a_proxy_does_is_believed_or_waited_for(
-    impl: str, record_property: Callable[[str, object], None]
-) -> None:
-    """A process of its own, because memory is measured as the most that a process ever had."""
+def test_faults_cause_no_wrong_results_and_no_hangs(impl: str, record_property: Callable[[str, object], None]) -> None:
+    """It runs in a separate process, because the maximum memory of a process is measured."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.network", impl],
         cwd=Path(__file__).parents[2],
@@ -37,11 +35,11 @@ def test_nothing_a_proxy_does_is_believed_or_waited_for(
     report = json.loads(done.stdout)
     record_property("report", report)
     assert report["wrong"] == [] and report["hangs"] == []
-    assert report["kinds"] == len(kinds_for(impl)) and report["misdeeds"] > report["kinds"]
+    assert report["faults"] == len(faults_for(impl)) and report["injected"] > report["faults"]
     assert report["peak_mb"] < _MOST_MB
 
 
 @pytest.mark.parametrize("impl", CATALOGS)
-def test_misbehaviours_are_many_and_each_has_a_name(impl: str) -> None:
-    names = Counter(kind.name for kind in kinds_for(impl))
+def test_faults_are_many_and_have_unique_names(impl: str) -> None:
+    names = Counter(fault.name for fault in faults_for(impl))
     assert len(names) > 50 and max(names.values()) == 1, names.most_common(3)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.servers.glue import glue
@@ -37,7 +38,7 @@ def _glue(directory: Path) -> Iterator[Properties]:
 
 @contextmanager
 def _polaris(directory: Path) -> Iterator[Properties]:
-    # These two forget what they held, so the data goes as well.
+    # This fake and the next two keep their tables in memory alone, so the data is removed with them.
     with tempfile.TemporaryDirectory(dir=directory, prefix="polaris-") as tables, FakePolaris() as server:
         server.add_catalog("lake")
         yield {**server.properties, "root": Path(tables).as_uri()}
@@ -49,10 +50,18 @@ def _unity(directory: Path) -> Iterator[Properties]:
         yield {"endpoint": server.endpoint, "catalog": "lake", "root": Path(tables).as_uri()}
 
 
+@contextmanager
+def _lakekeeper(directory: Path) -> Iterator[Properties]:
+    with tempfile.TemporaryDirectory(dir=directory, prefix="lakekeeper-") as tables:
+        with FakeLakekeeper(base=Path(tables).as_uri(), also=["file://"]) as server:
+            yield {**server.properties, "root": Path(tables).as_uri()}
+
+
 CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Properties]]] = {
     "glue": _glue,
     "hive3": _hive3,
     "iceberg": _iceberg,
+    "lakekeeper": _lakekeeper,
     "polaris": _polaris,
     "unity": _unity,
 }

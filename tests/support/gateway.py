@@ -8,14 +8,15 @@ import json
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 import lance_namespace as spec
+from anyio.from_thread import start_blocking_portal
 from lance_namespace.errors import LanceNamespaceError, from_error_code
 from lance_namespace_urllib3_client import api
 from lance_namespace_urllib3_client.api_client import ApiClient
@@ -23,8 +24,8 @@ from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
 from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 
-from lance_ns_async import TableId
-from lance_ns_async.gateway import Gateway
+from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.gateway import Gateway, serving
 from tests.support.operations import OPERATIONS
 
 DELIMITER = "$"
@@ -51,6 +52,19 @@ def command(*options: str, environment: Mapping[str, str] | None = None) -> Iter
             yield server, server.stdout.readline().strip()
         finally:
             server.kill()
+
+
+@contextmanager
+def served(impl: str, properties: Mapping[str, str]) -> Iterator[Gateway]:
+    """A gateway to a catalog, in a thread of its own, for as long as the context is open."""
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Gateway]:
+        async with AsyncNamespace.connect(impl, properties) as namespace, serving(namespace) as gateway:
+            yield gateway
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(run()) as gateway:
+        yield gateway
 
 
 class Remote:

@@ -38,25 +38,9 @@ NEEDS_COMMITS = (
 
 NO_COMMITS = "versions are committed in the storage, by Lance"
 
-NAMES = {
-    "dir": "Directory",
-    "iceberg": "Iceberg",
-    "hive3": "Hive 3",
-    "glue": "Glue",
-    "polaris": "Polaris",
-    "lakekeeper": "Lakekeeper",
-    "unity": "Unity",
-}
+NAMES = {impl: entry.title for impl, entry in registry.BACKENDS.items()}
+"""The titles of the columns."""
 
-_CONNECTING: Mapping[str, Mapping[str, str]] = {
-    "dir": {"root": "."},
-    "glue": {"region": "us-east-1"},
-    "hive3": {"uri": "thrift://127.0.0.1:1"},
-    "iceberg": {"endpoint": "http://127.0.0.1:1"},
-    "polaris": {"endpoint": "http://127.0.0.1:1"},
-    "lakekeeper": {"endpoint": "http://127.0.0.1:1", "warehouse": "w"},
-    "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
-}
 _OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])
 _BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTALL)
 
@@ -97,6 +81,8 @@ def written() -> str:
 
 
 def _reason(operation: str, backend: Backend) -> str | None:
+    if backend.passes_on(operation):
+        return None
     if operation in unsupported.REASONS:
         return unsupported.REASONS[operation]
     if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:
@@ -122,7 +108,9 @@ async def _renaming(backend: Backend) -> str | None:
 def _backend(impl: str) -> Backend:
     backend_class = registry.load(impl)
     policy = Policy(max_retries=0, attempt_timeout=1, operation_timeout=1)
-    return backend_class.open(backend_class.settings.parse(_CONNECTING[impl]), Caller(policy, backend_class.errors))
+    return backend_class.open(
+        backend_class.settings.parse(registry.BACKENDS[impl].example), Caller(policy, backend_class.errors)
+    )
 
 
 if __name__ == "__main__":

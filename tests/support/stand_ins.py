@@ -15,6 +15,7 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.rest import FakeRest
 from tests.fakes.unity import FakeUnity
 from tests.servers.s3 import s3
 
@@ -90,6 +91,14 @@ def _unity() -> Iterator[str]:
         yield server.endpoint
 
 
+@contextmanager
+def _rest() -> Iterator[str]:
+    with FakeRest(credentials=_LANCE_KEYS) as server:
+        yield server.url
+
+
+_LANCE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "expires_at_millis": "1795224088134"}
+
 _GLUE = '"glue"'
 _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     _GLUE: _glue,
@@ -99,4 +108,5 @@ _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     "https://lakekeeper.example.com": _lakekeeper,
     "https://polaris.example.com": _polaris,
     "https://unity.example.com": _unity,
+    "https://lance.example.com": _rest,
 }

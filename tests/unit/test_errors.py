@@ -262,7 +262,7 @@ def test_an_error_names_what_is_missing(subject: Id, code: Code, text: str) -> N
     assert str(error_for(Failure(code, message="gone"), subject, "op", ICEBERG_ERRORS)) == text
 
 
-def test_an_error_tells_how_often_it_was_tried() -> None:
+def test_an_error_shows_the_number_of_attempts() -> None:
     failure = Failure(503, message="down")
     assert "attempts" not in str(error_for(failure, TABLE, "op", HTTP_ERRORS))
     failure.attempts = 4
@@ -335,7 +335,7 @@ def test_an_error_keeps_its_failure_in_another_process() -> None:
     assert (again.codes, str(again), vars(again)) == (failure.codes, str(failure), vars(failure))
 
 
-def test_how_long_to_wait_is_told_by_the_first_error_that_knows() -> None:
+def test_how_long_to_wait_comes_from_the_first_error_that_has_it() -> None:
     first = error_for(Failure(503, message="no", retry_after=2.0), TABLE, "op", HTTP_ERRORS)
     again = ServiceUnavailableError("again")
     again.__cause__ = first

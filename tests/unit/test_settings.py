@@ -192,7 +192,7 @@ def test_an_unknown_key_is_named_with_the_nearest_known(key: str, hint: str) -> 
     assert hint in refused({"endpoint": URL, key: "x"})
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     message = refused(
         {
             "iceberg.max_retires": "1",
@@ -305,7 +305,7 @@ def test_no_secret_is_shown(key: str) -> None:
         min_size=1,
     )
 )
-def test_no_value_is_told_when_properties_are_refused(properties: dict[str, str]) -> None:
+def test_errors_of_properties_contain_no_values(properties: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError) as raised:
         IcebergSettings.parse({**properties, "max_retries": SECRET})
     assert SECRET not in "".join(traceback.format_exception(raised.value))

@@ -157,7 +157,7 @@ async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watc
     assert resends == [({**common, "error.type": "SlowDownException"}, 1), (common, 1)]
 
 
-async def test_a_hedge_is_told_from_the_slow_one(server: FakeIceberg, watcher: Watcher) -> None:
+async def test_a_hedge_is_distinguished_from_the_slow_call(server: FakeIceberg, watcher: Watcher) -> None:
     async with connect(server, Policy(hedge_after=0.05)) as ns:
         await ns.describe_table(TABLE)
         server.delay(60, times=1, match="tables/t")
@@ -169,7 +169,7 @@ async def test_a_hedge_is_told_from_the_slow_one(server: FakeIceberg, watcher: W
     assert resend.attributes["lance_ns.resend.reason"] == "hedge"
 
 
-async def test_an_error_is_told_by_its_code(server: FakeIceberg, watcher: Watcher) -> None:
+async def test_an_error_is_named_by_its_code(server: FakeIceberg, watcher: Watcher) -> None:
     async with connect(server) as ns:
         with watcher.watch(ns), pytest.raises(TableNotFoundError):
             await ns.describe_table(DescribeTableRequest(id=["db", "none"]))
@@ -193,7 +193,7 @@ async def test_durations_are_seconds_in_buckets_that_fit(server: FakeIceberg, wa
     } <= {span.context.span_id for span in watcher.spans() if span.context}
 
 
-async def test_names_are_told_only_when_asked_and_never_in_metrics(server: FakeIceberg, watcher: Watcher) -> None:
+async def test_names_are_reported_only_when_asked_and_never_in_metrics(server: FakeIceberg, watcher: Watcher) -> None:
     async with connect(server) as ns:
         with watcher.watch(ns):
             await ns.describe_table(TABLE)
@@ -207,7 +207,7 @@ async def test_names_are_told_only_when_asked_and_never_in_metrics(server: FakeI
     assert "db$t" not in repr(watcher.points()) and "prod" in repr(watcher.points())
 
 
-async def test_no_secret_is_told(server: FakeIceberg, watcher: Watcher) -> None:
+async def test_errors_contain_no_secrets(server: FakeIceberg, watcher: Watcher) -> None:
     server.fail(401, times=1)
     async with connect(server, auth_token=SECRET) as ns:
         with watcher.watch(ns, ids=True), pytest.raises(LanceNamespaceError):

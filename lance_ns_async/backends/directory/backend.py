@@ -19,6 +19,7 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
+    LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
@@ -28,9 +29,10 @@ from lance_namespace.errors import (
 )
 from pydantic import field_validator
 
-from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.base import Backend, Capabilities, Declaration
 from lance_ns_async.backends.directory.dropping import DROPPING, Dropping
-from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, is_file_of, is_within, masked_uri
+from lance_ns_async.backends.directory.overlaps import Overlaps
+from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri, tombstone
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import BadLocationError, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
@@ -38,7 +40,7 @@ from lance_ns_async.settings import Settings
 from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
-from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
+from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport, error_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +95,13 @@ class DirectoryBackend(Backend):
     settings = DirSettings
     errors = LANCE_ERRORS
     catalog_capabilities = Capabilities(
-        min_depth=0, max_depth=None, listing_has_locations=True, relative_locations=True, replaces=True, drops=True
+        min_depth=0,
+        max_depth=None,
+        listing_has_locations=True,
+        relative_locations=True,
+        replaces=True,
+        drops=True,
+        declare_batch=500,
     )
 
     def __init__(self, lance: LanceTransport, settings: DirSettings) -> None:
@@ -180,15 +188,9 @@ class DirectoryBackend(Backend):
         self.check_declaration(id, location, properties)
 
         def edit(entries: Entries) -> Change:
-            _properties(entries, id.parent)
-            if (there := entries.get(_key(id))) is not None:
-                _check_not_going(there)
-                raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
-            if location is None:
-                return Change(put=[Entry(_key(id), "table", _new_place(id), properties)])
-            place = self._relative_place(id, location)
-            self._check_place(entries, id, place)
-            return Change(put=[Entry(_key(id), "table", place, properties)])
+            names = self._places.read_names()
+            overlaps = Overlaps(entries, self._places, self._dropping, names)
+            return Change(put=[self._new_entry(entries, Declaration(id, location, properties), overlaps, names)])
 
         def work() -> Table:
             place = None if location is None else self._relative_place(id, location)
@@ -200,6 +202,73 @@ class DirectoryBackend(Backend):
             return self._describe(id)
 
         return await self._call(work, id, "declare_table", safe=False)
+
+    async def declare_tables(
+        self, declarations: Sequence[Declaration]
+    ) -> Mapping[TableId, Table | LanceNamespaceError]:
+        errors: dict[TableId, LanceNamespaceError] = {}
+        alone: list[Declaration] = []
+        batch: list[Declaration] = []
+        for it in declarations:
+            try:
+                self.check_declaration(it.id, it.location, it.properties)
+            except InvalidInputError as e:
+                errors[it.id] = e
+                continue
+            # A table at the root is a folder, so that several of them cannot be declared at once.
+            (batch if it.id.parent else alone).append(it)
+        tables: dict[TableId, Table] = {}
+        refusals: dict[TableId, LanceNamespaceError] = {}
+        waiting: list[Declaration] = []
+
+        def edit(entries: Entries) -> Change:
+            for outcome in (tables, refusals, waiting):
+                outcome.clear()
+            names = self._places.read_names()
+            overlaps = Overlaps(entries, self._places, self._dropping, names)
+            put = []
+            for it in batch:
+                try:
+                    entry = self._new_entry(entries, it, overlaps, names)
+                except (TableAlreadyExistsError, NamespaceNotFoundError, InvalidInputError) as e:
+                    refusals[it.id] = error_of(e, it.id, "declare_table")
+                except (LanceNamespaceError, OSError, ValueError, RuntimeError):
+                    waiting.append(it)
+                else:
+                    overlaps.add(entry.object_id, entry.location or "")
+                    tables[it.id] = self._table(it.id, entry.location or "", entry.metadata)
+                    put.append(entry)
+            return Change(put=put)
+
+        def work() -> None:
+            self._dropping.collect()
+            self._directory.change(edit)
+
+        if batch:
+            await self._call(work, NamespaceId(), "declare_tables", safe=False)
+        outcomes: dict[TableId, Table | LanceNamespaceError] = {**errors, **refusals, **tables}
+        # A call of its own finishes a drop of the table, and repeats what may pass.
+        for it in (*alone, *waiting):
+            try:
+                outcomes[it.id] = await self.declare_table(it.id, it.location, it.properties)
+            except LanceNamespaceError as e:
+                outcomes[it.id] = e
+        return outcomes
+
+    def _new_entry(self, entries: Entries, it: Declaration, overlaps: Overlaps, names: RootNames) -> Entry:
+        """Returns the entry of a new table in a namespace; raises the error of the first check that fails."""
+        _properties(entries, it.id.parent)
+        if (there := entries.get(_key(it.id))) is not None:
+            _check_not_going(there)
+            raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
+        if it.location is None:
+            return Entry(_key(it.id), "table", _new_place(it.id), it.properties)
+        place = self._relative_place(it.id, it.location, names)
+        overlaps.check(place)
+        if tombstone(_key(it.id), place) in names.tombstones:
+            # The table would count as dropped.
+            raise ConcurrentModificationError("files of the previous table of that name could not be deleted")
+        return Entry(_key(it.id), "table", place, it.properties)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -221,7 +290,7 @@ class DirectoryBackend(Backend):
                 )
             place = self._relative_place(id, location)
             if place != was:
-                self._check_place(entries, id, place)
+                self._overlaps(entries, id).check(place)
             return Change(put=[replace(entry, location=place, metadata=properties)])
 
         def work() -> Table:
@@ -421,7 +490,7 @@ class DirectoryBackend(Backend):
             _check_not_going(there)
         if f"{id.name}.lance" in entries.nested_locations:
             raise TableAlreadyExistsError(f"a table in a namespace is at {id.name}.lance")
-        self._check_place(entries, id, f"{id.name}.lance")
+        self._overlaps(entries, id).check(f"{id.name}.lance")
         request = DeclareTableRequest(id=list(id))
         try:
             self._directory.flat.declare_table(request)
@@ -450,42 +519,19 @@ class DirectoryBackend(Backend):
             # If the table has no data, the mark hides nothing and would keep the name in use.
             dir_markers.remove(self._places.at_root(id.name), self._storage_options)
 
-    def _relative_place(self, id: TableId, location: str) -> str:
+    def _relative_place(self, id: TableId, location: str, names: RootNames | None = None) -> str:
         """Returns a caller's location relative to the root; raises InvalidInputError if it is invalid."""
         try:
-            return self._places.normalize(self._places.relative(location))
+            return self._places.normalize(self._places.relative(location), names)
         except OutsideError as e:
             raise InvalidInputError(
                 f"table {id}: locations must be inside {self._places.masked_root}, and the location "
                 f"{masked_uri(location)!r} {e}"
             ) from e
 
-    def _check_place(self, entries: Entries, id: TableId, place: str) -> None:
-        """Checks that a new table's location does not overlap with another table.
-
-        Raises:
-            InvalidInputError: The location is among the files of another table, or contains another table.
-            ConcurrentModificationError: A drop in progress may delete files at the location.
-        """
-        going = {entry.object_id for entry in entries.with_metadata(DROPPING)}
-        names = self._places.read_names()
-        real = self._places.real(place, names)
-        for other, location in entries.locations():
-            # A table at the root is defined by its folder. Its entry counts only while it is being dropped.
-            if other == _key(id) or (DELIMITER not in other and other not in going):
-                continue
-            with suppress(OutsideError):
-                there = self._places.real(self._places.normalize(location, names), names)
-                if other in going and (is_within(there, real) or is_within(real, there)):
-                    # The operation can be tried again, because the next attempt first finishes the drop.
-                    raise ConcurrentModificationError(f"{other} at {location!r} is being dropped")
-                if is_file_of(there, real) or is_file_of(real, there):
-                    raise InvalidInputError(
-                        f"the location {place!r} overlaps with {location!r}, the location of {other}; "
-                        "choose one that neither contains it nor is inside it"
-                    )
-        if (above := self._dropping.table_around(real)) is not None:
-            raise InvalidInputError(f"the location {place!r} is among the files of the table at {above!r}")
+    def _overlaps(self, entries: Entries, id: TableId) -> Overlaps:
+        """Returns the check of the location of a new table, or of a table that moves."""
+        return Overlaps(entries, self._places, self._dropping, self._places.read_names(), except_for=_key(id))
 
 
 def _check_not_going(entry: Entry) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from posixpath import normpath
 from urllib.parse import quote, unquote
 
@@ -60,6 +60,8 @@ class RootNames:
     """Names of symbolic links."""
     tombstones: Collection[str] = ()
     """Names of the folders of dropped tables."""
+    folders: dict[str, str] = field(default_factory=dict)
+    """Paths of folders with their real paths, so that each folder is resolved once."""
 
 
 class Places:
@@ -121,8 +123,8 @@ class Places:
         top, _, rest = place.partition("/")
         if not rest and not (top in names.links if names is not None else os.path.islink(self.path(top))):
             return place
-        root = os.path.realpath(self.local)
-        real, manifest = os.path.realpath(self.path(place)), os.path.realpath(os.path.join(root, MANIFEST))
+        root = _real_folder(self.local, names)
+        real, manifest = self._real_path(place, names), _real_folder(os.path.join(root, MANIFEST), names)
         if real == root or not is_within(real, root):
             raise OutsideError(f"leads out of {self.masked_root} by a symbolic link")
         if is_within(real, manifest) or is_within(manifest, real):
@@ -133,7 +135,17 @@ class Places:
         """Returns a relative location with symbolic links resolved, relative to the root."""
         if self.local is None or ("/" not in place and place not in names.links):
             return place
-        return os.path.relpath(os.path.realpath(self.path(place)), os.path.realpath(self.local))
+        real, root = self._real_path(place, names), _real_folder(self.local, names)
+        inner = f"{root.rstrip('/')}/"
+        return real[len(inner) :] if real.startswith(inner) else os.path.relpath(real, root)
+
+    def _real_path(self, place: str, names: RootNames | None) -> str:
+        path = self.path(place)
+        if names is None:
+            return os.path.realpath(path)
+        folder, name = os.path.split(path)
+        path = os.path.join(_real_folder(folder, names), name)
+        return os.path.realpath(path) if os.path.islink(path) else path
 
     def read_names(self) -> RootNames:
         """Reads the names at a local root; returns no names for an object store."""
@@ -151,6 +163,14 @@ class Places:
     def masked_root(self) -> str:
         """The root for messages, without secrets."""
         return masked_uri(self.root)
+
+
+def _real_folder(path: str, names: RootNames | None) -> str:
+    if names is None:
+        return os.path.realpath(path)
+    if (real := names.folders.get(path)) is None:
+        real = names.folders[path] = os.path.realpath(path)
+    return real
 
 
 def inside(place: str) -> str:

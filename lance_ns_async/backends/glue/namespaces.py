@@ -44,7 +44,7 @@ class Namespaces:
             below = self._databases if kind == "database" else self._catalogs.children
             names[kind] = await below(parent)
 
-        # Databases come last, because a name that both kinds have refers to the database.
+        # Databases come last: if a catalog and a database have the same name, it refers to the database.
         kinds: tuple[Kind, ...] = ("catalog", "database")
         await each(look, kinds, max_in_flight=len(kinds))
         for kind in kinds:

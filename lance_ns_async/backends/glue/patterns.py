@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from lance_ns_async.backends.base import Server
-from lance_ns_async.backends.glue.wire import ListedTable, expressions
+from lance_ns_async.backends.glue.wire import ListedTable
 from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
+
+_LONGEST_EXPRESSION = 2048
+"""Maximum length of a name pattern, in characters."""
+
+_PLAIN = re.compile(r"[\w -]+")
+"""Names that match the same in every pattern dialect, including servers that use shell patterns."""
 
 _SIDE_BY_SIDE = 8
 """Maximum number of concurrent pattern requests for one batch."""
@@ -80,6 +87,28 @@ class Patterns:
     def _give_up(self) -> None:
         self._server.learn(batches=False)
         self._missed_ids.clear()
+
+
+def expressions(names: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields patterns that together match the names, each with the names that it matches.
+
+    Names that servers could interpret differently in a pattern are omitted.
+
+    Args:
+        names: The names, in lower case.
+    """
+    length, part = 0, list[str]()
+    for name in names:
+        pattern = re.escape(name)
+        if not _PLAIN.fullmatch(name) or len(pattern) > _LONGEST_EXPRESSION:
+            continue
+        if part and length + len(pattern) + 1 > _LONGEST_EXPRESSION:
+            yield "|".join(map(re.escape, part)), part
+            length, part = 0, []
+        length += len(pattern) + bool(part)
+        part.append(name)
+    if part:
+        yield "|".join(map(re.escape, part)), part
 
 
 def _nothing() -> None:

@@ -1,9 +1,9 @@
-"""The wire format of AWS Glue: ids, patterns, request inputs and decoders of responses. Nothing here makes a call."""
+"""The wire format of AWS Glue: ids, request inputs and decoders of responses. Nothing here makes a call."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,6 @@ KIND = "glue.kind"
 PAGE = 100
 """Tables or databases per page: the maximum of Glue."""
 
-EXPRESSION = 2048
-"""Maximum length of a name pattern, in characters."""
-
 _LONGEST_NAME = 255
 _LONGEST_VALUE = 512_000
 _LONGEST_LOCATION = 2056
@@ -39,9 +36,6 @@ _CATALOG_ID = re.compile(r"([0-9]{12}):?(.*)", re.DOTALL)
 
 _RESERVED_IN_RESOURCES = "/:*?"
 """Characters with a meaning in AWS's resource names."""
-
-_PLAIN = re.compile(r"[\w -]+")
-"""Names that match the same in every pattern dialect, including servers that use shell patterns."""
 
 _NOTES = {
     "external",
@@ -213,28 +207,6 @@ def is_made_of(table: Table, declaration: Table) -> bool:
     properties, requested_properties = table.properties or {}, declaration.properties or {}
     same = table.location == declaration.location and requested_properties.items() <= properties.items()
     return same and table.registration == declaration.registration
-
-
-def expressions(names: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields patterns that together match the names, each with the names that it matches.
-
-    Names that servers could interpret differently in a pattern are omitted.
-
-    Args:
-        names: The names, in lower case.
-    """
-    length, part = 0, list[str]()
-    for name in names:
-        pattern = re.escape(name)
-        if not _PLAIN.fullmatch(name) or len(pattern) > EXPRESSION:
-            continue
-        if part and length + len(pattern) + 1 > EXPRESSION:
-            yield "|".join(map(re.escape, part)), part
-            length, part = 0, []
-        length += len(pattern) + bool(part)
-        part.append(name)
-    if part:
-        yield "|".join(map(re.escape, part)), part
 
 
 def table_input(id: TableId, location: str, properties: Mapping[str, str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.hive3 import folders
+from lance_ns_async.backends.hive3 import folders, locations
 from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
@@ -57,7 +57,6 @@ from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.thrift.transport import open_thrift
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class HiveBackend(Backend):
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         operation = "create_namespace"
         if len(id) == 1:
-            catalog = new_catalog(id, properties, default_location(self._root, TableId([id.name.lower()])))
+            catalog = new_catalog(id, properties, locations.default_catalog_location(self._root, id))
             result = catalog_properties(catalog)
             make = partial(self._hive.create_catalog, id, catalog, operation)
             has_exact_result = True
@@ -266,10 +265,20 @@ class HiveBackend(Backend):
 
         return await create_or_find(old.id, alter, find, ConcurrentModificationError)
 
+    def needs_protection(self, table: Table) -> bool:
+        return table.is_owned
+
+    async def protect_table(self, table: Table) -> bool:
+        """Makes a table external, so that Hive keeps its data when it drops the table.
+
+        Cost: two calls, because `alter_table` replaces all fields, so the current ones are read first.
+        """
+        if table.is_owned:
+            await self._hive.make_external(table, "protect_table")
+        return table.is_owned
+
     async def layout_location(self, id: TableId) -> str:
-        catalog, database, name = (level.lower() for level in id)
-        below = (f"{database}.db", name)
-        return to_hive(default_location(self._root, TableId(below if catalog == "hive" else (catalog, *below))))
+        return locations.default_table_location(self._root, id)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         check_declaration(id, location, properties)

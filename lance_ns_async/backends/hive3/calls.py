@@ -129,6 +129,12 @@ class Metastore:
         table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
         await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
 
+    async def make_external(self, old: Table, operation: str) -> None:
+        """Makes a table an external one, whose data other tools keep. Cost: two calls."""
+        decode = partial(responses.external_field, old)
+        table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
+        await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
+
     async def drop_table(self, id: TableId, operation: str) -> None:
         """Drops a table. No data is deleted."""
         await self._write(wire.DROP_TABLE, wire.dropped_table(id), id, operation)

@@ -1,11 +1,29 @@
-"""Conversion of locations, which a Hive Metastore stores in another form."""
+"""Default locations of new catalogs and tables, and conversion between locations and the form that Hive stores."""
 
 from __future__ import annotations
 
 import re
 
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.storage.locations import default_location
+
 _SLASHES = re.compile(r"^file:/(?!/)")
 _BEGINNING = re.compile(r"(?:[^/:]+:)?(?://[^/]*)?")
+
+
+def default_catalog_location(root: str | None, id: NamespaceId) -> str:
+    """Returns the default location of a new catalog: `{root}/{catalog}`."""
+    return default_location(root, TableId([id.name.lower()]))
+
+
+def default_table_location(root: str | None, id: TableId) -> str:
+    """Returns the default location of a new table: `{root}/{database}.db/{table}`.
+
+    Outside of the catalog `hive`, it is below `{root}/{catalog}`.
+    """
+    catalog, database, name = (level.lower() for level in id)
+    below = (f"{database}.db", name)
+    return to_hive(default_location(root, TableId(below if catalog == "hive" else (catalog, *below))))
 
 
 def from_hive(location: str) -> str:

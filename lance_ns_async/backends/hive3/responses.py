@@ -170,17 +170,14 @@ def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
 
 
 def replacement_field(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> bytes:
-    """Returns the table in a response with another location and other parameters, encoded as field 3.
+    """Returns the table of a response, encoded as field 3, after changing its location and parameters.
 
-    Other fields stay, also unknown ones, and so do the parameters in `INTERNAL_PARAMETERS`.
+    All other fields are unchanged, including unknown ones, and so are the parameters in `INTERNAL_PARAMETERS`.
     """
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 12: None, 25: None})
     decoder.feed(body)
-    if _table(old.id, None, decoder.fields).registration != old.registration:
-        raise ConcurrentModificationError(
-            f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
-        )
+    _check_same(old, decoder.fields)
     if (kind := decoder.fields.get(12)) != "EXTERNAL_TABLE":
         raise UnsupportedOperationError(
             f"Not supported: replacing {old.id}: its type is {kind}, so the metastore may move or delete its data; "
@@ -193,6 +190,25 @@ def replacement_field(old: Table, location: str, properties: Mapping[str, str], 
     own = {key: value for key, value in values.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS}
     fields[9] = text_pairs(9, table_parameters({**own, **properties}))
     return struct_field(3, *fields.values())
+
+
+def external_field(old: Table, result: bytes) -> bytes:
+    """Returns the table in a response as an external table, encoded as field 3; all other fields stay."""
+    body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
+    decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 25: None})
+    decoder.feed(body)
+    _check_same(old, decoder.fields)
+    fields = fields_of(body)
+    fields[9] = text_pairs(9, table_parameters(values.texts(decoder.fields.get(9))))
+    fields[12] = text(12, "EXTERNAL_TABLE")
+    return struct_field(3, *fields.values())
+
+
+def _check_same(old: Table, fields: Any) -> None:
+    if _table(old.id, None, fields).registration != old.registration:
+        raise ConcurrentModificationError(
+            f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
+        )
 
 
 def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
@@ -223,4 +239,5 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, fields: Any) 
         storage_options,
         # Since 4.0, tables have numbers; older metastores only store the second of the creation.
         registration=registrations.identity(parameters, fields.get(4), fields.get(25)),
+        is_owned=parameters.get("EXTERNAL", "").lower() != "true",
     )

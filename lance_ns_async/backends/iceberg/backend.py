@@ -29,10 +29,10 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
 from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
+from lance_ns_async.backends.iceberg.server_config import Routes
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
     IN_PROGRESS,
-    Routes,
     declaration,
     explain,
     identifier,

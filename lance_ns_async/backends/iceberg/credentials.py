@@ -28,7 +28,7 @@ DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credenti
 """The header that requests credentials."""
 
 _LEAD, _USUAL_LEAD_MILLIS = "refresh_offset_millis", 60_000
-"""The storage option with the milliseconds before expiry at which Lance requests new credentials; its default."""
+"""The name and the default value of a storage option: Lance requests new credentials so long before they expire."""
 
 _NONE_VENDED = (InvalidInputError, TableNotFoundError, UnsupportedOperationError)
 """Errors of a server that vends no credentials for a table."""
@@ -80,7 +80,7 @@ def renewed_table(load_result: LoadedTable, body: Any) -> Table:
 
 
 async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitable[Table]] | None) -> Table:
-    """Returns a loaded table with credentials that last until Lance requests new ones, if the server vends such.
+    """Returns a loaded table with credentials that last until Lance requests new ones, if the server vends credentials.
 
     Args:
         renew: Returns the table with credentials from the endpoint for them; None if the server has none.

@@ -8,7 +8,8 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.backends.iceberg.wire import Routes, namespace_names, namespace_properties, routes
+from lance_ns_async.backends.iceberg.server_config import Routes, routes
+from lance_ns_async.backends.iceberg.wire import namespace_names, namespace_properties
 from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.model import NamespaceId, Page

@@ -10,7 +10,8 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
 from lance_ns_async.backends import vended_credentials
 from lance_ns_async.backends.generic_tables import declaration, lance_table
-from lance_ns_async.backends.iceberg.wire import Routes, table_names
+from lance_ns_async.backends.iceberg.server_config import Routes
+from lance_ns_async.backends.iceberg.wire import table_names
 from lance_ns_async.backends.journal import is_note
 from lance_ns_async.backends.values import text
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId

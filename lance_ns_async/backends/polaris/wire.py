@@ -91,7 +91,7 @@ def name_advice(name: str) -> str | None:
     )
 
 
-_MISTAKES: Mapping[Code, str] = {
+_ADVICE: Mapping[Code, str] = {
     "MissingOrInvalidRealm": "is the property realm right?",
     "NotFoundException": "is the endpoint right? It is the server's root",
 }
@@ -102,7 +102,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error in the Iceberg REST format; in OAuth2's format, only a message."""
     if isinstance(body.get("error"), str):
         return oauth2.explain(body)
-    codes, message = wire.explain(body)
+    codes, message = wire.explain(body, _ADVICE)
     # Messages about missing objects contain names, which can be any text, so the type is checked first.
     if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message
@@ -110,8 +110,6 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         "IllegalStateException" in codes or "NullPointerException" in codes
     ):
         return (LOST_RACE, *codes), message
-    if codes and codes[0] in _MISTAKES:
-        return codes, f"{message}; {_MISTAKES[codes[0]]}"
     return codes, message
 
 

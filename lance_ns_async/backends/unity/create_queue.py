@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.calls.policy import remaining
-from lance_ns_async.calls.turns import shared
+from lance_ns_async.calls.turns import turns_for
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Id
 
@@ -26,7 +26,7 @@ class CreateQueue:
     """
 
     def __init__(self, endpoint: str, api_path: str) -> None:
-        self._turns = shared(("unity", server_key(endpoint, api_path)))
+        self._turns = turns_for(("unity", server_key(endpoint, api_path)))
 
     async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], conflict: type[LanceNamespaceError]) -> T:
         """Returns the result of `create`.

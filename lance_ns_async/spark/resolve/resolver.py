@@ -172,7 +172,7 @@ class LocationResolver:
         """Resolves tables like `prefetch`, but without blocking the event loop; arguments and errors are the same.
 
         With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
-        end. An AsyncNamespace is no error here.
+        end. An AsyncNamespace is allowed.
         """
         request = self._prefetch_request(what, pin_versions, on_error, max_in_flight, timeout, progress)
         return await self._arun(request)
@@ -224,7 +224,7 @@ class LocationResolver:
     ) -> Locations:
         """Refreshes locations like `refresh`, but without blocking the event loop; arguments and errors are the same.
 
-        `aprefetch` describes in which loop the work runs. An AsyncNamespace is no error here.
+        `aprefetch` describes in which loop the work runs. An AsyncNamespace is allowed.
         """
         return await self._arun(self._refresh_request(locations, lasting, on_error, max_in_flight, timeout))
 

@@ -90,7 +90,7 @@ def serve(
     warn_of_expiry(locations.values(), stacklevel=3)
     service = CatalogService(catalog, namespace, upstream)
     with ExitStack() as stack:
-        # It is the loop of the namespace, too: one loop serves all leases of the process.
+        # All leases in a process share one loop, so this is also the loop of the namespace.
         loop = BackgroundLoop.lease()
         stack.callback(loop.release)
         server = serving(namespace, port=address.port, token=address.token, grace=GRACE)

@@ -22,9 +22,9 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.traffic import CallLoad
-from lance_ns_async.gateway.routes import ROUTES
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
+from lance_ns_async.rest_protocol import ROUTES
 from lance_ns_async.spark.resolve.cache import LEAD
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.location_map import LocationMap

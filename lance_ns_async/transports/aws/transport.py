@@ -198,7 +198,7 @@ class AwsTransport:
         client = await anyio.to_thread.run_sync(
             lambda: asyncio.run(_build(self._service, self._signing, self._trust)), abandon_on_cancel=True
         )
-        # Nothing is awaited after this check, so each client that is used is also closed with the transport.
+        # Nothing is awaited after this check, so the transport cannot be closed before it has registered the client.
         self._check_open()
         self._stack.push_async_exit(client)
         self._client = client

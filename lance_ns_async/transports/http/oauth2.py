@@ -89,7 +89,7 @@ class OAuth2Settings(HttpSettings):
     """A command that prints a token, or JSON with a token and its expiry; it is run without a shell."""
     auth_command_timeout: Seconds = Field(default=30.0, gt=0)
     token: Annotated[TokenFunction, BeforeValidator(_function)] | None = Field(default=None, repr=False, exclude=True)
-    """A Python callable that returns a token; never a text."""
+    """A Python callable that returns a token; a string is rejected."""
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
@@ -200,7 +200,7 @@ def grant_tokens(
     Args:
         uri: The URL of the token endpoint.
         address: The property that `uri` comes from, for messages.
-        advice: The end of messages of a server that is no token endpoint.
+        advice: The end of the error message if the server is not a token endpoint.
     """
     secrets = [settings.client()[1]]
     if settings.subject_token is not None:

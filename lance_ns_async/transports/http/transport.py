@@ -106,8 +106,10 @@ class HttpTransport:
         query: str = "",
         body: Any = None,
         form: Mapping[str, str] | None = None,
+        content: tuple[bytes, str] | None = None,
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
+        raw: bool = False,
         key: str | None = None,
     ) -> T:
         """Makes a call and returns its decoded response.
@@ -120,8 +122,10 @@ class HttpTransport:
             query: The query, percent-encoded.
             body: Sent as JSON; None for no body.
             form: Sent as a form instead of `body`.
+            content: Bytes to send instead of `body`, with their media type.
             headers: Additional headers of this call.
             safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
+            raw: Whether `decode` gets the bytes of the response instead of its JSON.
             key: Sent as `Idempotency-Key`, the same with each attempt. The server recognizes the call by it, so that
                 also a change may be sent again after any transient failure. None if the server does not support this.
 
@@ -131,7 +135,7 @@ class HttpTransport:
         Cost: one remote call; one more to fetch a token or keys, and one more to repeat a call after their rejection.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
-        content, content_type = _content(body, form)
+        encoded, content_type = content or _content(body, form)
         if key is not None:
             headers = {**(headers or {}), "idempotency-key": key}
         is_safe = method in ("GET", "HEAD") if safe is None else safe
@@ -151,9 +155,11 @@ class HttpTransport:
                 if token:
                     request_headers["authorization"] = f"Bearer {token}"
             if signer is not None:
-                request_headers = signer.sign(keys, method, url, request_headers, content)
-            request = EncodedRequest(method, url, request_headers, content)
+                request_headers = signer.sign(keys, method, url, request_headers, encoded)
+            request = EncodedRequest(method, url, request_headers, encoded)
             response = await self._answer(request)
+            if raw:
+                return decode_body(decode, response.content, advice=_MIXED_UP)
             if len(response.content) < _LARGE:
                 return self._decode(response, request, decode)
             return await anyio.to_thread.run_sync(self._decode, response, request, decode, abandon_on_cancel=True)
@@ -323,8 +329,13 @@ def _wire(settings: HttpSettings) -> AiohttpWire:
     _proxy(settings, settings.endpoint)
     try:
         # The default context is shared; creating another one takes a while.
-        special = settings.ca_bundle is not None or settings.client_cert is not None
-        tls = tls_context(settings.ca_bundle, settings.client_cert, settings.client_key) if special else None
+        checks_hostname = settings.checks_hostname()
+        special = settings.ca_bundle is not None or settings.client_cert is not None or not checks_hostname
+        tls = (
+            tls_context(settings.ca_bundle, settings.client_cert, settings.client_key, check_hostname=checks_hostname)
+            if special
+            else None
+        )
     except OSError as e:
         files = ", ".join(filter(None, (settings.ca_bundle, settings.client_cert, settings.client_key)))
         raise InvalidInputError(f"{settings.backend} properties: cannot load {files}: {e}") from e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import ssl
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
@@ -21,6 +22,9 @@ ProxyOf = Callable[[str], str | None]
 
 WITHDRAW = "lance_ns_async.withdraw"
 """Response extension: a function that excludes all open connections from reuse, for a mismatched response."""
+
+_PIECES_FROM = 2**20
+"""Size in bytes above which a request's body is sent in pieces, so that it does not block the event loop."""
 
 _WANTS_CREDENTIALS = 407
 """The status of a proxy that requires credentials."""
@@ -126,7 +130,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
                 URL(text, encoded=True),
                 proxy=self._proxy("/".join(text.split("/", 3)[:3])),
                 headers=request.headers.multi_items(),
-                data=request.content or None,
+                data=_body(request.content),
                 allow_redirects=False,
             ) as answer:
                 body = await self._read(answer)
@@ -213,6 +217,13 @@ def environment_proxy(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def _body(content: bytes) -> bytes | io.BytesIO | None:
+    """Returns the body of a request; a large one as a file, which aiohttp sends in pieces."""
+    if len(content) > _PIECES_FROM:
+        return io.BytesIO(content)
+    return content or None
 
 
 def _direct(origin: str) -> None:

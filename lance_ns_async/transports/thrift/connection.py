@@ -99,9 +99,9 @@ class Connection(asyncio.Protocol):
         """Waits until the connection is closed."""
         await asyncio.wait([self._end])
 
-    def when_closed(self, tell: Callable[[Connection], None]) -> None:
-        """Calls `tell` with this connection when it is closed."""
-        self._end.add_done_callback(lambda _: tell(self))
+    def when_closed(self, callback: Callable[[Connection], None]) -> None:
+        """Calls `callback` with this connection when it is closed."""
+        self._end.add_done_callback(lambda _: callback(self))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

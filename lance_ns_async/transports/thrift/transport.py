@@ -20,7 +20,7 @@ from lance_ns_async.transports.thrift.sasl import Mechanism, negotiate
 T = TypeVar("T")
 
 Explain = Callable[[str, str], tuple[Code, ...]]
-"""Returns codes more specific than an exception's name, for its name and message."""
+"""Receives the name and the message of an exception; returns codes that are more specific than the name."""
 
 REFUSALS: Mapping[int, Code] = {
     0: "UNKNOWN",

@@ -109,11 +109,11 @@ class FakeLakekeeper(FakeServer):
 
     def handle(self, request: Received) -> Answer:
         try:
-            return self._routed(request)
+            return self._route(request)
         except Refusal as refusal:
             return refusal.answer()
 
-    def _routed(self, request: Received) -> Answer:
+    def _route(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         params = dict(parse_qsl(query, keep_blank_values=True))
         if (request.method, path) == ("POST", "/idp/token"):
@@ -177,12 +177,12 @@ class FakeLakekeeper(FakeServer):
             case "POST", "namespaces", ns, "generic-tables":
                 body = request.json
                 _check_new(body)
-                return Answer.of({"table": _shown(warehouse.create_table(_levels(ns), body), body["name"])})
+                return Answer.of({"table": _render(warehouse.create_table(_levels(ns), body), body["name"])})
             case "GET", "namespaces", ns, "generic-tables", name:
-                table = _shown(warehouse.table(_levels(ns), name), name)
-                asked = "vended-credentials" in request.headers.get(_VENDING, "")
-                vended = {"storage-credentials": self._vends} if asked and self._vends is not None else {}
-                return Answer.of({"table": table, "config": self._load_config, **vended})
+                table = _render(warehouse.table(_levels(ns), name), name)
+                is_requested = "vended-credentials" in request.headers.get(_VENDING, "")
+                credentials = {"storage-credentials": self._vends} if is_requested and self._vends is not None else {}
+                return Answer.of({"table": table, "config": self._load_config, **credentials})
             case "GET", "namespaces", ns, "generic-tables", name, "credentials":
                 warehouse.table(_levels(ns), name)
                 return Answer.of({"storage-credentials": self._vends or []})
@@ -220,6 +220,6 @@ def _check_new(body: Json) -> None:
         raise Refusal(400, "InvalidFormat", "Generic table format must start with a lowercase letter.")
 
 
-def _shown(table: Json, name: str) -> Json:
+def _render(table: Json, name: str) -> Json:
     """A table under the name that it was asked for."""
     return {**{key: value for key, value in table.items() if key != "id"}, "name": name}

@@ -1,6 +1,6 @@
 """A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once.
 
-Made after the source of Lakekeeper after 0.13.1: names are compared without case and kept as they were given, and the
+Made after the source of Lakekeeper after 0.13.1: names are compared without case and stored unchanged, and the
 location of a table may not be equal to, above or below that of another, even of a deleted one that can be restored.
 """
 
@@ -22,7 +22,7 @@ MAX_DEPTH = 5
 
 @dataclass(slots=True)
 class Space:
-    """A namespace and its tables, by folded names."""
+    """A namespace and its tables, by lower-case names."""
 
     levels: Levels
     properties: dict[str, str]
@@ -66,8 +66,8 @@ class LakekeeperWarehouse:
         """The namespaces just below one, oldest first; the parent is spelled as it was asked for."""
         if parent:
             self.space(parent)
-        folded = fold(parent)
-        below = [space.levels for key, space in self.spaces.items() if key[:-1] == folded]
+        lower_name = fold(parent)
+        below = [space.levels for key, space in self.spaces.items() if key[:-1] == lower_name]
         return [(*parent, levels[-1]) for levels in below]
 
     def create_namespace(self, levels: Levels, properties: Mapping[str, str]) -> Space:
@@ -109,8 +109,8 @@ class LakekeeperWarehouse:
         self._check_location(place)
         if name.lower() in space.tables or name.lower() in space.iceberg:
             raise Refusal(409, "GenericTableAlreadyExists", "Generic table already exists")
-        kept = {key: body[key] for key in ("doc", "properties", "schema", "statistics") if body.get(key)}
-        table = {"name": name, "format": body["format"], "base-location": place, "protected": False, **kept}
+        fields = {key: body[key] for key in ("doc", "properties", "schema", "statistics") if body.get(key)}
+        table = {"name": name, "format": body["format"], "base-location": place, "protected": False, **fields}
         space.tables[name.lower()] = {**table, "id": identity}
         return space.tables[name.lower()]
 
@@ -130,21 +130,21 @@ class LakekeeperWarehouse:
         target = self.space(destination[0])
         if source == destination:
             return
-        folded = destination[1].lower()
-        if target.tables.get(folded, table) is not table or folded in target.iceberg:
+        lower_name = destination[1].lower()
+        if target.tables.get(lower_name, table) is not table or lower_name in target.iceberg:
             message = "Tabular with the same name already exists in the namespace"
             raise Refusal(409, "AlreadyExistsException", message)
         del self.space(source[0]).tables[source[1].lower()]
-        target.tables[folded] = table
+        target.tables[lower_name] = table
         table["name"] = destination[1]
 
     def _check_place(self, place: str) -> None:
-        if not any(f"{place}/".startswith(f"{allowed}/") for allowed in self._places):
+        if not any(f"{place}/".startswith(f"{root}/") for root in self._places):
             raise Refusal(400, "InvalidLocation", f"Provided location {place} is not valid for this warehouse.")
 
     def _check_location(self, place: str) -> None:
-        taken = [table["base-location"] for space in self.spaces.values() for table in space.tables.values()]
-        for other in (*taken, *(table["base-location"] for table in self.deleted)):
+        locations = [table["base-location"] for space in self.spaces.values() for table in space.tables.values()]
+        for other in (*locations, *(table["base-location"] for table in self.deleted)):
             if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
                 raise Refusal(409, "LocationAlreadyTaken", f"Location is already taken by another tabular: '{place}'")
 

@@ -60,7 +60,7 @@ async def test_what_may_have_been_done_is_looked_up(delivered: bool | None) -> N
         await remove_or_check(lost(delivered), it)
 
 
-async def test_what_another_made_is_told_as_taken() -> None:
+async def test_an_object_of_others_is_reported_as_existing() -> None:
     with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(created by another client\)$"):
         await create_or_find(ID, lost(), nothing)
     with pytest.raises(
@@ -69,7 +69,7 @@ async def test_what_another_made_is_told_as_taken() -> None:
         await create_or_find(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
 
 
-async def test_where_nothing_can_be_told_the_first_error_stands() -> None:
+async def test_if_the_lookup_fails_the_first_error_is_raised() -> None:
     find = failing(PermissionDeniedError("not yours"))
     for work in (create_or_find(ID, lost(), find), remove_or_check(lost(), find)):
         with pytest.raises(ServiceUnavailableError, match="lost") as raised:

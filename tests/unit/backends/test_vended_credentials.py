@@ -70,7 +70,7 @@ def test_properties_become_options(config: Mapping[str, Any], options: Mapping[s
         ("abfss://box@three.dfs.core.windows.net/t", None),
     ],
 )
-def test_the_location_tells_which_account_is_meant(location: str, account: str | None) -> None:
+def test_the_location_selects_the_account(location: str, account: str | None) -> None:
     config = {
         "adls.sas-token.one.dfs.core.windows.net": "sas-one",
         "adls.sas-token-expires-at-ms.one.dfs.core.windows.net": "1",
@@ -161,7 +161,7 @@ def test_credentials_for_the_location_replace_those_of_the_table(
     assert combine(config, credentials) == combined
 
 
-def test_a_location_that_is_no_url_matters_where_an_account_is_to_be_told_alone() -> None:
+def test_a_location_that_is_no_url_matters_if_it_must_select_an_account() -> None:
     assert storage_options({}, "s3://[bucket/t") == {}
 
 

@@ -92,7 +92,7 @@ def test_the_retry_budget_is_the_slots_and_half_of_the_responses(answers: list[b
 
 
 @pytest.mark.parametrize(("most", "times"), [(1, 100), (32, 100), (256, 512)])
-def test_a_catalog_that_never_answers_is_asked_again_so_often_in_all(most: int, times: int) -> None:
+def test_a_catalog_that_never_answers_is_called_again_so_often_in_all(most: int, times: int) -> None:
     budget = Budget(most)
     assert sum(budget.take() for _ in range(1000)) == times
     budget.record_response()

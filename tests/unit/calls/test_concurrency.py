@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InternalError, ServiceUnavailableError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import SingleFlight, SingleFlights, each
+from lance_ns_async.calls.concurrency import SingleFlight, SingleFlights, each, each_added
 from lance_ns_async.calls.policy import deadline
 from tests.fakes.clock import run
 
@@ -35,6 +35,33 @@ class Work:
             self.done.append(turns)
         finally:
             self.inside -= 1
+
+
+@given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 8))
+def test_each_added_item_is_done_while_others_are_added(turns: list[int], max_in_flight: int) -> None:
+    work = Work()
+
+    async def add_all() -> None:
+        async with each_added(work, max_in_flight=max_in_flight) as add:
+            for item in turns:
+                add(item)
+                await asyncio.sleep(0)
+
+    run(add_all())
+    assert work.begun == turns and sorted(work.done) == sorted(turns) and work.most <= max_in_flight
+
+
+async def test_an_error_of_added_work_or_of_the_block_is_raised_by_itself() -> None:
+    async def fail(item: str) -> None:
+        raise TableNotFoundError(item)
+
+    with pytest.raises(TableNotFoundError, match="one"):
+        async with each_added(fail, max_in_flight=2) as add:
+            add("one")
+            await asyncio.Event().wait()
+    with pytest.raises(InternalError, match="block"):
+        async with each_added(fail, max_in_flight=2):
+            raise InternalError("block")
 
 
 @given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 8))

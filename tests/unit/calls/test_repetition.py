@@ -59,7 +59,7 @@ async def test_errors_other_than_lost_races_are_not_repeated() -> None:
     assert len(calls) == 1
 
 
-def test_pause_between_races_includes_wait_that_server_asked_for() -> None:
+def test_pause_between_races_includes_wait_that_server_requested() -> None:
     async def main() -> float:
         await caller(Policy(backoff_initial=0.5)).repeat(Race(1, retry_after=7.0))
         return asyncio.get_running_loop().time()

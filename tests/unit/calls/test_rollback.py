@@ -41,7 +41,7 @@ async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any,
     return raised.value
 
 
-async def test_whoever_is_cancelled_while_it_undoes_is_told_that_the_undo_failed(
+async def test_callers_who_is_cancelled_while_it_undoes_is_reported_that_the_undo_failed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     undo = Undo()
@@ -53,7 +53,7 @@ async def test_whoever_is_cancelled_while_it_undoes_is_told_that_the_undo_failed
     ]
 
 
-async def test_the_error_that_is_undone_is_known_to_whoever_is_cancelled_meanwhile() -> None:
+async def test_the_error_that_is_undone_is_known_to_callers_who_is_cancelled_meanwhile() -> None:
     undo = Undo()
 
     async def work() -> None:
@@ -64,7 +64,7 @@ async def test_the_error_that_is_undone_is_known_to_whoever_is_cancelled_meanwhi
     assert error.__notes__ == [NOTE] and isinstance(error.__context__, ValueError)
 
 
-async def test_whoever_is_cancelled_twice_is_told_that_the_undo_failed() -> None:
+async def test_callers_who_is_cancelled_twice_is_reported_that_the_undo_failed() -> None:
     undo, first = Undo(), asyncio.CancelledError("first")
 
     async def work() -> None:

@@ -143,7 +143,7 @@ async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
     assert [c.outcome for c in seen] == ["NotALanceTableError", "failed", "ok"]
 
 
-async def test_observers_are_told_of_each_attempt_while_they_observe() -> None:
+async def test_observers_are_reported_of_each_attempt_while_they_observe() -> None:
     to, outer, inner = caller(), list[Call](), list[Call]()
     with to.observe(outer.append):
         with to.observe(inner.append):

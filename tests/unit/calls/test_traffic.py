@@ -138,7 +138,7 @@ def test_who_waits_in_a_closed_loop_holds_on_to_no_slot() -> None:
     assert to.traffic.has_room
 
 
-async def test_whoever_is_cancelled_while_it_is_served_gives_the_slot_on() -> None:
+async def test_callers_who_is_cancelled_while_it_is_served_gives_the_slot_on() -> None:
     shared = slots(1)
     sent = await enter(shared)
     first = asyncio.create_task(enter(shared))
@@ -291,7 +291,7 @@ async def test_where_both_sendings_fail_the_call_goes_on_as_ever() -> None:
 def test_traffic_is_forgotten_with_its_last_user() -> None:
     ns = DirNamespace(root="somewhere-of-its-own")
     key = ns.namespace_id()
-    assert any(key in str(known) for known in traffic._shared)
+    assert any(key in str(known) for known in traffic._traffic_by_key)
     ns.close()
     del ns
-    assert not any(key in str(known) for known in traffic._shared)
+    assert not any(key in str(known) for known in traffic._traffic_by_key)

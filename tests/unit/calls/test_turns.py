@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lance_ns_async.calls.turns import Turns, shared
+from lance_ns_async.calls.turns import Turns, turns_for
 
 FORKING = """
 import asyncio, os
@@ -89,7 +89,7 @@ async def test_different_names_do_not_wait_for_each_other() -> None:
     assert await task == "held"
 
 
-async def test_work_is_told_whether_another_succeeded_meanwhile() -> None:
+async def test_work_is_reported_whether_another_succeeded_meanwhile() -> None:
     turns, begun, released = Turns(), asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(turns.run("a", holding(begun, released), timeout=None))
     await begun.wait()
@@ -205,13 +205,13 @@ def test_a_coroutine_thrown_away_gives_its_turn_to_another_loop() -> None:
 
 
 def test_turns_of_a_key_are_shared_and_not_kept() -> None:
-    one = shared(("test", "key"))
-    assert shared(("test", "key")) is one and shared(("test", "other")) is not one
+    one = turns_for(("test", "key"))
+    assert turns_for(("test", "key")) is one and turns_for(("test", "other")) is not one
     before = id(one)
     one.mark = before  # type: ignore[attr-defined]
     del one
     gc.collect()
-    assert not hasattr(shared(("test", "key")), "mark")
+    assert not hasattr(turns_for(("test", "key")), "mark")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")

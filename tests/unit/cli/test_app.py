@@ -165,7 +165,7 @@ def test_describe_opens_the_dataset_when_asked(root: Path) -> None:
     assert Run("describe", "shop.orders", "--version", "9", *at(root)).code == Code.NOT_FOUND
 
 
-def test_secrets_are_hidden_unless_asked_for(root: Path) -> None:
+def test_secrets_are_hidden_unless_requested(root: Path) -> None:
     secret = ("-p", "storage.token=hunter2", *at(root))
     for args in (["describe", "shop.orders"], ["resolve", "shop.orders", "--no-pin", "-o", "json"]):
         hidden, shown = Run(*args, *secret), Run(*args, "--show-secrets", *secret)

@@ -41,7 +41,7 @@ def get(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
+def test_it_serves_until_it_is_reported_to_end(number: signal.Signals) -> None:
     with command() as (server, url):
         assert url.startswith("http://127.0.0.1:") and server.stdout is not None
         name, token = server.stdout.readline().strip().split(": ")
@@ -52,7 +52,7 @@ def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("grace", ["0", "1"])
-def test_a_request_that_is_cut_off_is_told_of(grace: str) -> None:
+def test_a_request_that_is_cut_off_is_reported(grace: str) -> None:
     with command("--grace", grace) as (server, url):
         assert server.stdout is not None
         header = server.stdout.readline().strip()
@@ -139,7 +139,7 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         (("--delimiter", ""), "delimiter"),
     ],
 )
-def test_what_cannot_be_served_is_told(
+def test_what_cannot_be_served_is_reported(
     options: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -149,7 +149,7 @@ def test_what_cannot_be_served_is_told(
     assert done.exit_code == Code.USAGE and told in done.stderr and done.stdout == ""
 
 
-def test_a_port_that_is_taken_is_told_of() -> None:
+def test_a_port_that_is_taken_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = CliRunner().invoke(app, ["serve", "--port", str(port)])

@@ -76,7 +76,7 @@ def server() -> Iterator[Vending]:
         yield running
 
 
-async def test_who_asks_at_the_same_time_is_answered_by_one_call(server: Vending) -> None:
+async def test_concurrent_requests_share_one_call(server: Vending) -> None:
     async with polaris.connected(server) as ns:
         with server.hold() as hold:
             async with asyncio.TaskGroup() as group:
@@ -105,7 +105,7 @@ async def test_on_unity_that_is_a_describe_and_a_vend() -> None:
     ("status", "error", "sent"),
     [(429, ThrottlingError, 1 + RETRIES), (503, ServiceUnavailableError, 1 + RETRIES), (403, PermissionDeniedError, 1)],
 )
-def test_a_refresh_that_fails_is_not_asked_for_17_times(
+def test_a_refresh_that_fails_is_not_requested_17_times(
     server: Vending, status: int, error: type[LanceNamespaceError], sent: int
 ) -> None:
     server.fail(status, times=None)
@@ -120,7 +120,7 @@ def test_a_refresh_that_fails_is_not_asked_for_17_times(
     assert len(messages) == 1 and all("hush" not in message for message in messages)
 
 
-def test_many_failing_at_once_ask_once(server: Vending) -> None:
+def test_concurrent_failures_share_one_call(server: Vending) -> None:
     server.fail(403, times=None)
     with Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
         start = Barrier(READERS)
@@ -157,7 +157,7 @@ def test_readers_of_one_table_renew_its_credentials_by_one_call() -> None:
             assert len(server.requests) in (1, 2)
 
 
-def test_lance_is_told_of_a_refusal_as_often_as_it_asks() -> None:
+def test_lance_gets_a_refusal_for_each_request() -> None:
     with FakeS3() as s3:
         lance.write_dataset(ROWS, "s3://lake/t", storage_options=s3.options)
         with _vending(s3) as server, Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
@@ -189,7 +189,7 @@ def _vending(s3: FakeS3) -> Vending:
     return server
 
 
-async def test_whoever_leads_may_be_cancelled(server: Vending) -> None:
+async def test_the_first_caller_may_be_cancelled(server: Vending) -> None:
     async with polaris.connected(server) as ns:
         with server.hold() as hold:
             async with asyncio.TaskGroup() as group:
@@ -205,7 +205,7 @@ async def test_whoever_leads_may_be_cancelled(server: Vending) -> None:
     assert len(server.requests) == 2
 
 
-async def test_a_failure_for_want_of_time_is_nobody_elses(server: Vending) -> None:
+async def test_a_time_out_is_not_shared(server: Vending) -> None:
     async with polaris.connected(server) as ns:
         with server.hold() as hold:
             with deadline(0.05), pytest.raises(ServiceUnavailableError):
@@ -273,6 +273,7 @@ FORGETTING: dict[str, Change] = {
     "rename_table": lambda ns: ns.rename_table({"id": ID, "new_table_name": "u"}),
     "rename_table to it": lambda ns: ns.rename_table({"id": [*ID[:2], "u"], "new_table_name": "t"}),
     "register_table": lambda ns: ns.register_table({"id": ID, "location": "s3://lake/u"}),
+    "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/u"}]),
     "replace a namespace": lambda ns: ns.create_namespace({"id": ID[:2], "mode": "Overwrite"}),
     "write": lambda ns: ns.write(ID, ROWS),
     "write staged files": lambda ns: staging(ns).begin(TableId(ID), "create", lambda _: ROWS.schema),
@@ -313,7 +314,7 @@ async def test_a_table_changed_while_it_is_described_is_described_anew(server: V
     [(60 * MINUTE, {}, 1), (MINUTE // 2, {}, 3), (MINUTE // 2, {"storage.refresh_offset_millis": "100"}, 1)],
     ids=["long", "short", "short-and-late"],
 )
-async def test_credentials_that_lance_would_renew_at_once_are_asked_for_anew(
+async def test_credentials_that_lance_would_renew_at_once_are_requested_again(
     server: Vending, life: int, options: dict[str, str], calls: int
 ) -> None:
     server.life = life
@@ -323,7 +324,7 @@ async def test_credentials_that_lance_would_renew_at_once_are_asked_for_anew(
     assert len(server.requests) == calls
 
 
-async def test_a_declaration_comes_with_credentials_where_they_are_asked_for(server: Vending) -> None:
+async def test_a_declaration_comes_with_credentials_where_they_are_requested(server: Vending) -> None:
     async with polaris.connected(server) as ns:
         request = DeclareTableRequest(id=["cat", "a", "new"], location="s3://lake/new", vend_credentials=True)
         declared = await ns.declare_table(request)
@@ -333,7 +334,7 @@ async def test_a_declaration_comes_with_credentials_where_they_are_asked_for(ser
     assert plain.storage_options is None
 
 
-async def test_a_declaration_without_its_credentials_stays_and_is_told() -> None:
+async def test_a_declaration_without_its_credentials_stays_and_is_reported() -> None:
     """Without them nobody can look whether somebody has written to it since."""
     with FakeUnity(credentials={}) as server:
         server.add_schema("main", "a")

@@ -65,7 +65,7 @@ def tables(*names: str) -> list[TableId]:
 
 
 @given(st.lists(IDS, max_size=40), ABILITIES)
-def test_a_plan_has_each_id_once_and_asks_for_no_more_than_the_catalog_can(
+def test_a_plan_has_each_id_once_and_requests_no_more_than_the_catalog_can(
     ids: list[TableId], can: Capabilities
 ) -> None:
     steps = list(plan(ids, can))
@@ -231,7 +231,7 @@ async def test_a_shared_answer_that_fails_leaves_each_table_its_own_fate(
 
 @pytest.mark.parametrize("cls", [ServiceUnavailableError, ThrottlingError, UnauthenticatedError])
 @pytest.mark.parametrize("can", [Capabilities(0, None, True, True, True), Capabilities(0, None, describe_batch=9)])
-async def test_a_catalog_that_is_down_is_not_asked_for_each_table(
+async def test_a_catalog_that_is_down_is_not_requested_each_table(
     can: Capabilities, cls: type[LanceNamespaceError]
 ) -> None:
     backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, as_asked)
@@ -245,7 +245,7 @@ async def test_a_catalog_that_is_down_is_not_asked_for_each_table(
     assert outcome(described) == dict.fromkeys(tables(*"abcdef"), cls) and len(backend.calls) == 1 + probes
 
 
-async def test_who_is_refused_for_one_table_does_not_ask_for_the_others() -> None:
+async def test_after_a_401_the_other_tables_are_not_requested() -> None:
     ids = tables(*"abcdefgh")
     backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
     for id in ids[2:]:
@@ -275,7 +275,7 @@ async def test_a_401_ends_a_describe_with_credentials() -> None:
 
 
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
-async def test_when_the_time_is_over_nothing_more_is_asked(can: Capabilities) -> None:
+async def test_after_the_time_limit_no_call_is_made(can: Capabilities) -> None:
     ids = tables(*"abcdefgh")
     backend = planted(dict.fromkeys(ids, "lance"), can, as_asked)
     with deadline(-1.0):
@@ -346,7 +346,7 @@ async def test_two_ids_are_not_worth_a_scan_and_three_are() -> None:
     assert backend.calls == [("scan_tables", DB)]
 
 
-async def test_as_many_are_asked_for_at_once_as_may_be() -> None:
+async def test_the_limit_of_concurrent_calls_is_used() -> None:
     backend = planted(dict.fromkeys(tables(*"abcdefgh"), "lance"), Capabilities(0, None), as_asked)
     await describe_tables(backend, tables(*"abcdefgh"), max_in_flight=5)
     assert backend.most_in_flight == 5

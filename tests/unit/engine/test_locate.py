@@ -51,7 +51,7 @@ class Answering(MemoryBackend):
         self.asked += operation == "describe_table"
 
 
-def test_an_error_is_told_again_for_a_second() -> None:
+def test_an_error_is_repeated_for_a_second() -> None:
     async def check() -> None:
         backend = Answering()
         locator = Locator(backend)
@@ -98,7 +98,7 @@ def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
     run(check())
 
 
-async def test_that_a_table_is_missing_is_never_told_again() -> None:
+async def test_a_missing_table_is_not_cached() -> None:
     backend = Answering()
     locator = Locator(backend)
     backend.fail(TableNotFoundError("Table not found: t"))
@@ -110,7 +110,7 @@ async def test_that_a_table_is_missing_is_never_told_again() -> None:
     assert (await locator.locate(T)).id == (await locator.renew(T)).id == T
 
 
-async def test_so_many_tables_are_remembered_and_those_asked_for_last() -> None:
+async def test_the_cache_keeps_the_last_tables_up_to_its_limit() -> None:
     backend = Answering()
     backend.lasting()
     locator = Locator(backend, limit=1)
@@ -119,7 +119,7 @@ async def test_so_many_tables_are_remembered_and_those_asked_for_last() -> None:
     assert backend.asked == 3
 
 
-async def test_nothing_is_remembered_where_that_is_said_or_after_the_end() -> None:
+async def test_nothing_is_cached_if_disabled_or_after_the_end() -> None:
     backend = Answering()
     backend.lasting()
     locator = Locator(backend, memory=0)
@@ -141,7 +141,7 @@ async def test_credentials_that_never_end_are_not_remembered() -> None:
     assert backend.asked == 2
 
 
-async def test_a_catalog_that_gives_out_none_is_asked_each_time() -> None:
+async def test_a_catalog_that_gives_out_none_is_called_each_time() -> None:
     backend = MemoryBackend()
     backend.plant([T])
     locator = Locator(backend)

@@ -147,7 +147,7 @@ async def test_a_start_that_is_missing_is_an_error(can: Capabilities) -> None:
         await walking.page(None, None)
 
 
-async def test_what_the_catalog_cannot_have_is_not_asked_for() -> None:
+async def test_what_the_catalog_cannot_have_is_not_requested() -> None:
     backend = planted([TableId(["a", "t"]), TableId(["b", "t"])], can=Capabilities(1, 1))
     a, b = NamespaceId(["a"]), NamespaceId(["b"])
     wanted = [("list_namespaces", ROOT), ("list_tables", a), ("list_tables", b)]

@@ -124,7 +124,7 @@ async def test_a_database_is_given_other_properties(server: FakeGlue, client: An
     assert (database["Parameters"], database.get("Description")) == ({"c": "d"}, None)
 
 
-async def test_planted_tables_are_lances_unless_told_otherwise(server: FakeGlue, client: Any) -> None:
+async def test_planted_tables_are_lances_by_default(server: FakeGlue, client: Any) -> None:
     server.add_database("", "db")
     server.add_table("", "db", "T", columns={"id": "bigint"})
     link = {"CatalogId": ACCOUNT, "DatabaseName": "db", "Name": "t"}
@@ -206,7 +206,7 @@ async def test_an_expression_is_a_pattern_for_whole_names(server: FakeGlue, clie
     assert await code(client.get_tables(DatabaseName="db", NextToken=body["NextToken"])) == "InvalidInputException"
 
 
-async def test_listings_give_no_more_than_the_attributes_asked_for(server: FakeGlue, client: Any) -> None:
+async def test_listings_give_no_more_than_the_attributes_requested(server: FakeGlue, client: Any) -> None:
     server.add_database("", "db", location="s3://b/db")
     server.add_table("", "db", "t")
     assert (await client.get_databases(AttributesToGet=["NAME"]))["DatabaseList"] == [{"Name": "db"}]

@@ -49,7 +49,7 @@ async def failed(call: Any) -> dict[str, Any]:
     return body
 
 
-async def test_a_fault_strikes_once_unless_told_otherwise(server: FakeGlue, client: Any) -> None:
+async def test_a_fault_strikes_once_by_default(server: FakeGlue, client: Any) -> None:
     server.fail("ThrottlingException")
     body = await failed(client.get_databases())
     assert body["Error"] == {"Code": "ThrottlingException", "Message": "Rate exceeded"}

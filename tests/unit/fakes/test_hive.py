@@ -66,7 +66,7 @@ def test_a_new_catalog_has_a_default_database_and_keeps_its_location_as_given(
     assert default[3] == f"file:{server.warehouse}/o" and (server.warehouse / "o").is_dir()
 
 
-def test_names_fold_and_missing_ones_are_told_by_each_method_in_its_way(client: RawHive) -> None:
+def test_names_fold_and_missing_ones_are_reported_by_each_method_in_its_way(client: RawHive) -> None:
     assert client.do("get_database", "@CAT#D")[1] == "d"
     for method, request, kind, told in (
         ("get_catalog", Struct({1: "x"}), "NoSuchObjectException", "No catalog x"),

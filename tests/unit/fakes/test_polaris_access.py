@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.iceberg.errors import error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.asking import (
+from tests.fakes.polaris.requests import (
     FORM,
     GRANT,
     MANAGEMENT,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.iceberg.errors import error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.asking import (
+from tests.fakes.polaris.requests import (
     BASE,
     NOWHERE,
     OUTSIDE,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.asking import BASE, FORM, GRANT, OAUTH, C, N, P
+from tests.fakes.polaris.requests import BASE, FORM, GRANT, OAUTH, C, N, P
 from tests.fakes.raw import ask
 
 A = f"{P}/namespaces/a/generic-tables"
@@ -93,6 +93,7 @@ BARE = (400, None, None)
         ("POST", A, new(name=None), {}, VIOLATION),
         ("POST", A, [], {}, BARE),
         ("POST", A, '"x"', {}, BARE),
+        ("GET", f"{A}/%2e", None, {}, (200, None, JSON_UTF8)),
         ("HEAD", f"{A}/%2e", None, {}, (200, None, JSON)),
         ("HEAD", f"{A}/", None, {}, (200, None, JSON)),
         *(
@@ -123,3 +124,23 @@ def test_levels_become_text(server: FakePolaris, level: Any, name: str) -> None:
 
 def test_names_of_tables_become_text(server: FakePolaris) -> None:
     assert ask(server, "POST", A, new(name=7)).json["table"]["name"] == "7"
+
+
+NO_PAGES = ["?pageSize=1", "?pageSize=2", "?pageToken=x", "?pageToken=", "?pageSize=2&pageToken="]
+
+
+@pytest.mark.parametrize("end", ["", "/", "/%2e", "?parent=", "?pageSize=0", "?pageSize=-1", *NO_PAGES])
+def test_lists_of_namespaces_are_whole(server: FakePolaris, end: str) -> None:
+    ask(server, "POST", N, {"namespace": [1]})
+    reply = ask(server, "GET", f"{N}{end}")
+    names = ["..", "1", "a", "deep", "q", "spoilt", "whole"]
+    body = {"namespaces": [[name] for name in names], "next-page-token": None}
+    assert (reply.status, reply.json | {"namespaces": sorted(reply.json["namespaces"])}) == (200, body)
+
+
+@pytest.mark.parametrize("end", ["", "/", "/%2e", *NO_PAGES])
+def test_lists_of_tables_are_whole(server: FakePolaris, end: str) -> None:
+    ask(server, "POST", A, new(name=7))
+    reply = ask(server, "GET", f"{A}{end}")
+    assert (reply.status, reply.json["next-page-token"], reply.json["identifiers"][-1]["name"]) == (200, None, "7")
+    assert len(reply.json["identifiers"]) == 13

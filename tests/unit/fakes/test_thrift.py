@@ -70,7 +70,7 @@ def test_bytes_that_are_no_call_end_the_connection(server: FakeHive, client: Raw
         said(client, b"GET / HTTP/1.1\r\n\r\n", 1)
 
 
-def test_the_user_is_told_by_the_first_call_of_a_connection_or_not_at_all(client: RawHive) -> None:
+def test_the_user_is_sent_by_the_first_call_of_a_connection_or_not_at_all(client: RawHive) -> None:
     assert client.do("set_ugi", "me", ["a", "b"]) == ["a", "b"]
     assert client.ask("set_ugi", "me", ["a", "b"]) == Outcome("cut")
     client.do("getStatus")
@@ -90,7 +90,7 @@ def test_requests_keep_arguments_and_connections_are_counted(server: FakeHive, c
     assert (server.calls, server.connections, server.open_connections) == ([], 0, 1)
 
 
-def test_it_throws_what_it_is_told_to(server: FakeHive, client: RawHive) -> None:
+def test_it_throws_the_configured_errors(server: FakeHive, client: RawHive) -> None:
     server.fail("MetaException", "no", match="^get_databases .*'x'")
     assert client.do("get_databases", "y") == []
     assert client.ask("get_databases", "x") == Outcome("MetaException", "no")
@@ -100,7 +100,7 @@ def test_it_throws_what_it_is_told_to(server: FakeHive, client: RawHive) -> None
 
 
 @pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True), ("middle", True)])
-def test_a_cut_strikes_when_it_is_told_to(server: FakeHive, client: RawHive, when: str, done: bool) -> None:
+def test_a_cut_strikes_when_configured(server: FakeHive, client: RawHive, when: str, done: bool) -> None:
     server.cut("^create_database", when=when)  # type: ignore[arg-type]
     client.send("create_database", Struct({1: "d"}))
     if when == "middle":

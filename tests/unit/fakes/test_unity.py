@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.raw import ask
 from tests.fakes.unity import API, FakeUnity
-from tests.fakes.unity.asking import JSON, LIST, TABLE, call, create, error, page
+from tests.fakes.unity.requests import JSON, LIST, TABLE, call, create, error, page
 
 SCHEMA = {"name": "s2", "catalog_name": "c1"}
 NO_NAME = "Name cannot contain a period, space, forward-slash, or control characters"
@@ -136,7 +136,7 @@ def test_catalogs_are_made_and_listed(server: FakeUnity) -> None:
         ("GET", "/tables?catalog_name=c1&schema_name=zz", missing("Schema", "c1.zz")),
     ],
 )
-def test_what_is_missing_is_told_apart(
+def test_what_is_missing_is_distinguished(
     server: FakeUnity, method: str, path: str, expected: tuple[int, str, str]
 ) -> None:
     assert error(call(server, method, path)) == expected

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.asking import LIST, TABLE, call, column, error, page
+from tests.fakes.unity.requests import LIST, TABLE, call, column, error, page
 
 
 def planted(server: FakeUnity, count: int) -> list[str]:
@@ -127,7 +127,7 @@ def bearing(token: str) -> dict[str, str]:
         (bearing("all"), None),
     ],
 )
-def test_users_are_told_by_their_tokens(headers: dict[str, str], expected: Any) -> None:
+def test_users_are_identified_by_their_tokens(headers: dict[str, str], expected: Any) -> None:
     with FakeUnity(catalog="c1", authorization=["all"]) as server:
         planted(server, 1)
         server.allow("nobody")

@@ -19,7 +19,7 @@ import pytest
 
 from tests.fakes.raw import Reply
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.asking import LIST, TABLE, call, page
+from tests.fakes.unity.requests import LIST, TABLE, call, page
 
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 CREDENTIALS = "/temporary-table-credentials"
@@ -121,6 +121,19 @@ def test_paths_with_a_null_are_refused_in_text(server: FakeUnity) -> None:
 def test_of_parameters_the_first_counts(server: FakeUnity) -> None:
     server.add_schema("c1", "s2")
     assert page(server, "/schemas?catalog_name=c1&max_results=1&max_results=3") == (["s1"], "s1")
+
+
+@pytest.mark.parametrize("query", ["", "&", "&page_token=", "&omit_columns=true", "&omit_columns=TRUE"])
+@pytest.mark.parametrize(("size", "number"), [(None, 4), (0, 4), (2, 2), (50, 4), (51, 4), (100, 4), (1000, 4)])
+def test_refused_tables_are_in_no_list(server: FakeUnity, query: str, size: int | None, number: int) -> None:
+    columns: list[Any] = ["x", {}, ["x"], None]
+    assert {call(server, "POST", "/tables", new(columns=given)).status for given in columns} == {400, 500}
+    assert code(call(server, "GET", "/tables/c1.s1.t1")) == "TABLE_NOT_FOUND"
+    for name in ("T", "l10", "t8"):
+        call(server, "POST", "/tables", new(name=name))
+    limit = "" if size is None else f"&max_results={size}"
+    names, token = page(server, f"{LIST}{limit}{query}")
+    assert (names, token is None) == (["T", "l10", "t8", "there"][:number], number == 4)
 
 
 @pytest.mark.parametrize("operation", ["READ", "READ_WRITE"])

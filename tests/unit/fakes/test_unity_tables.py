@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.asking import LIST, call, column, create, error, page
+from tests.fakes.unity.requests import LIST, call, column, create, error, page
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
 import lance
 import pyarrow as pa
@@ -20,8 +22,12 @@ from lance_ns_async.fleet import Report, sync
 from lance_ns_async.fleet.audits import audit
 from lance_ns_async.model import TableId
 from lance_ns_async.tables.drop_marks import new_mark
+from tests.fakes.hive3 import FakeHive
+from tests.fakes.hive3.objects import EXTERNAL, MANAGED
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
+from tests.fakes.unity import FakeUnity
+from tests.support.folders import make_file
 
 ROWS = pa.table({"id": [1]})
 LANCE = {"table_type": "lance", "gc.enabled": "false"}
@@ -29,7 +35,7 @@ TABLES, EACH = 200, 2
 """Number of sound tables, and of tables with each fault."""
 
 
-def kinds(report: Report) -> dict[str, set[str]]:
+def ids_by_kind(report: Report) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for row in report.rows:
         found.setdefault(row.outcome, set()).add(str(row.id))
@@ -95,7 +101,7 @@ async def test_audit_reports_each_planted_fault_and_nothing_else(tmp_path: Path)
     with FakeIceberg() as server:
         planted = plant(server, tmp_path)
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
-            assert kinds(await audit(namespace, "ns.*")) == planted
+            assert ids_by_kind(await audit(namespace, "ns.*")) == planted
 
 
 async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None:
@@ -104,10 +110,10 @@ async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None
         planted = plant(server, tmp_path)
         files = files_in(tmp_path)
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
-            first = kinds(await audit(namespace, "ns.*", fix=fix))
+            first = ids_by_kind(await audit(namespace, "ns.*", fix=fix))
             rest = {kind: ids for kind, ids in planted.items() if kind not in fix}
             assert first == {**rest, "fixed": set().union(*(planted[kind] for kind in fix))}
-            assert kinds(await audit(namespace, "ns.*", fix=fix)) == rest
+            assert ids_by_kind(await audit(namespace, "ns.*", fix=fix)) == rest
         removed = files - files_in(tmp_path)
         assert all(".lance-dropping-" in path for path in removed) and len(removed) == EACH
 
@@ -124,9 +130,9 @@ def test_audit_of_a_directory_runs_on_the_sync_face(tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
         namespace.write(["sound"], ROWS)
         namespace.declare_table({"id": ["declared"]})
-        assert kinds(sync.audit(namespace, "*")) == {"declared-only": {"declared"}}
-        assert kinds(sync.audit(namespace, "*", fix=["declared-only"])) == {"fixed": {"declared"}}
-        assert kinds(sync.audit(namespace, "*")) == {}
+        assert ids_by_kind(sync.audit(namespace, "*")) == {"declared-only": {"declared"}}
+        assert ids_by_kind(sync.audit(namespace, "*", fix=["declared-only"])) == {"fixed": {"declared"}}
+        assert ids_by_kind(sync.audit(namespace, "*")) == {}
         assert namespace.exists(["sound"]) and not namespace.exists(["declared"])
 
 
@@ -146,7 +152,27 @@ async def test_tables_that_are_written_between_two_looks_are_no_findings(tmp_pat
                     lance.write_dataset(ROWS, tmp_path / "other")
 
             report = await audit(namespace, "ns.*", progress=change)
-            assert changed and kinds(report) == {}
+            assert changed and ids_by_kind(report) == {}
+
+
+async def test_tables_are_opened_while_others_are_still_described(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        for name in ("one", "other", "last"):
+            lance.write_dataset(ROWS, tmp_path / name)
+            server.add_table(["ns"], name, properties=LANCE, location=(tmp_path / name).as_uri())
+        opened = asyncio.Event()
+
+        def advance(finished: int, total: int) -> None:
+            if finished == 2:
+                opened.set()
+
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            with server.hold("GET .*/last") as hold:
+                async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+                    task = group.create_task(audit(namespace, "ns.*", progress=advance))
+                    await opened.wait()
+                    hold.release()
+            assert ids_by_kind(task.result()) == {} and task.result().counters["tables"] == 3
 
 
 async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
@@ -156,7 +182,9 @@ async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(t
         properties = {"endpoint": server.endpoint, "max_retries": "0"}
         server.fail(500, match="GET .*/tables/(gone|empty|open)", times=None)
         async with AsyncNamespace.connect("iceberg", properties) as namespace:
-            found = kinds(await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"]))
+            found = ids_by_kind(
+                await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"])
+            )
         assert not found.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
         assert len(found["failed"]) == 3 * EACH
 
@@ -171,7 +199,7 @@ async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -
             manifest.write_bytes(b"no manifest")
         abandoned_mark(tmp_path / "mark.lance", expired=True)
         abandoned_mark(tmp_path / "busy.lance", expired=False)
-        found = kinds(await audit(namespace, "*"))
+        found = ids_by_kind(await audit(namespace, "*"))
         assert found == {
             "manifest-missing": {"half"},
             "unreadable": {"broken"},
@@ -189,5 +217,71 @@ async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Pat
         options = {f"storage.{key}": value for key, value in storage.options.items()}
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **options}) as namespace:
             report = await audit(namespace, "ns.*", fix=["location-missing"])
-            assert kinds(report) == {"unreadable": {"ns$denied"}, "fixed": {"ns$gone"}}
+            assert ids_by_kind(report) == {"unreadable": {"ns$denied"}, "fixed": {"ns$gone"}}
             assert "denied" in report.having("unreadable")[0].reason
+
+
+@pytest.mark.parametrize("version", ["3.1.3", "4.0.1"])
+async def test_hive_tables_that_own_their_data_become_external(
+    tmp_path: Path, version: Literal["3.1.3", "4.0.1"]
+) -> None:
+    with FakeHive(tmp_path / "hive", version=version) as server:
+        server.add_database("hive", "ns")
+        for name, parameters in (
+            ("sound", {"table_type": "lance", "EXTERNAL": "true"}),
+            ("owned", {"table_type": "lance", "a": "b"}),
+            ("off", {"table_type": "lance", "EXTERNAL": "FALSE"}),
+        ):
+            lance.write_dataset(ROWS, tmp_path / name)
+            location = (tmp_path / name).as_uri()
+            kind = EXTERNAL if name == "sound" else MANAGED
+            server.add_table("hive", "ns", name, parameters=parameters, location=location, table_type=kind)
+        async with AsyncNamespace.connect("hive3", {"uri": server.uri, "root": tmp_path.as_uri()}) as namespace:
+            owned = {"hive$ns$owned", "hive$ns$off"}
+            assert ids_by_kind(await audit(namespace, "hive.ns.*")) == {"not-external": owned}
+            assert ids_by_kind(await audit(namespace, "hive.ns.*", fix="not-external")) == {"fixed": owned}
+            assert ids_by_kind(await audit(namespace, "hive.ns.*", fix="not-external")) == {}
+            described = await namespace.describe_table({"id": ["hive", "ns", "owned"]})
+            assert described.properties == {"table_type": "lance", "a": "b"} and (tmp_path / "owned").is_dir()
+
+
+async def test_data_that_no_table_claims_is_found(tmp_path: Path) -> None:
+    """A table outside of the selection, a spelling of a location and branches are no findings."""
+    with FakeIceberg() as server:
+        for name, location in (("one", "a/one"), ("two", "two.lance"), ("spelled", "spelled.lance/")):
+            lance.write_dataset(ROWS, tmp_path / location)
+            server.add_table(["ns"], name, properties=LANCE, location=f"{tmp_path.as_uri()}/{location}")
+        lance.write_dataset(ROWS, tmp_path / "b" / "lost.lance")
+        make_file(tmp_path, "b/half.lance/data/1.lance")
+        make_file(tmp_path, "b/other/1.parquet")
+        lance.write_dataset(ROWS, tmp_path / "two.lance" / "tree" / "branch")
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            report = await audit(namespace, "ns.one", data_under=str(tmp_path))
+            assert ids_by_kind(report) == {
+                "unclaimed": {str(tmp_path / "b" / it) for it in ("lost.lance", "half.lance")}
+            }
+            assert "data_under" not in str(report) and report.counters["tables"] == 1
+            with pytest.raises(InvalidInputError, match="no such folder"):
+                await audit(namespace, "ns.one", data_under=str(tmp_path / "absent"))
+            with pytest.raises(InvalidInputError, match="only you can decide"):
+                await audit(namespace, "ns.one", data_under=str(tmp_path), fix="unclaimed")
+
+
+async def test_the_columns_in_the_catalog_become_those_of_the_dataset(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]})
+    with FakeUnity() as server:
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": tmp_path.as_uri()}
+        async with AsyncNamespace.connect("unity", properties) as namespace:
+            await namespace.create_namespace({"id": ["main", "ns"]})
+            for name, schema in (("same", rows.schema), ("other", pa.schema([("id", pa.string())]))):
+                declared = await namespace.declare_table(
+                    {"id": ["main", "ns", name], "properties": {"a": "b"}}, schema=schema
+                )
+                lance.write_dataset(rows, str(declared.location))
+            assert ids_by_kind(await audit(namespace, "main.ns.*")) == {"columns-differ": {"main$ns$other"}}
+            assert ids_by_kind(await audit(namespace, "main.ns.*", fix="columns-differ")) == {
+                "fixed": {"main$ns$other"}
+            }
+            assert ids_by_kind(await audit(namespace, "main.ns.*", fix="columns-differ")) == {}
+            described = await namespace.describe_table({"id": ["main", "ns", "other"]})
+            assert described.properties is not None and described.properties["a"] == "b"

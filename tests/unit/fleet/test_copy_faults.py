@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
-from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
+from lance_ns_async import AsyncNamespace, Call, NamespaceId, Policy, TableId
 from lance_ns_async.fleet.copies import copy
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
@@ -93,9 +94,9 @@ async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -
                 report.problems
             )
             assert {it.method for it in server.requests} == {"GET"}
-            report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "ue"))
+            report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "u"))
             assert table_counts(report) == {"created": 2}
-            assert await unity.exists(["main", "sales", "ueber"])
+            assert await unity.exists(["main", "sales", "uber"])
 
 
 async def test_missing_tables_and_namespaces_are_reported(pair: Pair) -> None:
@@ -147,6 +148,79 @@ async def test_a_target_that_dies_is_completed_later(pair: Pair) -> None:
     pair.target_server.heal()
     report = await copy(pair.source, pair.target)
     assert table_counts(report) == {"created": 10, "unchanged": 30} and await pair.names() == names
+
+
+async def test_a_target_that_ends_in_the_middle_is_completed_by_the_journal(pair: Pair, tmp_path: Path) -> None:
+    names = {f"t{number:03}" for number in range(200)}
+    pair.plant(*names)
+    journal = tmp_path / "journal"
+    declared = 0
+
+    def end_server(call: Call) -> None:
+        nonlocal declared
+        declared += call.operation == "declare_table"
+        if declared == 50:
+            pair.target_server.stop()
+
+    with pair.target.observe(end_server):
+        report = await copy(pair.source, pair.target, journal=journal)
+    counts = table_counts(report)
+    assert set(counts) == {"created", "failed"} and sum(counts.values()) == 200 and counts["failed"] > 50
+    pair.target_server.start()
+    async with AsyncNamespace.connect("iceberg", {"endpoint": pair.target_server.endpoint}) as target:
+        report = await copy(pair.source, target, journal=journal)
+        assert table_counts(report) == {"created": 200} and await pair.names() == names
+        assert len({row.fields["target"] for row in report.rows if "target" in row.fields}) == 200
+        pair.target_server.clear()
+        report = await copy(pair.source, target, journal=journal)
+    assert table_counts(report) == {"unchanged": 200} and not pair.changes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "difference"),
+    [
+        ({"what": "stock.**"}, "what is"),
+        ({"what": "sales.**", "mode": "sync"}, "mode is"),
+        ({"what": "sales.**", "to": "lake"}, "to is"),
+        ({"what": "sales.**", "rename": "lower"}, "rename is"),
+        ({"what": "sales.**", "data": True}, "data is"),
+    ],
+)
+async def test_a_journal_of_another_run_is_refused_before_any_call(
+    pair: Pair, tmp_path: Path, arguments: dict[str, object], difference: str
+) -> None:
+    pair.plant("orders", "returns")
+    journal = tmp_path / "journal"
+    pair.target_server.fail(403, match="POST .*/sales/", times=1)
+    assert table_counts(await copy(pair.source, pair.target, "sales.**", journal=journal))["denied"] == 1
+    pair.source_server.clear()
+    pair.target_server.clear()
+    with pytest.raises(InvalidInputError, match=rf"belongs to another run \({difference}"):
+        await copy(pair.source, pair.target, **arguments, journal=journal)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"belongs to another run \((source|target) is"):
+        await copy(pair.target, pair.source, "sales.**", journal=journal)
+    assert not pair.source_server.requests and not pair.target_server.requests
+    report = await copy(pair.source, pair.target, "sales.**", journal=journal)
+    assert table_counts(report) == {"created": 2} and report.resumed == 1
+
+
+async def test_a_journal_that_is_no_journal_is_refused_before_any_call(pair: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database, and longer than the header of one " * 10)
+    with pytest.raises(InvalidInputError, match="use another file"):
+        await copy(pair.source, pair.target, journal=file)
+    assert file.read_text().startswith("not a database")
+    assert not pair.source_server.requests and not pair.target_server.requests
+
+
+async def test_names_that_differ_in_case_only_are_refused_by_a_target_that_folds(pair: Pair, tmp_path: Path) -> None:
+    pair.plant("orders", "Orders", "returns")
+    with FakeUnity() as server:
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
+        async with AsyncNamespace.connect("unity", properties) as unity:
+            report = await copy(pair.source, unity, to="main", rename="lower")
+        assert table_counts(report) == {"refused": 2, "not tried": 1}
+        assert {it.method for it in server.requests} <= {"GET"}
 
 
 async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:

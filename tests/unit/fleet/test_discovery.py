@@ -40,7 +40,7 @@ async def registered(namespace: AsyncNamespace, into: Sequence[str]) -> dict[str
     return {str(id): table.location for id, table in described.tables.items()}
 
 
-async def test_tables_are_told_apart_from_traps(tmp_path: Path) -> None:
+async def test_tables_are_distinguished_from_traps(tmp_path: Path) -> None:
     make_traps(tmp_path)
     make_table(tmp_path, "a/b/c.lance", "1.manifest")
     make_table(tmp_path, "a/plain")

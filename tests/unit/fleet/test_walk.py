@@ -9,7 +9,7 @@ from lance_ns_async.storage.folders import Folders
 from tests.support.folders import make_file, make_table
 
 
-async def test_a_folder_that_vanishes_is_told_apart(tmp_path: Path) -> None:
+async def test_a_folder_that_vanishes_is_distinguished(tmp_path: Path) -> None:
     walker = Walker(Folders(str(tmp_path)))
     assert (await walker.look("gone")).kind is Kind.VANISHED
     assert (await walker.look("gone.lance")).kind is Kind.VANISHED

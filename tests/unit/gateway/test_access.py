@@ -61,14 +61,14 @@ async def test_the_token_lets_in(gateway: Gateway, headers: Mapping[str, str]) -
         {"Cookie": f"x-lance-token={TOKEN}"},
     ],
 )
-async def test_nobody_else_is_let_in(gateway: Gateway, headers: Mapping[str, str]) -> None:
+async def test_other_clients_are_rejected(gateway: Gateway, headers: Mapping[str, str]) -> None:
     for method, target in [("GET", LIST), ("GET", f"{LIST}?token={TOKEN}"), ("GET", "/metrics"), ("GET", "/nothing")]:
         answer = await ask(gateway, method, target, headers=headers, token=False)
         assert (answer.status, answer.code) == (401, 16) and answer.headers["www-authenticate"] == "Bearer"
         assert TOKEN.encode() not in answer.body
 
 
-async def test_who_has_no_token_is_not_even_read() -> None:
+async def test_requests_without_a_token_are_not_read() -> None:
     async with serving(object(), idle=0.1) as gateway:
         answer = await ask(gateway, "POST", "/v1/table/t/insert", headers={"Content-Length": "1000000000"}, token=False)
         assert answer.status == 401
@@ -103,7 +103,7 @@ async def test_limits_that_cannot_be_are_refused(given: Mapping[str, Any], told:
         await contextlib.AsyncExitStack().enter_async_context(serving(object(), **given))
 
 
-async def test_health_is_told_to_everybody_and_nothing_else(gateway: Gateway) -> None:
+async def test_only_health_is_public(gateway: Gateway) -> None:
     answer = await ask(gateway, "GET", "/health", token=False)
     assert (answer.status, answer.json) == (200, {"status": "ok"})
     assert "aiohttp" not in str(answer.headers) and "Python" not in str(answer.headers)
@@ -161,7 +161,7 @@ async def test_it_speaks_tls(tmp_path: Path) -> None:
         ).status == 200
 
 
-async def test_a_place_that_is_taken_is_told_of() -> None:
+async def test_a_place_that_is_taken_is_reported() -> None:
     async with serving(object()) as gateway:
         port = urlsplit(gateway.url).port or 0
         with pytest.raises(InvalidInputError, match=f"gateway: .*{port}"):

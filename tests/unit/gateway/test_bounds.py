@@ -20,7 +20,7 @@ from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.storage import threads
 from tests.support.gateway import Said, ask, say
-from tests.unit.tables.test_filters import COSTLY, DEADLY
+from tests.unit.tables.test_sql_bounds import COSTLY, DEADLY
 
 ROWS = pa.table(
     {
@@ -174,7 +174,7 @@ async def test_rows_that_become_many_are_refused(gateway: Gateway, made: Callabl
     assert is_refused(await ask(gateway, "POST", "/v1/table/new/create", data), "request_data: ")
 
 
-async def test_broken_streams_are_told(gateway: Gateway) -> None:
+async def test_broken_streams_are_reported(gateway: Gateway) -> None:
     data = bytearray(stream(ROWS, "zstd"))
     for at in range(8, len(data), 97):
         broken = bytes(data[:at]) + bytes([data[at] ^ 0xFF]) + bytes(data[at + 1 :])
@@ -352,7 +352,7 @@ class Stuck:
         return 1
 
 
-async def test_health_tells_when_no_thread_is_free() -> None:
+async def test_health_reports_when_no_thread_is_free() -> None:
     stuck = Stuck()
     try:
         async with serving(stuck) as gateway:

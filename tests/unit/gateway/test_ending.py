@@ -121,7 +121,7 @@ async def test_a_request_whose_body_does_not_come_is_cut_off(sent: bytes) -> Non
     await writer.wait_closed()
 
 
-async def test_nobody_is_answered_after_the_end() -> None:
+async def test_no_request_gets_a_response_after_the_end() -> None:
     async with serving(Slow()) as gateway:
         # A connection that idles does not hold up the end.
         place = urlsplit(gateway.url)

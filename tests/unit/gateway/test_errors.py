@@ -82,11 +82,11 @@ async def test_every_code_has_its_status_and_is_the_same_error_again(code: Error
         assert type(raised.value) is type(error) and str(raised.value) == str(error)
 
 
-def test_every_code_is_told_of() -> None:
+def test_every_code_is_reported() -> None:
     assert list(STATUSES) == list(ErrorCode)
 
 
-async def test_what_nobody_foresaw_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Failing(RuntimeError("secret inside"))) as gateway:
         for operation in ("describe", "drop"):
             caplog.clear()
@@ -101,7 +101,7 @@ async def test_what_nobody_foresaw_stays_in_the_log(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     ("message", "wait"), [("a name that is no UTF-8: \udc80", None), ("a wait without an end", math.inf)]
 )
-async def test_an_error_that_cannot_be_told_ends_nothing(message: str, wait: float | None) -> None:
+async def test_an_error_that_cannot_be_sent_does_not_end_the_server(message: str, wait: float | None) -> None:
     failure = Failure(503, message="busy", retry_after=wait)
     error = with_failure(errors.ServiceUnavailableError(message), failure)
     async with serving(Failing(error)) as gateway:
@@ -110,7 +110,7 @@ async def test_an_error_that_cannot_be_told_ends_nothing(message: str, wait: flo
             assert (said.status, said.code) == (500, 18)
 
 
-async def test_how_long_a_catalog_asked_to_wait_is_passed_on() -> None:
+async def test_the_requested_pause_of_a_catalog_is_passed_on() -> None:
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "max_retries": "0"}
         async with AsyncNamespace.connect("iceberg", properties) as ns, serving(ns) as gateway:
@@ -168,7 +168,7 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
         assert (said.status, said.code) == (413, 13)
 
 
-async def test_a_client_that_waits_to_be_told_so_sends_its_body() -> None:
+async def test_a_client_that_expects_100_continue_sends_its_body() -> None:
     async with serving(Failing(RuntimeError())) as gateway:
         said = await ask(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
         assert said.status == 100 and said.body.endswith(b'{"num_inserted_rows":3}')

@@ -101,7 +101,7 @@ async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
     await aside(work, served)
 
 
-async def test_what_a_table_has_beside_its_rows(served: tuple[Gateway, list[str]]) -> None:
+async def test_other_properties_of_tables(served: tuple[Gateway, list[str]]) -> None:
     def work(ns: Any, n: list[str]) -> None:
         t = [*n, "t"]
         ns.create_namespace(spec.CreateNamespaceRequest(id=n))
@@ -150,7 +150,7 @@ async def test_datasets_are_written_and_opened(served: tuple[Gateway, list[str]]
 
 
 @pytest.mark.parametrize("properties", [{}, {"header.x-lance-token": "wrong"}])
-async def test_without_the_token_nothing_is_told(properties: dict[str, str]) -> None:
+async def test_without_the_token_nothing_is_revealed(properties: dict[str, str]) -> None:
     async with serving(object()) as gateway:
         ns: Any = lance_namespace.connect("rest", {"uri": gateway.url, **properties})
         request = spec.ListNamespacesRequest(id=[])

@@ -149,7 +149,7 @@ async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, kee
     assert (asked.on, asked.when_matched_update_all, asked.timeout, asked.use_index) == (["id", "k"], True, "3s", False)
 
 
-async def test_what_is_wrong_is_told_before_the_rows_are_read(keeper: Keeper) -> None:
+async def test_what_is_wrong_is_reported_before_the_rows_are_read(keeper: Keeper) -> None:
     async with serving(keeper, idle=0.1) as gateway:
         target = "/v1/table/t/create?properties=%7B"
         assert (await ask(gateway, "POST", target, headers={"Content-Length": "1000000000"})).status == 400

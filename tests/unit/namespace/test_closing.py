@@ -180,7 +180,7 @@ FORK = """
         """
 
 
-def test_an_iterator_made_before_a_fork_belongs_to_whoever_uses_it_first(server: FakeIceberg) -> None:
+def test_an_iterator_made_before_a_fork_belongs_to_its_first_user(server: FakeIceberg) -> None:
     said, complaints = run(FORK, server.endpoint)
     assert said.splitlines() == ["child db$t db$inner$u db db$inner", "parent db$t db$inner$u db db$inner"] * 2
     assert not complaints

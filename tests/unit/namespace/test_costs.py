@@ -149,7 +149,7 @@ async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:
     assert await turns(ns.insert_into_table(InsertIntoTableRequest(id=["t"]), data)) > 4
 
 
-def test_the_page_tells_the_bounds() -> None:
+def test_the_page_names_the_bounds() -> None:
     told = " ".join(Page("operations.md").text.split())
     assert f"indexes (up to {opening.INDEX_CACHE_BYTES >> 20} MiB)" in told
     assert f"manifests ({opening.METADATA_CACHE_BYTES >> 20} MiB)" in told

@@ -33,6 +33,7 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "open": lambda ns: ns.open(ID),
     "open_many": lambda ns: ns.open_many([ID]),
     "protect_tables": lambda ns: ns.protect_tables(["db"]),
+    "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/t"}]),
     "stream_tables": lambda ns: ns.stream_tables([ID]),
     "_table_groups": lambda ns: ns._table_groups(),
     "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),
@@ -110,7 +111,7 @@ def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIcebe
     assert not server.requests
 
 
-async def test_two_loops_at_once_are_told_apart(server: FakeIceberg) -> None:
+async def test_two_loops_at_once_are_distinguished(server: FakeIceberg) -> None:
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
         assert await ns.exists(ID)
         for name in ("exists", "iter_tables", "aclose"):

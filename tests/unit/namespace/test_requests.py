@@ -74,7 +74,7 @@ def test_what_is_wrong_in_a_request_is_named(
 
 
 @pytest.mark.parametrize("request_", ["sales", ["sales", "orders"], 1])
-def test_what_is_no_request_is_told_what_one_is(ns: DirNamespace, request_: Any) -> None:
+def test_invalid_requests_are_explained(ns: DirNamespace, request_: Any) -> None:
     with pytest.raises(InvalidInputError, match=r'a request must be a dict, such as \{"id": \["sales"\]\}, not '):
         ns.describe_table(request_)
 
@@ -87,7 +87,7 @@ def test_a_model_inside_a_dict_is_one(ns: DirNamespace) -> None:
 
 
 @pytest.mark.parametrize("identity", [{"auth_token": "hush"}, {"api_key": "hush"}])
-def test_who_would_be_somebody_else_is_told_that_he_is_not(ns: DirNamespace, identity: dict[str, str]) -> None:
+def test_a_request_with_an_identity_is_rejected(ns: DirNamespace, identity: dict[str, str]) -> None:
     with pytest.raises(UnsupportedOperationError, match="identity in a request") as told:
         ns.describe_table({"id": ID, "identity": identity})
     assert "hush" not in str(told.value)

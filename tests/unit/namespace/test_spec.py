@@ -54,13 +54,13 @@ def test_what_lance_says_beyond_the_installed_spec_is_let_pass(ns: DirNamespace)
     assert described.location == declared.location
 
 
-def test_what_users_say_beyond_the_installed_spec_is_told(ns: DirNamespace) -> None:
+def test_what_users_say_beyond_the_installed_spec_is_reported(ns: DirNamespace) -> None:
     with pytest.raises(InvalidInputError, match="DescribeTableRequest: of_a_later_spec: unknown"):
         ns.describe_table({"id": ["a", "t"], "of_a_later_spec": True})
 
 
 @pytest.mark.parametrize("code", ErrorCode)
-def test_every_error_of_the_spec_is_told_as_itself(code: ErrorCode) -> None:
+def test_every_error_of_the_spec_is_reported_as_itself(code: ErrorCode) -> None:
     kind = type(from_error_code(code, "told"))
     told = error_for(Failure("told", message="more"), TableId(["a", "t"]), "describe_table", {"told": kind})
     assert type(told) is kind and told.code == code

@@ -24,21 +24,18 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+import lance_ns_async
 from lance_ns_async import (
     AsyncNamespace,
     Call,
     DirNamespace,
-    GlueNamespace,
-    Hive3Namespace,
     IcebergNamespace,
-    LakekeeperNamespace,
     Namespace,
     NamespaceId,
-    PolarisNamespace,
     Policy,
-    UnityNamespace,
 )
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
+from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
 
 SECRET = "hush-hush-4711"
@@ -146,7 +143,7 @@ def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
         ),
     ],
 )
-def test_lance_tells_what_is_wrong_with_properties(path: str, properties: dict[str, str], told: str) -> None:
+def test_lance_names_what_is_wrong_with_properties(path: str, properties: dict[str, str], told: str) -> None:
     with pytest.raises(ValueError, match="Failed to construct namespace impl") as raised:
         lance_namespace.connect(path, properties)
     assert told in str(raised.value) and SECRET not in str(raised.value)
@@ -182,24 +179,14 @@ def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        DirNamespace,
-        IcebergNamespace,
-        Hive3Namespace,
-        GlueNamespace,
-        LakekeeperNamespace,
-        PolarisNamespace,
-        UnityNamespace,
-    ],
-)
-def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(cls: Any) -> None:
+@pytest.mark.parametrize("path", CLASS_PATHS.values())
+def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(path: str) -> None:
+    cls = getattr(lance_ns_async, path.rpartition(".")[2])
     for wrong in ("lake", {"root": "lake"}):
         with pytest.raises(TypeError, match=rf"^{cls.__name__}: .* takes properties by name, for example ") as raised:
             cls(wrong)
     example = str(raised.value).rpartition("for example ")[2]
-    assert isinstance(eval(f"{cls.__name__}({example})"), cls)
+    assert isinstance(eval(f"cls({example})"), cls)
 
 
 def test_the_class_of_no_catalog_says_how_to_connect() -> None:

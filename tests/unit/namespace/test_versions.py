@@ -185,7 +185,7 @@ def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
     assert at.listed() == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_versions_are_told(everywhere: Site) -> None:
+def test_versions_are_reported(everywhere: Site) -> None:
     at = everywhere
     for number in (1, 2, 3):
         assert at.write(number, "append" if number > 1 else "create") == number
@@ -230,7 +230,7 @@ def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) ->
     assert found == ([5, 4, 3, 2, 1] if descending else [1, 2, 3, 4, 5])
 
 
-def test_a_page_is_asked_for_as_it_should_be(here: Site) -> None:
+def test_a_page_is_requested_as_it_should_be(here: Site) -> None:
     here.write(1, "create")
     with pytest.raises(InvalidInputError, match="limit 0"):
         here.page(limit=0)
@@ -287,7 +287,7 @@ def test_many_may_move_a_manifest_at_once(everywhere: Site) -> None:
     assert all(path.endswith(".manifest") for path in at.files())
 
 
-def test_a_manifest_that_is_nowhere_is_told_of(here: Site) -> None:
+def test_a_manifest_that_is_nowhere_is_reported(here: Site) -> None:
     here.write(1, "create")
     here.write(2, "append")
     here.rename(name(2), None)
@@ -577,7 +577,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Nam
         yield at.ns, ID
 
 
-def test_versions_of_the_storage_are_told_and_not_made(stored: tuple[Namespace, list[str]]) -> None:
+def test_versions_of_the_storage_are_reported_and_not_made(stored: tuple[Namespace, list[str]]) -> None:
     ns, id = stored
     declared = ns.declare_table(DeclareTableRequest(id=id))
     assert declared.managed_versioning is False
@@ -639,7 +639,7 @@ def test_a_storage_that_cannot_be_reached_commits_nothing(tmp_path: Path) -> Non
             assert at.ns.describe_table(DescribeTableRequest(id=ID)).version == 1
 
 
-def test_versions_of_a_branch_are_told_where_the_storage_commits_them(tmp_path: Path) -> None:
+def test_versions_of_a_branch_are_reported_where_the_storage_commits_them(tmp_path: Path) -> None:
     with DirNamespace(root=str(tmp_path)) as ns:
         ns.write(["t"], rows(1))
         ns.write(["t"], rows(2), mode="append")

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async import TableId
 from tests.faults.backends import FINE, Catalog
 from tests.faults.operations import connect, declare, describe, list_tables
-from tests.faults.server import Misbehaving
+from tests.faults.server import FaultyServer
 from tests.faults.table import CATALOGS, HTTP
 
 PLAIN = "plain"
@@ -63,7 +63,7 @@ def form(request: bytes) -> tuple[object, ...]:
 
 async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
     """The requests about a table's id; none where it is refused before."""
-    async with Misbehaving(catalog) as server, connect(catalog, server.url) as ns:
+    async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
         for ask in (describe, declare, list_tables):
             found = await ask(ns, id)
             if isinstance(found, LanceNamespaceError) and not server.table_requests:

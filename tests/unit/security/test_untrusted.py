@@ -9,7 +9,7 @@ from lance_namespace.errors import ServiceUnavailableError
 
 from tests.faults.certificates import LONG_AGO, authority
 from tests.faults.operations import connect, declare, describe, in_doubt
-from tests.faults.server import Misbehaving
+from tests.faults.server import FaultyServer
 from tests.faults.table import CATALOGS
 
 
@@ -24,7 +24,7 @@ async def test_a_certificate_that_proves_nothing_is_looked_at_once(
     catalog = CATALOGS[impl]()
     more = {"ca_bundle": authority().bundle, **({"use_ssl": "true"} if impl == "hive3" else {})}
     outcomes: list[str] = []
-    async with Misbehaving(catalog, tls=authority(who).server(host, until=until)) as server:
+    async with FaultyServer(catalog, tls=authority(who).server(host, until=until)) as server:
         async with connect(catalog, server.url, repeats=3, more=more) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
                 for ask in (describe, declare):

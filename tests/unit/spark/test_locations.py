@@ -42,7 +42,7 @@ def locations() -> Locations:
     return Locations([location("db", "a"), bare, location("other", "a")], REPORT)
 
 
-def test_a_location_tells_what_was_described_and_opened() -> None:
+def test_a_location_names_what_was_described_and_opened() -> None:
     at = location("db", "a")
     assert (at.id, at.location, at.version, at.rows, at.fragments) == (
         TableId(["db", "a"]),
@@ -79,7 +79,7 @@ def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
         locations["db.nix"]
 
 
-def test_what_could_not_be_resolved_is_told_when_it_is_looked_up() -> None:
+def test_what_could_not_be_resolved_is_reported_when_it_is_looked_up() -> None:
     denied = Problem(TableId(["db", "b"]), "Permission denied: no")
     searched = Problem(NamespaceId(["db", "c"]), "Namespace not found: db$c")
     locations = Locations([location("db", "a")], Report(1, missing=(searched,), denied=(denied,)))

@@ -68,7 +68,7 @@ def test_without_pins_nothing_is_opened(lake: Lake, resolver: LocationResolver) 
     assert (found["db.empty"].version, found["db.empty"].schema, found.report.problems) == (None, None, [])
 
 
-def test_a_table_nothing_was_written_to_is_told_apart(lake: Lake, resolver: LocationResolver) -> None:
+def test_a_table_nothing_was_written_to_is_distinguished(lake: Lake, resolver: LocationResolver) -> None:
     lake.declare("db", "empty")
     lake.write("db", "t")
     found = resolver.prefetch(["db.empty", "db.t", "db.nix"])
@@ -99,7 +99,7 @@ def test_patterns_namespaces_and_ids_are_mixed(lake: Lake, resolver: LocationRes
     assert len(names("**")) == 8
 
 
-def test_what_matches_nothing_is_told(lake: Lake, resolver: LocationResolver) -> None:
+def test_what_matches_nothing_is_reported(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "t")
     found = resolver.prefetch(["db.x*", "nix.*", NamespaceId(["nowhere"]), "*.nix", "db.*"])
     assert list(found) == ids("db$t")
@@ -109,7 +109,7 @@ def test_what_matches_nothing_is_told(lake: Lake, resolver: LocationResolver) ->
     assert not found.report.failed
 
 
-def test_a_table_and_a_namespace_of_the_same_names_are_told_apart(lake: Lake, resolver: LocationResolver) -> None:
+def test_a_table_and_a_namespace_of_the_same_names_are_distinguished(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "x")
     found = resolver.prefetch([NamespaceId(["db", "x"]), TableId(["db", "x"])])
     assert list(found) == ids("db$x")
@@ -184,7 +184,7 @@ def test_a_table_that_is_denied_or_fails_spoils_no_other(server: FakeIceberg, re
     assert report.p50 is not None and report.p95 is not None and 0 < report.p50 <= report.p95
 
 
-def test_a_namespace_that_is_denied_is_told_and_no_pattern_blamed(
+def test_a_namespace_that_is_denied_is_reported_and_no_pattern_blamed(
     server: FakeIceberg, remote: LocationResolver
 ) -> None:
     server.add_lance_tables(["open"], 1)

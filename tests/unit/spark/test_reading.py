@@ -27,7 +27,7 @@ def read(entries: list[Entry], condition: str | None = None, types: pa.Schema | 
     return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
 
 
-def test_columns_are_ordered_and_cast_and_the_table_told(tmp_path: Path) -> None:
+def test_columns_are_ordered_and_cast_and_the_table_is_named(tmp_path: Path) -> None:
     a = write(tmp_path, "a", pa.table({"id": pa.array([1], pa.int32()), "s": pa.array(["x"]).dictionary_encode()}))
     b = write(tmp_path, "b", pa.table({"s": pa.array([None], pa.large_string()), "other": [0], "id": [2]}))
     assert read([b, a]) == [("b", None, 2), ("a", "x", 1)]

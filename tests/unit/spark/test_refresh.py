@@ -107,7 +107,7 @@ def test_an_impossible_id_is_refused_before_any_call(server: RenewingPolaris, re
     assert server.requests == []
 
 
-def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_what_lasts_is_not_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
     found = resolver.prefetch(TABLES, pin_versions=False)
     server.clear()
     again = resolver.refresh(found)
@@ -116,7 +116,7 @@ def test_what_lasts_is_not_asked_for(server: RenewingPolaris, resolver: Location
     assert again.report.line().endswith("; 3 from the cache")
 
 
-def test_only_what_would_expire_is_asked_for(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_only_what_would_expire_is_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
     resolver.prefetch(TABLES[0], pin_versions=False)
     server.lasts = BRIEFLY
     found = resolver.prefetch(TABLES, pin_versions=False)
@@ -133,7 +133,7 @@ def test_only_what_would_expire_is_asked_for(server: RenewingPolaris, resolver: 
     assert resolver.refresh(again) == again
 
 
-def test_how_long_they_must_last_may_be_told(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_how_long_they_must_last_may_be_set(server: RenewingPolaris, resolver: LocationResolver) -> None:
     found = resolver.prefetch(TABLES, pin_versions=False)
     assert resolver.refresh(found, lasting=3000).report.remembered == 3
     # The catalog gives none that last so long, so those are taken that it gives.
@@ -143,7 +143,7 @@ def test_how_long_they_must_last_may_be_told(server: RenewingPolaris, resolver: 
         resolver.refresh(found, lasting=-1)
 
 
-def test_what_was_remembered_for_long_is_asked_for(server: RenewingPolaris) -> None:
+def test_what_was_remembered_for_long_is_requested(server: RenewingPolaris) -> None:
     given = server.properties | QUICK
     with LocationResolver.connect("polaris", given, ttl=0, vend_credentials=True) as forgetful:
         found = forgetful.prefetch(TABLES, pin_versions=False)
@@ -225,7 +225,7 @@ def test_what_is_gone_is_an_error_unless_a_report_is_wanted(
     assert left.report.remembered == 2
 
 
-def test_a_catalog_that_is_down_is_told(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_a_catalog_that_is_down_is_reported(server: RenewingPolaris, resolver: LocationResolver) -> None:
     resolver.prefetch(TABLES[:2], pin_versions=False)
     server.lasts = BRIEFLY
     found = resolver.prefetch(TABLES, pin_versions=False)

@@ -41,7 +41,7 @@ def test_errors_are_sorted_by_what_they_mean() -> None:
     assert [problem.subject for problem in found.problems] == [subject for subject, _ in errors]
 
 
-def test_it_tells_how_often_a_call_was_sent() -> None:
+def test_it_shows_the_number_of_attempts() -> None:
     failure = Failure(429, message="slow down")
     failure.attempts = 4
     error = with_failure(ThrottlingError("Throttled: t"), failure)

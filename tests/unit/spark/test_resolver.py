@@ -68,7 +68,7 @@ def test_what_is_not_open_in_time_fails(lake: Lake) -> None:
         resolver.prefetch("db.t", timeout=1e-9, on_error="raise")
 
 
-def test_progress_is_told_step_by_step(lake: Lake, resolver: LocationResolver) -> None:
+def test_progress_is_reported_step_by_step(lake: Lake, resolver: LocationResolver) -> None:
     for n in range(3):
         lake.write("db", f"t{n}")
     told: list[tuple[int, int]] = []

@@ -92,7 +92,7 @@ async def test_an_absence_is_not_remembered(lake: Lake, over: Make) -> None:
     assert (await describe(namespace, "db", "t")).location
 
 
-async def test_what_is_about_to_expire_is_asked_for_anew(tmp_path: Path) -> None:
+async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> None:
     lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + 30) * 1000)))
     lake.write("t")
     locations = lake.prefetch()
@@ -105,7 +105,7 @@ async def test_what_is_about_to_expire_is_asked_for_anew(tmp_path: Path) -> None
     assert len(lake.calls) == 1
 
 
-async def test_a_table_is_asked_for_anew_once_it_may_have_moved(lake: Lake, over: Make) -> None:
+async def test_a_table_is_requested_again_once_it_may_have_moved(lake: Lake, over: Make) -> None:
     lake.write("t")
     lake.write("u")
     namespace = over(lake.prefetch())
@@ -117,7 +117,7 @@ async def test_a_table_is_asked_for_anew_once_it_may_have_moved(lake: Lake, over
     assert namespace.hits == 1
 
 
-async def test_both_names_of_a_renamed_table_are_asked_for_anew(lake: Lake, over: Make) -> None:
+async def test_both_names_of_a_renamed_table_are_requested_again(lake: Lake, over: Make) -> None:
     lake.write("t")
     lake.write("u")
     namespace = over(lake.prefetch())
@@ -149,7 +149,7 @@ async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -
         await describe(namespace, "db", "t")
 
 
-async def test_all_tables_of_a_dropped_namespace_are_asked_for_anew(lake: Lake, over: Make) -> None:
+async def test_all_tables_of_a_dropped_namespace_are_requested_again(lake: Lake, over: Make) -> None:
     lake.write("t")
     namespace = over(lake.prefetch())
     with pytest.raises(NamespaceNotEmptyError):

@@ -50,7 +50,7 @@ async def test_a_table_is_written_and_opened(here: Lake) -> None:
     assert (await here.ns.write(["n", "new"], ROWS, mode="overwrite")).version == 1
 
 
-async def test_a_table_that_cannot_be_opened_or_written_is_told(here: Lake) -> None:
+async def test_a_table_that_cannot_be_opened_or_written_is_reported(here: Lake) -> None:
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
     await here.create()
     for id in (["n", "none"], ["n", "declared"]):
@@ -168,7 +168,7 @@ def namespaces() -> set[int]:
     return {id(held) for held in gc.get_objects() if isinstance(held, Namespace)}
 
 
-async def test_what_lance_asks_for_versions_is_let_go_with_the_last_dataset(tmp_path: Path) -> None:
+async def test_the_callback_for_versions_is_released_with_the_last_dataset(tmp_path: Path) -> None:
     before = namespaces()
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}

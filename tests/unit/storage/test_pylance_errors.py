@@ -135,7 +135,7 @@ def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[Lance
     assert ".rs:" not in str(found) and "\n" not in str(found) and "Schema {" not in str(found)
 
 
-def test_what_is_said_twice_is_told_once() -> None:
+def test_what_is_said_twice_is_reported_once() -> None:
     found = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
     assert str(found) == "Table not found: a$t (gone)"
 
@@ -172,6 +172,6 @@ def test_who_signs_in_by_an_address_is_not_told() -> None:
     assert "http://s3.example.com/b" in str(told) and "hush" not in str(told)
 
 
-def test_what_comes_in_pieces_is_told_whole() -> None:
+def test_what_comes_in_pieces_is_reported_whole() -> None:
     told = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
     assert "column v must be int , float , or string" in str(told)

@@ -171,7 +171,7 @@ def read(told: Mapping[str, Any]) -> pa.DataType:
 
 
 @pytest.mark.parametrize(("arrow", "told"), EXACT, ids=lambda it: str(it)[:40])
-def test_a_type_is_told_and_read(arrow: pa.DataType, told: Json) -> None:
+def test_a_type_is_written_and_read(arrow: pa.DataType, told: Json) -> None:
     assert column(arrow) == told
     assert read(told).equals(arrow, check_metadata=True)
 
@@ -201,14 +201,14 @@ def test_a_type_without_a_word_is_named(arrow: pa.DataType) -> None:
         assert "'odd one'" in str(told.value) and f"no name for the type {arrow})" in str(told.value)
 
 
-def test_what_is_no_text_is_told() -> None:
+def test_what_is_no_text_is_reported() -> None:
     with pytest.raises(UnsupportedOperationError, match="the metadata of the schema in JSON Arrow form"):
         json_schema(pa.schema([], metadata={"k": b"\xff"}))
     with pytest.raises(UnsupportedOperationError, match="the column 'c' in JSON Arrow form"):
         json_schema(pa.schema([pa.field("c", pa.list_(pa.field("item", pa.int8(), metadata={b"\xff": "v"})))]))
 
 
-def test_what_is_nested_too_deep_is_told() -> None:
+def test_what_is_nested_too_deep_is_reported() -> None:
     deep = pa.int8()
     for _ in range(2000):
         deep = pa.list_(deep)
@@ -256,7 +256,7 @@ def test_both_dialects_may_be_mixed_and_the_specs_words_have_any_case() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_type_is_told(told: Json, why: str) -> None:
+def test_what_is_no_type_is_reported(told: Json, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read(told)
 
@@ -277,7 +277,7 @@ async def test_pylance_answers_the_same_and_reads_ours(tmp_path: Path) -> None:
     assert ours == through == pylances
 
 
-async def test_columns_are_altered_through_pylance_to_the_types_that_it_is_told(tmp_path: Path) -> None:
+async def test_columns_are_altered_through_pylance_to_the_requested_types(tmp_path: Path) -> None:
     def work(ns: Any) -> None:
         for word in ("large_utf8", "string", "utf8"):
             change = {"path": "text", "data_type": {"type": word}}

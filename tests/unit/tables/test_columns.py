@@ -92,14 +92,14 @@ def pairs(word: str) -> dict[str, Any]:
     ],
     ids=str,
 )
-async def test_a_type_is_told_in_the_words_of_the_spec_or_of_lance(
+async def test_a_type_is_returned_in_the_form_of_the_spec_or_of_lance(
     here: Lake, path: str, told: dict[str, Any], expected: pa.DataType
 ) -> None:
     await here.ns.alter_table_alter_columns(altering({"path": path, "data_type": told}))
     assert (await here.dataset()).schema.field(path).type == expected
 
 
-async def test_columns_that_cannot_be_changed_are_told(here: Lake) -> None:
+async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
     many = {"id": ID, "columns": ["id", "text", "v"]}
     refused: Sequence[tuple[str, Any, type[LanceNamespaceError], str]] = [
         ("add", adding(), InvalidInputError, "^new_columns: must not be empty"),
@@ -201,7 +201,7 @@ async def test_fields_are_annotated(here: Lake) -> None:
     assert third.fields == {"id": {"d": "4"}} and (await here.dataset()).schema.field("id").metadata == {b"d": b"4"}
 
 
-async def test_fields_that_cannot_be_annotated_are_told(here: Lake) -> None:
+async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
     one = {"path": "id", "metadata": {"a": "1"}}
     refused: Sequence[tuple[UpdateFieldMetadataRequest, type[LanceNamespaceError], str]] = [
         (annotating(), InvalidInputError, "^updates: must not be empty"),

@@ -139,7 +139,7 @@ async def test_iceberg_gives_out_credentials_for_data(s3: FakeS3) -> None:
             assert (await ns.open(["a", "t"])).to_table() == ROWS
 
 
-async def test_a_catalog_that_refuses_to_give_out_any_is_asked_without(s3: FakeS3) -> None:
+async def test_a_catalog_that_denies_credentials_is_called_without(s3: FakeS3) -> None:
     stored = {f"storage.{key}": value for key, value in s3.options.items()}
     with FakePolaris(credential=None, refuses_delegation=True) as server:
         server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
@@ -158,7 +158,7 @@ async def test_after_a_401_no_other_table_is_opened(s3: FakeS3) -> None:
         assert len(found) == 3 and len(server.requests) == 1
 
 
-async def test_lance_asks_for_new_credentials_itself(s3: FakeS3) -> None:
+async def test_lance_requests_new_credentials_itself(s3: FakeS3) -> None:
     soon = int(time.time() * 1000) + 1000
     with FakePolaris(credential=None, vends=vended(s3, soon)) as server:
         server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
@@ -171,7 +171,7 @@ async def test_lance_asks_for_new_credentials_itself(s3: FakeS3) -> None:
         assert server.requests and all(VENDING in request.headers for request in server.requests)
 
 
-async def test_lance_asks_for_none_while_those_it_has_last(s3: FakeS3) -> None:
+async def test_lance_requests_none_while_those_it_has_last(s3: FakeS3) -> None:
     with FakePolaris(credential=None, vends=vended(s3, LATER)) as server:
         server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
         async with connected(server) as ns:
@@ -182,7 +182,7 @@ async def test_lance_asks_for_none_while_those_it_has_last(s3: FakeS3) -> None:
             assert len(server.requests) == 3
 
 
-async def test_a_storage_that_denies_is_told_from_one_that_is_gone(s3: FakeS3) -> None:
+async def test_a_storage_that_denies_is_distinguished_from_a_missing_one(s3: FakeS3) -> None:
     class Denying(FakeS3):
         def handle(self, request: Received) -> Answer:
             if request.method == "PUT":

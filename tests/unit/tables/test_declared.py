@@ -29,7 +29,7 @@ async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
         yield opened
 
 
-async def test_a_listing_of_all_leaves_them_out_if_asked(ns: AsyncNamespace) -> None:
+async def test_a_listing_of_all_can_exclude_them(ns: AsyncNamespace) -> None:
     every = ["declared", "written", "a$declared", "a$written", "a$b$declared", "a$b$written"]
     assert (await ns.list_all_tables({"id": []})).tables == every
     assert (await ns.list_all_tables({"id": [], "include_declared": True})).tables == every
@@ -51,7 +51,7 @@ async def test_a_describe_says_which_it_is(ns: AsyncNamespace, detailed: bool | 
     assert await told("written") == (False, 1 if detailed else None)
 
 
-async def test_what_asks_for_rows_says_why_there_are_none(ns: AsyncNamespace) -> None:
+async def test_operations_on_rows_say_why_there_are_none(ns: AsyncNamespace) -> None:
     told = r"^Table not found: a\$declared \(at .*: it is declared, and nothing was written there yet\)$"
     with pytest.raises(TableNotFoundError, match=told):
         await ns.count_table_rows({"id": ["a", "declared"]})

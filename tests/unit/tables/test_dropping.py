@@ -271,7 +271,7 @@ async def test_a_version_written_since_the_drop_was_cut_off_is_never_deleted(
 
 
 @pytest.mark.parametrize("match", [LATEST, "data/"])
-async def test_a_version_committed_beside_a_drop_goes_with_the_table(
+async def test_a_version_committed_during_a_drop_goes_with_the_table(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], match: str
 ) -> None:
     """Else nobody would know of it, and it would be in the way of the next table of that name."""
@@ -288,7 +288,7 @@ async def test_a_version_committed_beside_a_drop_goes_with_the_table(
         assert (await ns.open(T)).to_table() == NEW
 
 
-async def test_a_version_committed_to_a_name_registered_beside_a_drop_stays(
+async def test_a_version_committed_to_a_name_registered_during_a_drop_stays(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str]
 ) -> None:
     location = await written(on_s3)
@@ -303,7 +303,7 @@ async def test_a_version_committed_to_a_name_registered_beside_a_drop_stays(
 
 
 @pytest.mark.parametrize("killed", [False, True])
-async def test_metadata_written_beside_a_drop_is_the_next_tables(
+async def test_metadata_written_during_a_drop_belongs_to_the_next_table(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], tmp_path: Path, killed: bool
 ) -> None:
     """A catalog that registers the name again keeps its own file there before anybody hears of it."""
@@ -327,7 +327,7 @@ async def test_metadata_written_beside_a_drop_is_the_next_tables(
     assert sorted(files.list()) == ["metadata/00000-early.metadata.json", "metadata/00000-new.metadata.json"]
 
 
-async def test_data_whose_registration_somebody_else_removed_beside_a_drop_stays(
+async def test_data_deregistered_by_others_during_a_drop_stays(
     server: FakeIceberg, properties: Mapping[str, str]
 ) -> None:
     location = await written(properties)

@@ -129,7 +129,7 @@ async def test_rows_take_the_time_that_they_take(tmp_path: Path) -> None:
         assert (await writing).count_rows() == 2 * ROWS.num_rows
 
 
-async def test_a_storage_that_takes_too_long_is_told_and_nothing_is_left() -> None:
+async def test_a_storage_that_takes_too_long_is_reported_and_nothing_is_left() -> None:
     with FakeS3() as server:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
@@ -234,7 +234,7 @@ def test_an_interrupted_script_ends_cleanly_and_nothing_comes_after(tmp_path: Pa
     assert files(tmp_path / "t.lance") == before
 
 
-async def test_what_the_callers_rows_raise_is_told_as_it_is(tmp_path: Path) -> None:
+async def test_what_the_callers_rows_raise_is_reported_unchanged(tmp_path: Path) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield ROWS.to_batches()[0]
         raise ZeroDivisionError("their own")

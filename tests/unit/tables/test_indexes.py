@@ -125,7 +125,7 @@ async def test_indexes_of_any_type_are_made_however_it_is_spelled(
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])
 @pytest.mark.parametrize(("size", "expected"), [(2, 2), (7, 7), (24, 12), (32, 16), (34, 2)])
-async def test_vectors_are_cut_as_finely_as_they_can_be_where_nothing_is_said(
+async def test_vectors_are_cut_as_finely_as_they_can_be_by_default(
     here: Lake, kind: str, size: int, expected: int
 ) -> None:
     vectors = pa.array([[float(n + i) for i in range(size)] for n in range(300)], pa.list_(pa.float32(), size))
@@ -139,7 +139,7 @@ async def test_vectors_are_cut_as_finely_as_they_can_be_where_nothing_is_said(
 
 
 @pytest.mark.parametrize("kind", indexes.VECTOR_TYPES)
-async def test_what_is_said_of_an_index_of_vectors_arrives(here: Lake, kind: str) -> None:
+async def test_options_of_vector_indexes_are_passed_on(here: Lake, kind: str) -> None:
     asked = {"sample_rate": 100, "max_iterations": 3, "num_sub_vectors": 2, "num_bits": 4, "m": 7}
     asked |= {"ef_construction": 33, "target_partition_size": 200}
     heeded = {field: value for field, value in asked.items() if field in indexes.VECTOR_TYPES[kind]}
@@ -256,7 +256,7 @@ async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
     assert (await here.dataset()).version == 3
 
 
-async def test_an_index_that_is_not_there_is_told(here: Lake) -> None:
+async def test_an_index_that_is_not_there_is_reported(here: Lake) -> None:
     with pytest.raises(TableIndexNotFoundError, match=r"^Table index not found: n\$t .*no"):
         await here.ns.describe_table_index_stats(DescribeTableIndexStatsRequest(id=ID, index_name="no"))
     with pytest.raises(TableIndexNotFoundError, match=r"^Table index not found: n\$t .*no"):
@@ -266,7 +266,7 @@ async def test_an_index_that_is_not_there_is_told(here: Lake) -> None:
             await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name=name))
 
 
-async def test_a_table_tells_what_it_holds(here: Lake) -> None:
+async def test_a_table_describes_its_content(here: Lake) -> None:
     for rows in (10, 20, 30, 40):
         data = pa.concat_tables([ROWS.slice(0, 1)] * rows)
         mode = "overwrite" if rows == 10 else "append"

@@ -94,7 +94,7 @@ async def test_a_dataset_goes_on_when_its_namespace_is_closed(managed: AsyncName
     assert dataset.version == 2 and dataset.count_rows() == 6
 
 
-async def test_only_a_namespace_made_by_connect_can_be_asked_by_lance() -> None:
+async def test_only_a_namespace_made_by_connect_can_be_called_by_lance() -> None:
     backend, id = MemoryBackend(), TableId(["t"])
     backend.tables[id] = Table(id, "/nowhere", managed_versioning=True)
     ns = AsyncNamespace(backend, Caller(Policy(), {}), "memory")

@@ -87,7 +87,7 @@ async def test_a_table_that_has_such_a_name_gets_more_rows(here: Lake) -> None:
     assert (await here.dataset(["n", "old"])).count_rows() == 2
 
 
-async def test_what_is_nested_may_have_any_name_that_none_beside_it_has(here: Lake) -> None:
+async def test_nested_fields_may_have_any_unique_name(here: Lake) -> None:
     id = ["n", "nested"]
     await here.create(id, pa.table({"in": [{"a": 1, "b": 2}]}))
     await here.ns.alter_table_alter_columns(renaming("in.a", "_rowid", id))

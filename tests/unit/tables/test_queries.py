@@ -299,7 +299,7 @@ async def test_a_branch_is_searched(here: Lake) -> None:
 
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
-async def test_who_asks_for_more_than_there_is_gets_what_there_is(tmp_path: Path, kind: str) -> None:
+async def test_a_limit_above_the_number_of_rows_returns_all(tmp_path: Path, kind: str) -> None:
     """Lance would reserve memory for all of it, and end the process."""
     vectors = pa.array([[float(n)] * 16 for n in range(300)], pa.list_(pa.float32(), 16))
     async with lake(tmp_path) as opened:

@@ -104,7 +104,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("kind", "what", "calls"), CALLS)
 @pytest.mark.parametrize("done", [False, True])
-async def test_whoever_is_cancelled_loses_nothing(kind: type[Stuck], what: str, done: bool, calls: int) -> None:
+async def test_a_cancellation_loses_nothing(kind: type[Stuck], what: str, done: bool, calls: int) -> None:
     backend = kind(calls, done=done)
     task = asyncio.ensure_future(REPLACED[what](backend.namespace()))
     with anyio.fail_after(30):
@@ -153,7 +153,7 @@ async def test_after_a_kill_the_next_calls_find_the_old_or_the_new(calls: int, d
         (Stuck, "namespace", "drop_namespace"),
     ],
 )
-async def test_whoever_may_not_remove_loses_nothing(kind: type[Stuck], what: str, operation: str) -> None:
+async def test_a_denied_removal_loses_nothing(kind: type[Stuck], what: str, operation: str) -> None:
     backend = kind(-1, done=False)
     backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
     with pytest.raises(PermissionDeniedError):
@@ -161,7 +161,7 @@ async def test_whoever_may_not_remove_loses_nothing(kind: type[Stuck], what: str
     check(backend, what)
 
 
-async def test_what_can_be_put_back_no_more_is_told_but_for_secrets() -> None:
+async def test_a_failed_restoration_is_reported_without_secrets() -> None:
     backend = Stuck(-1, done=False)
     backend.namespaces[NAMESPACE] = {**OLD, "key": "hush"}
     backend.faults["create_namespace", NAMESPACE] = PermissionDeniedError("Permission denied")

@@ -220,7 +220,7 @@ async def test_a_branch_has_rows_of_its_own(here: Lake) -> None:
     assert (await here.ns.count_table_rows(CountTableRowsRequest(**on))).count == 5
 
 
-async def test_a_state_that_is_not_there_is_told(here: Lake) -> None:
+async def test_a_state_that_is_not_there_is_reported(here: Lake) -> None:
     await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
     missing: Sequence[tuple[dict[str, Any], type[LanceNamespaceError], str]] = [
         ({"version": 9}, TableVersionNotFoundError, r"^Table version not found: n\$t "),
@@ -239,7 +239,7 @@ async def test_a_state_that_is_not_there_is_told(here: Lake) -> None:
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="no"), stream(MORE))
 
 
-async def test_writers_that_cannot_both_be_right_are_told(here: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writers_that_cannot_both_be_right_are_reported(here: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     before = await here.dataset()
     await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="overwrite"), stream(MORE))
     # As if it had been opened just before the other wrote.
@@ -272,7 +272,7 @@ async def test_of_many_that_write_the_first_rows_none_is_lost(here: Lake) -> Non
         await here.ns.drop_table(DropTableRequest(id=id))
 
 
-async def test_rows_that_can_be_read_once_are_not_said_to_be_written(here: Lake) -> None:
+async def test_rows_that_can_be_read_once_are_not_reported_as_written(here: Lake) -> None:
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
     outcomes: list[str] = []
 

@@ -89,7 +89,7 @@ async def test_other_tables_below_it_outlive_a_table_that_failed(tmp_path: Path)
     assert lance.dataset(catalog.location / "below").to_table() == OTHER
 
 
-async def test_what_cannot_be_undone_is_told(tmp_path: Path) -> None:
+async def test_what_cannot_be_undone_is_reported(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     catalog.backend.faults["deregister_table", catalog.id] = PermissionDeniedError("Permission denied: t")
     with pytest.raises(TableSchemaValidationError) as raised:
@@ -112,7 +112,7 @@ async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path)
     assert catalog.backend.tables == {} and not catalog.location.exists()
 
 
-async def test_a_declaration_stays_where_nobody_can_tell_whether_it_was_written_to(tmp_path: Path) -> None:
+async def test_a_declaration_stays_if_it_is_unknown_whether_it_was_written_to(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
     with pytest.raises(ServiceUnavailableError) as raised:
@@ -122,7 +122,7 @@ async def test_a_declaration_stays_where_nobody_can_tell_whether_it_was_written_
     assert list(catalog.backend.tables) == [catalog.id]
 
 
-async def test_the_catalog_is_told_the_columns(tmp_path: Path) -> None:
+async def test_the_catalog_receives_the_columns(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     await catalog.create()
     assert catalog.backend.schemas == [ROWS.schema]
@@ -204,7 +204,7 @@ def dropped_meanwhile(catalog: Catalog) -> pa.RecordBatchReader:
 
 
 @pytest.mark.parametrize("error", [AttributeError, MemoryError, OSError])
-async def test_a_first_version_that_cannot_be_taken_back_is_told_with_what_went_wrong(
+async def test_a_first_version_that_cannot_be_taken_back_is_reported_with_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
@@ -262,7 +262,7 @@ async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("theirs", ["tag", "append", "replace"])
-async def test_a_version_that_others_use_since_it_was_looked_at_is_told_as_it_is(
+async def test_a_version_that_others_use_since_it_was_looked_at_is_reported_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
 ) -> None:
     """Its manifest is deleted right after they began: nobody knows without a look what is left of its rows."""
@@ -289,7 +289,7 @@ async def test_a_version_that_others_use_since_it_was_looked_at_is_told_as_it_is
 
 
 @pytest.mark.parametrize("fault", [None, PermissionDeniedError("Permission denied: t")], ids=["again", "refused"])
-async def test_a_table_that_was_written_to_while_it_was_taken_back_is_told_as_it_is(
+async def test_a_table_that_was_written_to_while_it_was_taken_back_is_reported_unchanged(
     tmp_path: Path, fault: PermissionDeniedError | None
 ) -> None:
     catalog = Catalog(tmp_path)
@@ -313,7 +313,7 @@ async def test_a_table_that_was_written_to_while_it_was_taken_back_is_told_as_it
     assert list(catalog.backend.tables) == ([catalog.id] if fault is None else [])
 
 
-async def test_files_that_cannot_be_removed_with_a_declaration_are_told(
+async def test_files_that_cannot_be_removed_with_a_declaration_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any) -> None:

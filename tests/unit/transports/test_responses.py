@@ -28,7 +28,7 @@ from lance_ns_async.transports.responses import decode_body, retry_after
         ({"retry-after": "2", "x-amz-retry-after": "1500"}, 2.0),
     ],
 )
-def test_wait_that_server_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+def test_requested_pauses(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == seconds
 
 

@@ -65,7 +65,7 @@ async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None
         assert [lance.dataset(table.location).count_rows() for table in described.tables.values()] == [2] * 4
 
 
-async def test_what_nobody_made_anything_in_is_like_any_other(tmp_path: Path) -> None:
+async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
     fresh, made = (AsyncNamespace.connect("dir", {"root": str(tmp_path / name)}) for name in ("fresh", "made"))
     async with fresh, made:
         await made.create_namespace(CreateNamespaceRequest(id=["other"]))

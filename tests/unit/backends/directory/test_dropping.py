@@ -259,7 +259,7 @@ async def test_data_that_a_deregister_kept_returns_to_its_place(ns: AsyncNamespa
 
 
 @pytest.mark.parametrize("home", HOMES)
-async def test_registrations_are_told_apart(ns: AsyncNamespace, tmp_path: Path, home: list[str]) -> None:
+async def test_registrations_are_distinguished(ns: AsyncNamespace, tmp_path: Path, home: list[str]) -> None:
     backend, id = backend_at(tmp_path), TableId([*home, "t"])
     first = await backend.declare_table(id, None, {})
     await ns.write(id, DATA, mode="append")

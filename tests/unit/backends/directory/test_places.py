@@ -78,7 +78,7 @@ async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: s
 
 
 @pytest.mark.parametrize("location", OUTSIDE)
-async def test_a_bad_entry_is_told_alike_and_never_deleted(ns: AsyncNamespace, root: Path, location: str) -> None:
+async def test_a_bad_entry_is_reported_and_never_deleted(ns: AsyncNamespace, root: Path, location: str) -> None:
     outside = root.parent / "outside"
     lance.write_dataset(DATA, outside)
     plant(root, location)

@@ -81,7 +81,7 @@ async def test_a_table_goes_where_its_database_or_the_properties_say(
         assert (await declared(ns, "Other", "T/1")).location == location
 
 
-async def test_without_any_place_a_location_is_asked_for(server: FakeGlue) -> None:
+async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> None:
     async with connected(server) as ns:
         with pytest.raises(InvalidInputError, match=r"table db\$t: .* give a location, or set the property root"):
             await declared(ns, "db", "t")
@@ -124,7 +124,7 @@ async def test_lance_is_spelled_in_any_case(server: FakeGlue, kind: str, form: s
         assert (await ns.list_tables(ListTablesRequest(id=["Db"]))).tables == ["t"]
 
 
-async def test_what_is_not_lance_is_told_and_not_listed(server: FakeGlue) -> None:
+async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue) -> None:
     target = {"CatalogId": server.account, "DatabaseName": "far", "Name": "away"}
     server.add_table("", "db", "iceberg", parameters={"table_type": "ICEBERG"})
     server.add_table("", "db", "untold", parameters=None)
@@ -195,7 +195,7 @@ async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing
                 await ns.list_tables(ListTablesRequest(id=["db"]))
 
 
-async def test_those_who_miss_tables_at_once_ask_for_their_database_together(server: FakeGlue) -> None:
+async def test_concurrent_misses_share_one_database_call(server: FakeGlue) -> None:
     server.delay(0.01)
     async with connected(server, bulk_strategy="get") as ns:
         found = await ns.describe_tables([["db", f"none{i}"] for i in range(32)])
@@ -225,7 +225,7 @@ async def test_a_declare_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> 
     assert server.calls == ["CreateTable", "GetTable", "GetTable"]
 
 
-async def test_a_declare_that_was_lost_and_did_nothing_is_told_as_it_is(server: FakeGlue) -> None:
+async def test_a_declare_that_was_lost_and_did_nothing_is_reported_unchanged(server: FakeGlue) -> None:
     server.fail("InternalServiceException", status=500, operation="CreateTable", times=None)
     async with connected(server, **LOST) as ns:
         with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
@@ -253,7 +253,7 @@ async def test_a_delete_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> N
     assert server.calls.count("DeleteTable") == 2
 
 
-async def test_renaming_is_told_how_to_do_otherwise(server: FakeGlue) -> None:
+async def test_the_error_of_a_rename_names_a_way(server: FakeGlue) -> None:
     server.add_table("", "db", "t")
     async with connected(server) as ns:
         with pytest.raises(UnsupportedOperationError, match=r"register db\$u at the same location, then deregister"):

@@ -13,7 +13,7 @@ from lance_namespace import CreateNamespaceRequest, ListTablesRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.backends.glue.wire import expressions
+from lance_ns_async.backends.glue.patterns import expressions
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.model import NamespaceId
 from tests.fakes.glue import FakeGlue
@@ -105,14 +105,14 @@ async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(server: Fake
     assert all(len(call.parameters["Expression"]) <= 2048 for call in server.requests)
 
 
-async def test_names_are_given_back_as_they_were_asked(server: FakeGlue) -> None:
+async def test_names_are_returned_as_requested(server: FakeGlue) -> None:
     names = [f"Table_{i:04}" for i in range(8)] + ["TABLE_0000", "table_0000"]
     async with connected(server) as ns:
         await resolved(ns, names)
     assert server.calls == ["GetTables"]
 
 
-async def test_names_that_patterns_could_misread_are_asked_singly(server: FakeGlue) -> None:
+async def test_names_that_patterns_could_misread_are_described_individually(server: FakeGlue) -> None:
     odd = ["a.b", "a*b", "a|b", "[a]", "a?", "é é"]
     server.add_database("", "odd")
     server.add_tables("", "odd", [*odd, "acb", "ab", *NAMES[:8]])
@@ -138,7 +138,7 @@ async def test_each_miss_is_confirmed_by_its_own_name(server: FakeGlue) -> None:
 
 
 @pytest.mark.parametrize("quirk", ["ignore_expression", "fnmatch_expression"])
-async def test_a_server_that_does_not_understand_patterns_is_asked_otherwise(server: FakeGlue, quirk: str) -> None:
+async def test_a_server_that_does_not_understand_patterns_gets_other_calls(server: FakeGlue, quirk: str) -> None:
     server.switch(**{quirk: True})
     async with opened(server) as backend:
         parent = NamespaceId(["db"])
@@ -169,7 +169,7 @@ async def test_what_was_made_since_a_pattern_missed_it_alone_proves_nothing(serv
         assert backend.capabilities.describe_batch == 100
 
 
-async def test_the_prefix_patterns_of_moto_find_no_more_than_was_asked() -> None:
+async def test_the_prefix_patterns_of_moto_find_only_the_requested_tables() -> None:
     with FakeGlue(stock=True) as server:
         async with connected(server, root="s3://bucket") as ns:
             await ns.create_namespace({"id": ["db"]})

@@ -114,7 +114,7 @@ async def test_the_account_of_another_catalog_is_that_of_its_id(server: FakeGlue
     assert server.requests[-1].parameters["TableArn"] == "arn:aws:glue:us-east-1:210987654321:table/far/t"
 
 
-async def test_sts_is_asked_once_for_the_account_if_glue_does_not_say_it() -> None:
+async def test_sts_is_called_once_for_the_account_if_glue_does_not_say_it() -> None:
     with FakeGlue(no_catalog_ids=True) as server:
         server.add_database("", "db")
         server.add_tables("", "db", ["t", "u"])

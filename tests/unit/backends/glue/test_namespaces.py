@@ -121,7 +121,7 @@ async def test_databases_are_made_in_catalogs(server: FakeGlue) -> None:
             await made(ns, "db", "x")
 
 
-async def test_catalogs_are_made_where_a_property_asks_for_one(server: FakeGlue) -> None:
+async def test_catalogs_are_made_where_a_property_requests_one(server: FakeGlue) -> None:
     async with connected(server) as ns:
         assert await made(ns, "New", glue_kind="catalog", k="v") == {"k": "v", **CATALOG}
         assert await about(ns, "new") == {"k": "v", **CATALOG}

@@ -52,7 +52,7 @@ async def test_a_missing_database_is_no_empty_one(server: FakeHive) -> None:
     assert server.calls == [LISTING, "get_database"] * 3
 
 
-async def test_a_server_that_cannot_filter_is_asked_for_all_tables_and_remembered() -> None:
+async def test_without_a_filter_all_tables_are_requested_from_then_on() -> None:
     with FakeHive(filters="refused") as server:
         server.add_catalog("lake")
         server.add_database("lake", "d")
@@ -112,7 +112,7 @@ async def test_in_a_crowd_each_table_gets_its_own_error(server: FakeHive) -> Non
     }
 
 
-async def test_those_who_miss_tables_at_once_ask_for_their_database_together(server: FakeHive) -> None:
+async def test_concurrent_misses_share_one_database_call(server: FakeHive) -> None:
     async with connected(server, **{"client.pool-size": "8"}) as ns:
         described = await ns.describe_tables(TableId(["lake", "d", f"none{i}"]) for i in range(32))
     assert {type(error) for error in described.errors.values()} == {TableNotFoundError}

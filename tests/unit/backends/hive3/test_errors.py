@@ -262,19 +262,19 @@ def test_no_more_is_in_flight_than_there_are_connections(pool: str, slots: str, 
         ({"urri": "thrift://a:1"}, "did you mean uri"),
     ],
 )
-def test_what_does_not_fit_is_told(properties: dict[str, str], message: str) -> None:
+def test_what_does_not_fit_is_reported(properties: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         HiveSettings.parse(properties)
     assert "sesame" not in str(caught.value) and "secret" not in str(caught.value)
 
 
-def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     settings = HiveSettings.parse({"use_ssl": "true", "ca_bundle": str(tmp_path / "none.pem")})
     with pytest.raises(InvalidInputError, match=r"cannot load .*none\.pem"):
         settings.route()
 
 
-async def test_who_asks_is_told_first_and_shown_as_identity(server: FakeHive) -> None:
+async def test_the_user_is_sent_first_and_shown_as_identity(server: FakeHive) -> None:
     async with connected(server, ugi="alice:staff, dev") as ns:
         await kept(ns, "lake")
         await kept(ns, "lake", "d")
@@ -310,7 +310,7 @@ async def test_a_policy_of_the_users_own_opens_no_more_connections(server: FakeH
     assert server.connections == 2
 
 
-def test_what_it_can_do_is_said() -> None:
+def test_capabilities() -> None:
     can = HiveBackend.catalog_capabilities
     assert (can.min_depth, can.max_depth, can.describe_batch, can.batch_from) == (2, 2, 100, 2)
     assert can.cascades and can.folds_case and can.lists_only_lance and not can.paginates

@@ -124,7 +124,7 @@ async def test_what_the_server_would_refuse_or_forget_is_refused_before_any_call
     assert server.calls == []
 
 
-async def test_what_the_server_refuses_is_told(server: FakeHive) -> None:
+async def test_what_the_server_refuses_is_reported(server: FakeHive) -> None:
     async with connected(server) as ns:
         with pytest.raises(NamespaceNotFoundError, match=r"No such catalog none"):
             await ns.create_namespace(create("none", "d"))
@@ -149,7 +149,7 @@ async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_database_lies_where_its_making_said(server: FakeHive, lost: bool) -> None:
+async def test_a_database_lies_where_its_creation_said(server: FakeHive, lost: bool) -> None:
     base = server.warehouse.parent
     async with connected(server) as ns:
         for name, given in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
@@ -255,7 +255,7 @@ async def test_a_cascade_leaves_what_was_made_since_it_looked(server: FakeHive) 
     assert server.calls.count("drop_database") == 1
 
 
-async def test_a_cascade_that_fails_half_way_tells_what_is_gone(server: FakeHive) -> None:
+async def test_a_cascade_that_fails_half_way_names_what_is_gone(server: FakeHive) -> None:
     server.add_database("hive", "d")
     for name in ("a", "b"):
         server.add_table("hive", "d", name)
@@ -268,7 +268,7 @@ async def test_a_cascade_that_fails_half_way_tells_what_is_gone(server: FakeHive
         )
 
 
-async def test_a_catalog_that_cannot_be_dropped_tells_which_tables_are_gone(server: FakeHive) -> None:
+async def test_a_catalog_that_cannot_be_dropped_names_the_missing_tables(server: FakeHive) -> None:
     server.add_catalog("lake")
     server.add_database("lake", "d")
     for database in ("d", "default"):
@@ -389,7 +389,7 @@ async def test_a_catalog_is_not_dropped_if_the_server_does_not_move_it(server: F
     assert "drop_catalog" not in server.calls
 
 
-async def test_what_could_not_be_put_back_is_told(server: FakeHive) -> None:
+async def test_what_could_not_be_put_back_is_reported(server: FakeHive) -> None:
     async with connected(server) as ns:
         await ns.create_namespace(create("lake", description="all of it"))
         server.add_database("lake", "default", parameters={"team": "ours", "fs.s3a.secret.key": "hush"})
@@ -450,7 +450,7 @@ async def test_a_database_whose_drop_was_not_answered_is_looked_for(server: Fake
     assert server.calls.count("drop_database") == 1
 
 
-async def test_of_simultaneous_creates_one_wins_even_where_the_database_tells(server: FakeHive) -> None:
+async def test_of_concurrent_creates_one_wins_in_the_database(server: FakeHive) -> None:
     told = "Insert failed : The statement was aborted because it would have caused a duplicate key value in a unique"
     async with connected(server) as ns:
         server.fail("MetaException", told, match="^create_", times=2)

@@ -105,7 +105,7 @@ async def test_a_missing_parent_is_reported_without_advice_on_the_endpoint() -> 
                 await ns.create_namespace(CreateNamespaceRequest(id=["a", "b", "c"]))
 
 
-async def test_the_warehouse_is_asked_for_once_and_is_no_level_of_ids() -> None:
+async def test_the_warehouse_is_requested_once_and_is_no_level_of_ids() -> None:
     with FakeIceberg(warehouse="my wh", prefix="p") as server:
         server.add_table(("a",), "t")
         async with connected(server, warehouse="my wh") as ns:
@@ -113,7 +113,7 @@ async def test_the_warehouse_is_asked_for_once_and_is_no_level_of_ids() -> None:
         assert server.warehouses == ["my wh"]
 
 
-async def test_a_configuration_that_fails_is_asked_for_again() -> None:
+async def test_a_configuration_that_fails_is_requested_again() -> None:
     with FakeIceberg() as server:
         server.add_table(("a",), "t")
         server.fail(403, match="config")
@@ -203,7 +203,7 @@ async def test_a_token_that_expires_in_mid_run_is_renewed_once_for_all(status: i
             assert server.tokens.requests == 2
 
 
-async def test_a_wrong_credential_is_told_once_for_all() -> None:
+async def test_a_wrong_credential_is_reported_once_for_all() -> None:
     with FakeIceberg(client=("me", "s3cret")) as server:
         async with connected(server, credential="me:wr0ng") as ns:
             described = await ns.describe_tables([["a", f"t{i}"] for i in range(20)])
@@ -214,7 +214,7 @@ async def test_a_wrong_credential_is_told_once_for_all() -> None:
                 await ns.describe_table(describe("a", "t"))
 
 
-async def test_a_token_endpoint_of_its_own_is_asked() -> None:
+async def test_a_separate_token_endpoint_is_called() -> None:
     with FakeIceberg(client=("me", "s3cret"), token_path="/login/token") as server:
         server.add_table(("a",), "t")
         uri = f"{server.url}/login/token"
@@ -233,7 +233,7 @@ async def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_sent_again(tm
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-async def test_a_commit_that_did_not_arrive_is_told_as_unknown(tmp_path: Path, status: int) -> None:
+async def test_a_commit_that_did_not_arrive_is_reported_as_unknown(tmp_path: Path, status: int) -> None:
     with FakeIceberg() as server:
         server.add_namespace(("a",))
         async with connected(server, root=str(tmp_path)) as ns:
@@ -292,7 +292,7 @@ async def gc_enabled(ns: AsyncNamespace, name: str) -> str | None:
     return ((await ns.describe_table(describe("a", name))).properties or {}).get("gc.enabled")
 
 
-async def test_tables_are_protected_from_other_tools_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_tables_are_protected_from_other_tools_by_default(tmp_path: Path) -> None:
     with FakeIceberg() as server:
         server.add_namespace(("a",))
         async with connected(server, root=tmp_path.as_uri()) as ns:
@@ -425,7 +425,7 @@ ANSWERS: Mapping[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_an_answer_of_another_kind_is_told_and_not_taken_for_missing(answer: str) -> None:
+async def test_an_answer_of_another_kind_is_reported_and_not_taken_for_missing(answer: str) -> None:
     body, message = ANSWERS[answer]
     with FakeIceberg() as server:
         server.add_table(("a",), "t")
@@ -514,7 +514,7 @@ async def test_an_unknown_outcome_stays_unknown_when_looking_fails_too() -> None
 
 
 @pytest.mark.parametrize("value", [None, 1, ["x"]])
-async def test_a_value_that_is_no_text_is_told(value: object) -> None:
+async def test_a_value_that_is_no_text_is_reported(value: object) -> None:
     with FakeIceberg() as server:
         server.add_table(("a",), "t")
         body = {"metadata": {"location": "s3://b/t", "properties": {"table_type": "lance", "k": value}}}
@@ -534,7 +534,7 @@ async def test_fetching_a_token_is_observed_too() -> None:
     assert [call.operation for call in calls] == ["fetch_token", "get_config", "describe_table"]
 
 
-async def test_tables_with_data_are_told_by_two_loads_each(tmp_path: Path) -> None:
+async def test_tables_with_data_cost_two_loads_each(tmp_path: Path) -> None:
     with FakeIceberg() as server:
         server.add_lance_tables(("a",), 3)
         async with connected(server) as ns:
@@ -550,7 +550,7 @@ async def test_tables_with_data_are_told_by_two_loads_each(tmp_path: Path) -> No
         assert sum("snapshots=refs" in path for path in paths(server)) == 4
 
 
-async def test_a_slip_in_a_request_is_told_but_not_in_one_from_rust() -> None:
+async def test_misspelled_fields_are_errors_except_from_rust() -> None:
     class FromRust(dict[str, object]):
         """Lance's own may hold fields that we do not know yet."""
 

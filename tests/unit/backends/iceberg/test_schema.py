@@ -153,7 +153,7 @@ def test_what_cannot_be_null_is_required_at_every_depth() -> None:
     assert field["type"]["element"]["fields"][0]["required"]
 
 
-def test_the_last_id_and_the_number_of_the_schema_are_told() -> None:
+def test_the_last_id_and_the_number_of_the_schema_are_reported() -> None:
     nested = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.int8()))])
     told, last = iceberg_schema(pa.schema([("x", nested), ("y", pa.int8())]), 7)
     assert (told["type"], told["schema-id"], last) == ("struct", 7, 5)

@@ -86,7 +86,7 @@ async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table()
 
 
 @pytest.mark.parametrize("vend", [None, False])
-async def test_nobody_is_given_credentials_who_did_not_ask(vend: bool | None) -> None:
+async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
     with vending(vends=[entry()], renews=[entry()], load_config=KEYS) as server:
         async with connected(server) as ns:
             assert (await described(ns, vend=vend)).storage_options is None
@@ -95,7 +95,7 @@ async def test_nobody_is_given_credentials_who_did_not_ask(vend: bool | None) ->
         assert not any(VENDING in request.headers for request in server.requests)
 
 
-async def test_a_property_has_them_given_to_whoever_leaves_it_open() -> None:
+async def test_a_property_enables_credentials_by_default() -> None:
     with vending(vends=[entry()]) as server:
         async with connected(server, vend_credentials="true") as ns:
             assert (await described(ns, vend=None)).storage_options == OPTIONS
@@ -159,7 +159,7 @@ async def test_an_endpoint_that_gives_none_changes_nothing(status: int) -> None:
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (503, ServiceUnavailableError)])
-async def test_an_endpoint_that_fails_is_told(status: int, error: type[Exception]) -> None:
+async def test_an_endpoint_that_fails_is_reported(status: int, error: type[Exception]) -> None:
     with vending(renews=[]) as server:
         server.fail(status, match="credentials", times=None)
         async with connected(server, max_retries="0") as ns:
@@ -184,7 +184,7 @@ async def test_configured_options_do_where_credentials_are_forbidden() -> None:
             assert (await described(ns)).storage_options == {"timeout": "60s"}
 
 
-async def test_many_who_ask_at_once_share_a_call() -> None:
+async def test_concurrent_requests_share_a_call() -> None:
     with vending(renews=[entry()]) as server:
         async with connected(server) as ns:
             tables = await gather(*(described(ns) for _ in range(20)))
@@ -192,7 +192,7 @@ async def test_many_who_ask_at_once_share_a_call() -> None:
         assert calls(server) == [LOAD, ENDPOINT]
 
 
-async def test_an_end_that_is_no_time_is_told_without_the_secrets() -> None:
+async def test_an_invalid_expiry_is_reported_without_secrets() -> None:
     with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": "soon"})]) as server:
         async with connected(server) as ns:
             with pytest.raises(InternalError, match="is not a number") as caught:

@@ -130,7 +130,7 @@ def added(commit: Any) -> Any:
         ({"iceberg.managed-by": "impl"}, {"managed_by": "storage"}, False),
     ],
 )
-async def test_who_commits_versions_is_said_when_declaring(
+async def test_a_declaration_sets_who_commits_versions(
     tmp_path: Path, connection: dict[str, str], given: dict[str, str], managed: bool
 ) -> None:
     with FakeIceberg() as server:
@@ -144,7 +144,7 @@ async def test_who_commits_versions_is_said_when_declaring(
     assert found.properties["managed_by"] == ("impl" if managed else "storage")
 
 
-async def test_nobody_else_commits_versions(here: Site) -> None:
+async def test_other_catalogs_do_not_commit_versions(here: Site) -> None:
     with pytest.raises(InvalidInputError, match=r"managed_by='server': it must be 'storage', .* or 'impl'"):
         await here.ns.declare_table(DeclareTableRequest(id=["a", "t"], properties={"managed_by": "Server"}))
     with pytest.raises(InvalidInputError, match="managed_by: Input should be 'storage' or 'impl'"):
@@ -267,7 +267,7 @@ async def test_of_many_writers_one_wins(tmp_path: Path, written: Path, quirks: Q
         assert all("is taken; the latest is" in str(e) or "its manifest already exists" in str(e) for e in lost)
 
 
-async def test_a_stale_writer_is_told_so_and_sends_nothing(here: Site) -> None:
+async def test_a_stale_writer_gets_an_error_and_sends_nothing(here: Site) -> None:
     await here.declared()
     await here.create(1)
     await here.create(2)
@@ -332,7 +332,7 @@ async def test_a_commit_that_gets_no_answer_ever_is_of_unknown_outcome(here: Sit
     assert len(here.commits()) == 3 and await here.latest() is None
 
 
-async def test_a_repetition_waits_as_long_as_the_server_asks(here: Site) -> None:
+async def test_a_repetition_waits_as_long_as_the_server_requests(here: Site) -> None:
     await here.declared()
     here.server.fail(503, match=COMMIT, headers={"Retry-After": "3600"})
     # There is no such time left, so it is given up at once, and nothing is sent again.
@@ -398,7 +398,7 @@ async def test_a_commit_whose_answer_was_lost_and_upon_which_another_built(
 
 
 @pytest.mark.parametrize(("status", "cls"), [(403, PermissionDeniedError), (404, TableNotFoundError)])
-async def test_what_the_server_refuses_is_told_as_it_is(
+async def test_refusals_of_the_server_are_reported_unchanged(
     here: Site, status: int, cls: type[LanceNamespaceError]
 ) -> None:
     await here.declared()
@@ -408,7 +408,7 @@ async def test_what_the_server_refuses_is_told_as_it_is(
     assert len(here.commits()) == 1
 
 
-async def test_a_refusal_that_nothing_explains_is_not_believed_at_once(here: Site) -> None:
+async def test_an_unexplained_refusal_is_checked(here: Site) -> None:
     await here.declared()
     here.server.fail(409, match=COMMIT)
     await here.create(1)
@@ -445,7 +445,7 @@ async def test_where_one_version_is_taken_none_is_made(here: Site) -> None:
     assert await here.latest("u") is None
 
 
-async def test_a_server_that_commits_tables_one_by_one_is_told_of(here: Site) -> None:
+async def test_a_server_that_commits_tables_one_by_one_is_reported(here: Site) -> None:
     await here.declared("t", "u")
     mine = [entry(here, "t", 1), entry(here, "u", 1)]
     await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=mine[:1]))

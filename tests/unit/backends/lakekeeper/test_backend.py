@@ -38,16 +38,16 @@ KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret", "s3.session-
 
 
 @asynccontextmanager
-async def connected(server: FakeLakekeeper, **properties: str) -> AsyncIterator[AsyncNamespace]:
+async def connect(server: FakeLakekeeper, **properties: str) -> AsyncIterator[AsyncNamespace]:
     async with AsyncNamespace.connect("lakekeeper", {**server.properties, **QUICK, **properties}) as ns:
         yield ns
 
 
-async def described(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> DescribeTableResponse:
+async def describe(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> DescribeTableResponse:
     return await ns.describe_table(DescribeTableRequest(id=list(id), vend_credentials=vend))
 
 
-def asked(server: FakeLakekeeper) -> list[str]:
+def requests_of(server: FakeLakekeeper) -> list[str]:
     """The requests without the warehouse's id, the configuration, and the looks for notes."""
     prefix = server._prefix
     return [
@@ -60,7 +60,7 @@ def asked(server: FakeLakekeeper) -> list[str]:
 async def test_every_operation_has_its_path() -> None:
     with FakeLakekeeper() as server:
         server.add_namespace(("a b", "c"))
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             await ns.create_namespace(CreateNamespaceRequest(id=["a b", "d"], properties={"k": "v"}))
             found = await ns.describe_namespace(DescribeNamespaceRequest(id=["a b", "d"]))
             assert found.properties == {"k": "v", "location": "s3://bucket/lake/"}
@@ -70,7 +70,7 @@ async def test_every_operation_has_its_path() -> None:
             assert (await ns.list_tables(ListTablesRequest(id=["a b", "c"]))).tables == ["t/1"]
             await ns.deregister_table(DeregisterTableRequest(id=["a b", "c", "t/1"]))
         tables = "/lakekeeper/v1/namespaces/a%20b%1Fc/generic-tables"
-        assert asked(server) == [
+        assert requests_of(server) == [
             "HEAD /catalog/v1/namespaces/a%20b",
             "POST /catalog/v1/namespaces",
             "GET /catalog/v1/namespaces/a%20b%1Fd",
@@ -89,24 +89,24 @@ async def test_every_operation_has_its_path() -> None:
 async def test_one_configuration_serves_all_operations_and_names_the_warehouse() -> None:
     with FakeLakekeeper() as server:
         server.add_lance_tables(("n",), 3)
-        async with connected(server, endpoint=f"{server.endpoint}/catalog/") as ns:
+        async with connect(server, endpoint=f"{server.endpoint}/catalog/") as ns:
             for name in ("t0000", "t0001", "t0002"):
-                await described(ns, "n", name)
+                await describe(ns, "n", name)
         configs = [request.path for request in server.requests if "config" in request.path]
         assert configs == ["/catalog/v1/config?warehouse=lake"]
 
 
 async def test_a_missing_warehouse_is_no_missing_table() -> None:
     with FakeLakekeeper() as server:
-        async with connected(server, warehouse="none") as ns:
+        async with connect(server, warehouse="none") as ns:
             with pytest.raises(InvalidInputError, match="Warehouse 'none' not found"):
-                await described(ns, "n", "t")
+                await describe(ns, "n", "t")
 
 
 async def test_a_declaration_leaves_the_location_to_the_server() -> None:
     with FakeLakekeeper() as server:
         server.add_namespace(("n",))
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["n", "t"], properties={"doc": "about", "k": "v"}))
         [body] = [request.json for request in server.requests if request.method == "POST"]
         assert declared.location is not None and declared.location.startswith("s3://bucket/lake/")
@@ -123,17 +123,17 @@ async def test_a_listing_leaves_out_other_formats_and_reads_all_pages_at_no_call
     with FakeLakekeeper() as server:
         names = server.add_lance_tables(("n",), 1500)
         server.add_table(("n",), "other", format="delta")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             assert [table.name async for table in ns.iter_tables(["n"])] == names
-        assert len(asked(server)) == 3
+        assert len(requests_of(server)) == 3
 
 
 async def test_names_are_found_in_any_case_and_kept_as_they_were_declared() -> None:
     with FakeLakekeeper() as server:
         server.add_namespace(("Sales",))
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["Sales", "Orders"]))
-            assert (await described(ns, "sales", "ORDERS")).location == declared.location
+            assert (await describe(ns, "sales", "ORDERS")).location == declared.location
             assert (await ns.list_tables(ListTablesRequest(id=["SALES"]))).tables == ["Orders"]
             with pytest.raises(TableAlreadyExistsError):
                 await ns.declare_table(DeclareTableRequest(id=["sales", "orders"]))
@@ -146,24 +146,24 @@ async def test_a_plus_in_a_namespace_is_refused_because_the_server_reads_a_blank
     with FakeLakekeeper() as server:
         server.add_table(("a b",), "t")
         server.add_namespace(("a b", "empty"))
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             calls: dict[str, Any] = {
                 "describe": lambda: ns.describe_namespace(DescribeNamespaceRequest(id=["a+b"])),
                 "drop": lambda: ns.drop_namespace(DropNamespaceRequest(id=["a+b", "empty"])),
                 "list": lambda: ns.list_namespaces(ListNamespacesRequest(id=["a+b"])),
                 "create": lambda: ns.create_namespace(CreateNamespaceRequest(id=["a+b", "c"])),
-                "table": lambda: described(ns, "a+b", "t"),
+                "table": lambda: describe(ns, "a+b", "t"),
             }
             with pytest.raises(InvalidInputError, match="as a blank; choose another name"):
                 await calls[operation]()
-        assert len(server.warehouse.spaces) == 2 and asked(server) == []
+        assert len(server.warehouse.spaces) == 2 and requests_of(server) == []
 
 
 @pytest.mark.parametrize("levels", [["a.b"], ["a", "b", "c", "d", "e", "f"]])
 async def test_namespaces_that_the_server_refuses_are_invalid_input(levels: list[str]) -> None:
     with FakeLakekeeper() as server:
         server.add_namespace(levels[:-1] or ["a"])
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             with pytest.raises(InvalidInputError):
                 await ns.create_namespace(CreateNamespaceRequest(id=levels))
 
@@ -172,12 +172,12 @@ async def test_a_table_moves_to_another_namespace() -> None:
     with FakeLakekeeper() as server:
         server.add_namespace(("m", "n"))
         location = server.add_table(("n",), "t")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             request = RenameTableRequest(id=["n", "t"], new_namespace_id=["m", "n"], new_table_name="u")
             await ns.rename_table(request)
-            assert (await described(ns, "m", "n", "u")).location == location
+            assert (await describe(ns, "m", "n", "u")).location == location
             with pytest.raises(TableNotFoundError):
-                await described(ns, "n", "t")
+                await describe(ns, "n", "t")
             with pytest.raises(NamespaceNotFoundError):
                 await ns.rename_table(
                     RenameTableRequest(id=["m", "n", "u"], new_namespace_id=["none"], new_table_name="u")
@@ -193,7 +193,7 @@ async def test_an_iceberg_table_takes_the_name() -> None:
     with FakeLakekeeper() as server:
         server.add_iceberg_table(("n",), "t")
         server.add_table(("n",), "u")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             with pytest.raises(TableAlreadyExistsError):
                 await ns.declare_table(DeclareTableRequest(id=["n", "t"]))
             with pytest.raises(TableAlreadyExistsError):
@@ -205,25 +205,25 @@ async def test_an_interrupted_replacement_is_completed_before_a_rename() -> None
     properties = {"lance_ns.replaces": "t", "lance_ns.replacement": "x", "lance_ns.location": "s3://bucket/lake/new"}
     with FakeLakekeeper() as server:
         server.add_table(("n",), "lance_ns_replacing_t", properties=properties)
-        async with connected(server) as ns:
-            assert (await described(ns, "n", "t")).location == "s3://bucket/lake/new"
+        async with connect(server) as ns:
+            assert (await describe(ns, "n", "t")).location == "s3://bucket/lake/new"
             await ns.rename_table(RenameTableRequest(id=["n", "t"], new_table_name="u"))
             assert (await ns.list_tables(ListTablesRequest(id=["n"]))).tables == ["u"]
-            assert (await described(ns, "n", "u")).location == "s3://bucket/lake/new"
+            assert (await describe(ns, "n", "u")).location == "s3://bucket/lake/new"
             with pytest.raises(TableNotFoundError):
-                await described(ns, "n", "t")
+                await describe(ns, "n", "t")
 
 
 @pytest.mark.parametrize("soft", [False, True])
 async def test_a_replacement_at_the_same_location_leaves_nothing_behind(soft: bool) -> None:
     with FakeLakekeeper(soft=soft) as server:
         location = server.add_table(("n",), "t")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             request = RegisterTableRequest(
                 id=["n", "t"], location=location, mode="Overwrite", properties={"owner": "new"}
             )
             await ns.register_table(request)
-            found = await described(ns, "n", "t")
+            found = await describe(ns, "n", "t")
             assert found.location == location and (found.properties or {})["owner"] == "new"
         assert len(server.warehouse.spaces[("n",)].tables) == 1 and server.warehouse.deleted == []
 
@@ -231,11 +231,11 @@ async def test_a_replacement_at_the_same_location_leaves_nothing_behind(soft: bo
 async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> None:
     with FakeLakekeeper(soft=True) as server:
         location = server.add_table(("n",), "t")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
             assert [table["name"] for table in server.warehouse.deleted] == ["t"]
             with pytest.raises(TableNotFoundError):
-                await described(ns, "n", "t")
+                await describe(ns, "n", "t")
             with pytest.raises(InvalidInputError, match="a deleted table that can still be restored"):
                 await ns.register_table(RegisterTableRequest(id=["n", "t"], location=location))
             again = await ns.declare_table(DeclareTableRequest(id=["n", "t"]))
@@ -245,14 +245,14 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
 async def test_a_protected_table_is_neither_removed_nor_replaced() -> None:
     with FakeLakekeeper() as server:
         location = server.add_table(("n",), "t", protected=True)
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             with pytest.raises(PermissionDeniedError, match="protected"):
                 await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
             with pytest.raises(PermissionDeniedError, match="it is protected in Lakekeeper"):
                 await ns.register_table(
                     RegisterTableRequest(id=["n", "t"], location="s3://bucket/lake/x", mode="Overwrite")
                 )
-            assert (await described(ns, "n", "t")).location == location
+            assert (await describe(ns, "n", "t")).location == location
         assert list(server.warehouse.spaces[("n",)].tables) == ["t"]
 
 
@@ -260,7 +260,7 @@ async def test_a_protected_table_is_neither_removed_nor_replaced() -> None:
 async def test_a_location_of_another_table_is_refused(place: str) -> None:
     with FakeLakekeeper() as server:
         location = server.add_table(("n",), "t")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             with pytest.raises(InvalidInputError, match=r"LocationAlreadyTaken.*above or below that of another table"):
                 await ns.register_table(RegisterTableRequest(id=["n", "u"], location=location + place))
             with pytest.raises(InvalidInputError, match="not valid for this warehouse"):
@@ -271,9 +271,9 @@ async def test_credentials_come_with_the_table_and_only_if_they_are_requested() 
     vends = [{"prefix": "s3://bucket/lake", "config": KEYS}]
     with FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"}) as server:
         server.add_table(("n",), "t")
-        async with connected(server) as ns:
-            assert (await described(ns, "n", "t")).storage_options is None
-            options = (await described(ns, "n", "t", vend=True)).storage_options
+        async with connect(server) as ns:
+            assert (await describe(ns, "n", "t")).storage_options is None
+            options = (await describe(ns, "n", "t", vend=True)).storage_options
         assert options == {
             "aws_access_key_id": "id",
             "aws_secret_access_key": "secret",
@@ -288,11 +288,11 @@ async def test_a_token_comes_from_the_identity_provider() -> None:
     with FakeLakekeeper(client=("me", "s3cr3t")) as server:
         server.add_table(("n",), "t")
         uri = f"{server.endpoint}/idp/token"
-        async with connected(server, credential="me:s3cr3t", oauth2_server_uri=uri) as ns:
-            await described(ns, "n", "t")
-        async with connected(server, auth_token="wrong") as ns:
+        async with connect(server, credential="me:s3cr3t", oauth2_server_uri=uri) as ns:
+            await describe(ns, "n", "t")
+        async with connect(server, auth_token="wrong") as ns:
             with pytest.raises(UnauthenticatedError):
-                await described(ns, "n", "t")
+                await describe(ns, "n", "t")
 
 
 @pytest.mark.parametrize(
@@ -320,6 +320,6 @@ async def test_the_type_of_an_error_decides(status: int, type: str, error: type[
     with FakeLakekeeper() as server:
         body = {"error": {"message": "no", "type": type, "code": status}}
         server.fail(status, body=body, times=None, match="generic-tables")
-        async with connected(server) as ns:
+        async with connect(server) as ns:
             with pytest.raises(error):
-                await described(ns, "n", "t")
+                await describe(ns, "n", "t")

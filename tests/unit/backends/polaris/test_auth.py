@@ -53,7 +53,7 @@ async def test_a_client_shows_id_secret_and_scope_in_a_form() -> None:
         }
 
 
-async def test_another_scope_may_be_asked_for() -> None:
+async def test_another_scope_may_be_requested() -> None:
     with FakePolaris() as server:
         server.add_table("cat", ("a",), "t")
         async with connected(server, scope="PRINCIPAL_ROLE:reader") as ns:
@@ -61,7 +61,7 @@ async def test_another_scope_may_be_asked_for() -> None:
         assert server.tokens.scopes == ["PRINCIPAL_ROLE:reader"]
 
 
-async def test_a_hundred_who_wait_cause_one_token_request() -> None:
+async def test_a_hundred_concurrent_calls_cause_one_token_request() -> None:
     with FakePolaris() as server:
         names = server.add_lance_tables("cat", ("a",), 100)
         async with connected(server, max_in_flight="100") as ns:
@@ -123,7 +123,7 @@ async def test_tokens_die_with_the_server_long_before_their_end() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 419])
-async def test_a_static_token_that_is_refused_is_told_at_once(status: int) -> None:
+async def test_a_static_token_that_is_refused_is_reported_immediately(status: int) -> None:
     with FakePolaris() as server:
         server.add_table("cat", ("a",), "t")
         properties = {"endpoint": server.endpoint, "backoff_initial": "1ms"}
@@ -149,7 +149,7 @@ async def test_a_static_token_that_is_refused_is_told_at_once(status: int) -> No
     ],
     ids=["secret", "client", "scope", "no-scope"],
 )
-async def test_a_credential_that_is_refused_is_told_as_the_endpoint_tells_it(
+async def test_a_credential_that_is_refused_is_reported_in_the_endpoints_words(
     properties: dict[str, str], message: str
 ) -> None:
     with FakePolaris() as server:
@@ -159,7 +159,7 @@ async def test_a_credential_that_is_refused_is_told_as_the_endpoint_tells_it(
         assert server.token_requests == 1 and "wr0ng" not in str(raised.value)
 
 
-async def test_a_busy_token_endpoint_is_asked_again() -> None:
+async def test_a_busy_token_endpoint_is_called_again() -> None:
     with FakePolaris() as server:
         server.add_table("cat", ("a",), "t")
         server.fail(429, match="oauth")

@@ -162,7 +162,7 @@ async def test_another_format_is_no_lance_table_and_is_not_removed(format: str) 
         assert not any(path.startswith(("DELETE", "POST")) for path in asked(server))
 
 
-async def test_a_table_without_a_location_is_told() -> None:
+async def test_a_table_without_a_location_is_reported() -> None:
     with open_server() as server:
         server.add_table("cat", ("a",), "none", base_location=None)
         server.add_table("cat", ("a",), "empty", base_location="x")
@@ -213,7 +213,7 @@ async def test_overwriting_takes_the_place_of_the_registration() -> None:
             assert (await described(ns, "cat", "a", "t")).location == "s3://b/new"
 
 
-async def test_a_removal_that_another_was_first_with_is_told_as_missing() -> None:
+async def test_a_removal_after_another_one_is_reported_as_missing() -> None:
     with open_server() as server:
         server.add_table("cat", ("a",), "t")
         server.fail(
@@ -247,7 +247,7 @@ async def test_data_is_written_and_read_at_the_place_the_catalog_gives(tmp_path:
             assert [lance.dataset(table.location).count_rows() for table in found.tables.values()] == [2]
 
 
-async def test_nothing_is_sent_before_something_is_asked() -> None:
+async def test_nothing_is_sent_before_the_first_call() -> None:
     with FakePolaris() as server:
         async with AsyncNamespace.connect("polaris", server.properties):
             pass

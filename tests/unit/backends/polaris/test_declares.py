@@ -32,7 +32,7 @@ async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(tmp_pa
             assert len(asked(server)) == 1
 
 
-async def test_a_place_that_nobody_tells_is_asked_for() -> None:
+async def test_an_unknown_location_is_required() -> None:
     with open_server() as server:
         server.add_namespace("cat", ("a",))
         server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
@@ -74,7 +74,7 @@ async def test_a_location_that_the_server_changes_is_an_error_and_nothing_is_lef
             assert not await ns.exists(["cat", "a", "t"])
 
 
-async def test_what_is_left_at_a_place_that_nobody_wanted_is_told() -> None:
+async def test_data_left_at_a_location_is_reported() -> None:
     table = {"name": "t", "format": "lance", "base-location": "s3://other/t", "properties": {}}
     with open_server() as server:
         server.add_namespace("cat", ("a",))
@@ -131,7 +131,7 @@ async def test_a_declare_whose_answer_was_lost_is_looked_up_and_not_sent_again()
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-async def test_a_declare_that_did_not_arrive_is_told_as_unknown(status: int) -> None:
+async def test_a_declare_that_did_not_arrive_is_reported_as_unknown(status: int) -> None:
     with open_server() as server:
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:

@@ -77,7 +77,7 @@ async def test_pages_of_ours_join_to_the_whole(limit: int) -> None:
             assert names == LEVELS
 
 
-async def test_a_server_that_pages_gives_all_because_no_size_is_asked_for() -> None:
+async def test_a_server_that_pages_gives_all_because_no_size_is_requested() -> None:
     with FakePolaris(credential=None, paging=True) as server:
         for level in LEVELS:
             server.add_namespace("cat", (level,))
@@ -127,7 +127,7 @@ async def test_what_is_not_directly_below_is_no_child(listed: object) -> None:
                 await namespaces(ns, "cat", "a")
 
 
-async def test_a_listing_of_tables_costs_one_call_and_tells_no_format() -> None:
+async def test_a_listing_of_tables_costs_one_call_and_has_no_formats() -> None:
     with open_server() as server:
         server.add_table("cat", ("a",), "t")
         server.add_table("cat", ("a",), "delta", format="delta")
@@ -187,7 +187,7 @@ async def test_configured_catalogs_are_listed_without_a_call() -> None:
             assert [id async for id in ns.iter_tables(recursive=True)] == [("web", "a", "t")]
 
 
-async def test_the_server_is_asked_for_its_catalogs() -> None:
+async def test_catalogs_can_be_listed_from_the_server() -> None:
     with FakePolaris(powerless={"bob": "pw"}) as server:
         server.add_catalog("web")
         server.add_catalog("b.c")

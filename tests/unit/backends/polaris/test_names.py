@@ -45,7 +45,7 @@ async def test_a_table_of_an_odd_name_is_held_as_it_is(name: str) -> None:
             assert not await ns.exists(id)
 
 
-async def test_tables_that_look_alike_are_told_apart() -> None:
+async def test_tables_that_look_alike_are_distinguished() -> None:
     alike = ["ova", "ova?b", "ova#zzz", "a/b", "a%2Fb", "a%252Fb", "a+b", "a b", "a.b", "t", "T", "x/", "é", "e\u0301"]
     with open_server() as server:
         for name in alike:
@@ -74,7 +74,7 @@ async def test_a_level_of_an_odd_name_is_held_as_it_is(level: str) -> None:
             assert not await ns.exists(NamespaceId(["cat", level]))
 
 
-async def test_namespaces_that_look_alike_are_told_apart() -> None:
+async def test_namespaces_that_look_alike_are_distinguished() -> None:
     alike = [("a.b",), ("a", "b"), ("a%1Fb",), ("a%2Eb",), ("a/b",), ("a%2Fb",), ("a+b",), ("a",), ("A",)]
     with open_server() as server:
         for levels in alike:
@@ -96,7 +96,7 @@ async def test_a_catalog_of_an_odd_name_is_held_as_it_is(catalog: str) -> None:
 
 
 @pytest.mark.parametrize("level", REFUSED_LEVELS)
-async def test_a_level_that_the_server_refuses_is_told_and_addressed_all_the_same(level: str) -> None:
+async def test_a_level_that_the_server_refuses_is_reported_and_can_be_addressed(level: str) -> None:
     with open_server() as server:
         server.add_catalog("cat")
         async with connected(server) as ns:
@@ -151,7 +151,7 @@ async def test_a_name_that_reads_like_a_message_decides_nothing() -> None:
                 await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", name]))
 
 
-async def test_a_table_of_another_name_is_not_the_one_that_was_asked_for() -> None:
+async def test_a_table_of_another_name_is_not_the_one_that_was_requested() -> None:
     with open_server() as server:
         server.add_table("cat", ("a",), "x/y")
         server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=5)

@@ -18,7 +18,7 @@ def parsed(**properties: str) -> PolarisSettings:
     return PolarisSettings.parse({**ENDPOINT, **properties})
 
 
-def test_what_is_not_said_is_usual() -> None:
+def test_defaults() -> None:
     settings = parsed()
     assert (settings.connect_timeout, settings.read_timeout) == (10.0, 30.0)
     assert settings.policy().max_retries == 3 and settings.policy().max_in_flight == 32
@@ -81,7 +81,9 @@ def test_every_property_may_carry_the_backends_name() -> None:
         ({"warehouse": "x"}, "warehouse: unknown"),
     ],
 )
-def test_what_is_wrong_with_the_properties_is_told_without_secrets(properties: dict[str, str], message: str) -> None:
+def test_what_is_wrong_with_the_properties_is_reported_without_secrets(
+    properties: dict[str, str], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=f"polaris properties: .*{message}") as raised:
         parsed(**properties)
     assert "sesame" not in str(raised.value)
@@ -101,7 +103,7 @@ def test_a_catalog_that_is_named_twice_is_one() -> None:
     assert parsed(catalogs="b, a,b").catalogs == ("b", "a") and parsed(catalogs=" *").catalogs == ("*",)
 
 
-def test_principals_and_realms_are_told_apart() -> None:
+def test_principals_and_realms_are_distinguished() -> None:
     settings = [parsed(), parsed(realm="north"), parsed(credential="id:s"), parsed(credential="other:s")]
     assert len({one.identity() for one in settings}) == 4
     assert parsed(credential="id:s1").identity() == parsed(credential="id:s2").identity()

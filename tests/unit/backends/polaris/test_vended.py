@@ -47,7 +47,7 @@ async def test_credentials_come_last_in_the_names_of_lance() -> None:
 
 
 @pytest.mark.parametrize("vend", [None, False])
-async def test_nobody_is_given_credentials_who_did_not_ask(vend: bool | None) -> None:
+async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
     with vending({"prefix": "s3", "config": CONFIG}) as server:
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
         async with connected(server) as ns:
@@ -56,7 +56,7 @@ async def test_nobody_is_given_credentials_who_did_not_ask(vend: bool | None) ->
         assert not any(HEADER in request.headers for request in server.requests)
 
 
-async def test_a_property_has_them_given_to_whoever_leaves_it_open() -> None:
+async def test_a_property_enables_credentials_by_default() -> None:
     with vending({"prefix": "s3", "config": CONFIG}) as server:
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
         async with connected(server, vend_credentials="true") as ns:

@@ -77,7 +77,7 @@ async def test_a_schema_that_was_declared_is_described(dialect: Dialect) -> None
             assert [field.name for field in response.var_schema.fields] == ["id", "v"]
 
 
-async def test_a_schema_is_told_in_the_words_of_the_spec_or_left_out() -> None:
+async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out() -> None:
     tags = pa.field("tags", pa.map_(pa.string(), pa.int8()))
     with FakeUnity() as server:
         server.add_schema("main", "a")
@@ -90,7 +90,7 @@ async def test_a_schema_is_told_in_the_words_of_the_spec_or_left_out() -> None:
             assert (await described(ns, "main", "a", "unsaid")).var_schema is None
 
 
-async def test_a_listing_gives_no_schema_and_asks_for_no_columns() -> None:
+async def test_a_listing_gives_no_schema_and_requests_no_columns() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with opened(server) as backend:
@@ -151,7 +151,7 @@ async def test_only_an_external_table_that_says_so_is_a_lance_table(kind: dict[s
 
 
 @dialects
-async def test_what_is_there_and_what_is_missing_is_told_in_every_dialect(dialect: Dialect) -> None:
+async def test_what_is_there_and_what_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
     with FakeUnity(dialect=dialect) as server:
         server.add_table("main", "a", "t")
         async with connected(server, root="s3://b/r") as ns:
@@ -175,7 +175,7 @@ async def test_what_is_there_and_what_is_missing_is_told_in_every_dialect(dialec
 
 
 @dialects
-async def test_a_catalog_that_is_missing_is_told_in_every_dialect(dialect: Dialect) -> None:
+async def test_a_catalog_that_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
     with FakeUnity(dialect=dialect, catalog=None) as server:
         async with connected(server, root="s3://b/r") as ns:
             for work in (
@@ -248,7 +248,7 @@ async def test_deregistering_looks_before_it_deletes() -> None:
         assert asked(server)[:4] == ["GET tables/main.a.t", *look, "DELETE tables/main.a.t"]
 
 
-async def test_a_rename_is_not_to_be_had_and_the_way_round_is_told() -> None:
+async def test_a_rename_is_unsupported_and_the_error_names_a_way() -> None:
     with FakeUnity() as server:
         server.add_table("main", "a", "t")
         async with connected(server) as ns:
@@ -267,7 +267,7 @@ async def test_a_service_for_delta_tables_alone_says_so() -> None:
                 await described(ns, "main", "a", "t")
 
 
-async def test_a_table_made_twice_is_told_plainly_and_listed_once() -> None:
+async def test_a_table_made_twice_is_reported_and_listed_once() -> None:
     with FakeUnity() as server:
         server.add_table("main", "a", "t")
         server.duplicate("main.a.t")

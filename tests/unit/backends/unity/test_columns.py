@@ -127,7 +127,7 @@ def same(found: pa.Schema | None, wanted: pa.Schema) -> bool:
 
 
 @pytest.mark.parametrize(("type", "name", "text", "told"), PLAIN, ids=lambda value: str(value)[:24])
-def test_what_unity_can_say_is_said_in_its_words_alone(type: pa.DataType, name: str, text: str, told: Any) -> None:
+def test_types_of_unity_are_stored_only_as_such(type: pa.DataType, name: str, text: str, told: Any) -> None:
     column = written(type)
     assert (column["type_name"], column["type_text"]) == (name, text)
     assert json.loads(column["type_json"]) == {"name": "x", "type": told, "nullable": True, "metadata": {}}
@@ -135,7 +135,7 @@ def test_what_unity_can_say_is_said_in_its_words_alone(type: pa.DataType, name: 
 
 
 @pytest.mark.parametrize(("type", "name", "text"), LESS, ids=lambda value: str(value)[:24])
-def test_what_unity_cannot_say_is_kept_beside_what_comes_nearest(type: pa.DataType, name: str, text: str) -> None:
+def test_other_types_are_stored_next_to_the_nearest_unity_type(type: pa.DataType, name: str, text: str) -> None:
     column = written(type)
     assert (column["type_name"], column["type_text"]) == (name, text)
     assert json.loads(column["type_json"])["metadata"].keys() == {EXACT}
@@ -143,7 +143,7 @@ def test_what_unity_cannot_say_is_kept_beside_what_comes_nearest(type: pa.DataTy
 
 
 @pytest.mark.parametrize("type", [pa.decimal128(10, 2), pa.decimal256(10, 2), pa.uint64()])
-def test_a_decimal_tells_its_digits_beside(type: pa.DataType) -> None:
+def test_a_decimal_has_its_digits_in_separate_fields(type: pa.DataType) -> None:
     column = written(type)
     assert f"decimal({column['type_precision']},{column['type_scale']})" == column["type_text"]
 

@@ -67,7 +67,7 @@ async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[t
 
 
 @creations
-async def test_of_many_at_once_one_is_sent_and_the_others_are_told(
+async def test_of_concurrent_creates_one_is_sent_and_the_others_fail(
     create: Create, name: str, taken: type[LanceNamespaceError]
 ) -> None:
     with FakeUnity() as server:
@@ -81,7 +81,7 @@ async def test_of_many_at_once_one_is_sent_and_the_others_are_told(
 
 
 @creations
-async def test_one_after_the_other_asks_the_server_each_time(
+async def test_sequential_creates_all_call_the_server(
     create: Create, name: str, taken: type[LanceNamespaceError]
 ) -> None:
     with FakeUnity() as server:
@@ -93,7 +93,7 @@ async def test_one_after_the_other_asks_the_server_each_time(
         assert sum(request.startswith("POST") for request in asked(server)) == 2
 
 
-async def test_who_waited_for_one_that_failed_tries_in_turn() -> None:
+async def test_after_a_failed_create_the_next_one_is_sent() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         server.fail(403, match="POST", times=2)
@@ -117,7 +117,7 @@ async def test_different_tables_are_made_side_by_side() -> None:
                     hold.release()
 
 
-async def test_one_that_is_cancelled_keeps_nobody_waiting() -> None:
+async def test_a_cancelled_create_does_not_block_others() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with connected(server, **ROOT) as ns:
@@ -202,7 +202,7 @@ async def test_namespaces_in_two_threads_take_turns(
             assert await ns.exists(TableId(id) if len(id) == 3 else NamespaceId(id))
 
 
-async def test_what_two_processes_created_at_once_is_told_to_one_at_least() -> None:
+async def test_what_two_processes_created_at_once_is_reported_to_at_least_one() -> None:
     with FakeUnity() as server:
         server.add_table("main", "a", "t")
         server.race("main.a.t")
@@ -211,7 +211,7 @@ async def test_what_two_processes_created_at_once_is_told_to_one_at_least() -> N
                 await create_table(ns)
 
 
-async def test_of_a_schema_that_two_processes_created_one_is_told_that_it_lost() -> None:
+async def test_of_two_processes_that_create_a_schema_one_fails() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "new")
         server.race("main.new")

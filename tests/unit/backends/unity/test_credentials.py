@@ -35,7 +35,7 @@ KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("given", "options"), KINDS, ids=["aws", "azure", "gcp"])
-async def test_credentials_are_asked_for_to_write_and_get_lances_names(
+async def test_credentials_are_requested_to_write_and_get_lances_names(
     given: dict[str, Any], options: dict[str, str]
 ) -> None:
     with FakeUnity(credentials={**given, "expiration_time": UNTIL}) as server:
@@ -56,7 +56,7 @@ def operations(server: FakeUnity) -> list[str]:
 
 
 @pytest.mark.parametrize("message", ["Access denied.", "User does not have MODIFY"])
-async def test_who_may_not_write_gets_credentials_to_read(message: str) -> None:
+async def test_without_write_access_the_credentials_are_for_reading(message: str) -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE)
         async with connected(server) as ns:
@@ -70,7 +70,7 @@ async def test_who_may_not_write_gets_credentials_to_read(message: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "asked_for"), [("READ", ["READ"]), ("read_write", ["READ_WRITE"]), (" Auto ", ["READ_WRITE", "READ"])]
 )
-async def test_what_is_asked_for_can_be_chosen(setting: str, asked_for: list[str]) -> None:
+async def test_the_requested_access_can_be_chosen(setting: str, asked_for: list[str]) -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE)
         server.fail(403, times=None, match="POST")
@@ -80,7 +80,7 @@ async def test_what_is_asked_for_can_be_chosen(setting: str, asked_for: list[str
         assert operations(server) == asked_for
 
 
-async def test_a_property_has_them_given_to_whoever_leaves_it_open() -> None:
+async def test_a_property_enables_credentials_by_default() -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE)
         async with connected(server, vend_credentials="true") as ns:
@@ -91,7 +91,7 @@ async def test_a_property_has_them_given_to_whoever_leaves_it_open() -> None:
             assert (await described(ns, *TABLE)).storage_options is None
 
 
-async def test_none_need_be_asked_for(tmp_path: Path) -> None:
+async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         ids = [["main", "a", f"t{i:03}"] for i in range(70)]
         for id in ids:
@@ -149,7 +149,7 @@ async def test_a_server_that_is_not_set_up_for_it_changes_nothing() -> None:
     ("status", "error"),
     [(401, UnauthenticatedError), (403, PermissionDeniedError), (404, InternalError), (500, InternalError)],
 )
-async def test_a_refusal_is_told(status: int, error: type[Exception]) -> None:
+async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE)
         server.fail(status, times=None, match="POST")
@@ -158,7 +158,7 @@ async def test_a_refusal_is_told(status: int, error: type[Exception]) -> None:
                 await described(ns, *TABLE, vend=True)
 
 
-async def test_a_table_that_was_replaced_meanwhile_is_asked_for_again() -> None:
+async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE)
         server.reply(

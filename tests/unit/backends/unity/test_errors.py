@@ -102,7 +102,7 @@ def body(code: str, message: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("status", "code", "operation", "error", "message"), CASES)
-async def test_errors_are_told_by_their_code_first(
+async def test_errors_are_reported_by_their_code_first(
     status: int, code: str | None, operation: str, error: type[LanceNamespaceError], message: str
 ) -> None:
     with FakeUnity() as server:
@@ -201,7 +201,7 @@ async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None
 
 @creations
 @pytest.mark.parametrize("status", [500, 502, 503])
-async def test_a_creation_that_did_not_arrive_is_told_as_unknown(status: int, operation: str) -> None:
+async def test_a_creation_that_did_not_arrive_is_reported_as_unknown(status: int, operation: str) -> None:
     with FakeUnity() as server:
         if operation == "declare_table":
             server.add_schema("main", "a")
@@ -273,7 +273,7 @@ async def test_a_deletion_whose_answer_was_lost_is_looked_up_and_not_sent_again(
 
 
 @pytest.mark.parametrize("what", ["table", "namespace"])
-async def test_a_deletion_that_did_not_arrive_is_told(what: str) -> None:
+async def test_a_deletion_that_did_not_arrive_is_reported(what: str) -> None:
     with FakeUnity() as server:
         server.add_table(*TABLE)
         server.add_schema("main", "empty")
@@ -295,7 +295,7 @@ async def deleted(ns: AsyncNamespace, what: str) -> None:
         assert not await ns.exists(NamespaceId(["main", "empty"]))
 
 
-async def test_who_may_not_is_told_apart_from_what_is_missing() -> None:
+async def test_denied_is_distinguished_from_missing() -> None:
     with FakeUnity(authorization=["root"]) as server:
         server.add_table(*TABLE)
         server.allow("user")

@@ -205,7 +205,7 @@ async def test_many_tables_are_described_by_pages_and_no_more_of_them_than_are_n
         assert len(asked(server)) == len(pages_asked(server)) == 2
 
 
-async def test_what_pages_do_not_give_is_asked_for_by_name() -> None:
+async def test_what_pages_do_not_give_is_requested_by_name() -> None:
     with FakeUnity(authorization=["root"]) as server:
         planted = server.add_lance_tables("main", "a", 120)
         server.add_table("main", "a", "other", properties={})
@@ -234,7 +234,7 @@ async def test_pages_are_given_up_where_they_hold_little_of_what_is_wanted() -> 
         assert len(pages_asked(server)) <= 3
 
 
-async def test_a_schema_that_is_missing_is_told_of_each_of_its_tables() -> None:
+async def test_a_schema_that_is_missing_is_reported_for_each_of_its_tables() -> None:
     with FakeUnity() as server:
         async with connected(server) as ns:
             many = await ns.describe_tables([["main", "none", f"t{i}"] for i in range(100)])

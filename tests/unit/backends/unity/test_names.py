@@ -243,7 +243,7 @@ async def test_a_location_that_the_server_would_not_take_is_refused(given: str, 
         assert asked(server) == []
 
 
-async def test_a_root_that_the_server_would_not_take_is_told_by_the_declare() -> None:
+async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare() -> None:
     with FakeUnity() as server:
         async with connected(server, root="az://c/lake") as ns:
             with pytest.raises(InvalidInputError, match=r"its location 'az://c/lake/main/a/t' has the scheme 'az'"):

@@ -24,7 +24,7 @@ def test_the_defaults_are_those_of_the_spec() -> None:
 
 
 @pytest.mark.parametrize("missing", ["endpoint", "catalog"])
-def test_what_is_required_is_asked_for(missing: str) -> None:
+def test_required_properties(missing: str) -> None:
     with pytest.raises(InvalidInputError, match=f"unity properties: {missing}: Field required"):
         UnitySettings.parse({key: value for key, value in LEAST.items() if key != missing})
 

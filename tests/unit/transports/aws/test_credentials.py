@@ -165,9 +165,7 @@ async def test_repetition_with_new_keys_is_second_attempt_of_one_call(server: Fa
         ("ValidationError", InvalidInputError),
     ],
 )
-async def test_a_role_that_is_refused_is_told_by_all_who_wanted_it(
-    server: FakeGlue, code: str, error: type[Exception]
-) -> None:
+async def test_a_denied_role_is_reported_by_all_callers(server: FakeGlue, code: str, error: type[Exception]) -> None:
     server.fail(code, operation="AssumeRole", times=None)
     async with connected(server, assume_role_arn=ARN) as ns:
         outcomes = await asyncio.gather(*(described(ns, "db", "t") for _ in range(8)), return_exceptions=True)
@@ -175,14 +173,14 @@ async def test_a_role_that_is_refused_is_told_by_all_who_wanted_it(
     assert all("the catalog (assume_role: " in str(outcome) for outcome in outcomes)
 
 
-async def test_a_busy_sts_is_asked_again(server: FakeGlue) -> None:
+async def test_a_busy_sts_is_called_again(server: FakeGlue) -> None:
     server.fail("Throttling", status=400, operation="AssumeRole", times=2)
     async with connected(server, assume_role_arn=ARN) as ns:
         await described(ns, "db", "t")
     assert server.calls == ["AssumeRole"] * 3 + ["GetTable"]
 
 
-async def test_keys_that_are_wrong_are_told_after_one_call(server: FakeGlue) -> None:
+async def test_keys_that_are_wrong_are_reported_after_one_call(server: FakeGlue) -> None:
     server.fail("UnrecognizedClientException", times=None)
     async with connected(server) as ns:
         with pytest.raises(UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
@@ -246,7 +244,9 @@ async def test_a_process_gives_keys_that_end(server: FakeGlue, tmp_path: Path) -
         ("/bin/false", "CredentialRetrievalError"),
     ],
 )
-async def test_a_process_that_gives_no_keys_is_told(server: FakeGlue, tmp_path: Path, program: str, text: str) -> None:
+async def test_a_process_that_gives_no_keys_is_reported(
+    server: FakeGlue, tmp_path: Path, program: str, text: str
+) -> None:
     (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
     async with connected(server, *KEYS) as ns:
         with pytest.raises(UnauthenticatedError, match=f"^Unauthenticated: the catalog .load_credentials: .*{text}"):
@@ -254,7 +254,7 @@ async def test_a_process_that_gives_no_keys_is_told(server: FakeGlue, tmp_path: 
     assert server.calls == []
 
 
-async def test_keys_that_have_ended_when_they_come_are_told(server: FakeGlue, tmp_path: Path) -> None:
+async def test_keys_that_have_ended_when_they_come_are_reported(server: FakeGlue, tmp_path: Path) -> None:
     keys = {"Version": 1, "AccessKeyId": "A", "SecretAccessKey": "s", "Expiration": "2020-01-01T00:00:00Z"}
     (tmp_path / "keys").write_text(json.dumps(keys))
     (tmp_path / "config").write_text(f"[default]\ncredential_process = /bin/cat {tmp_path / 'keys'}\n")
@@ -285,14 +285,14 @@ async def test_a_container_gives_keys(server: FakeGlue, monkeypatch: pytest.Monk
     assert signers(server) == ["AKIACONTAINER"]
 
 
-async def test_no_keys_at_all_are_told_before_any_call(server: FakeGlue) -> None:
+async def test_no_keys_at_all_are_reported_before_any_call(server: FakeGlue) -> None:
     async with connected(server, *KEYS) as ns:
         with pytest.raises(UnauthenticatedError, match="load_credentials: NoCredentialsError: Unable to locate"):
             await described(ns, "db", "t")
     assert server.calls == []
 
 
-async def test_half_a_pair_of_keys_is_told(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_a_pair_of_keys_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
     async with connected(server, *KEYS) as ns:
         with pytest.raises(UnauthenticatedError, match="PartialCredentialsError"):

@@ -207,7 +207,7 @@ async def test_a_code_in_an_answer_becomes_an_error(server: FakeGlue, error: typ
     assert server.calls == ["GetTable"] * len(CODES[error])
 
 
-async def test_a_code_nobody_knows_means_what_its_status_does(server: FakeGlue) -> None:
+async def test_an_unknown_code_means_the_same_as_its_status(server: FakeGlue) -> None:
     async with connected(server, max_retries="0") as ns:
         for status, error in STATUSES.items():
             server.fail("NewException", status=status, operation="GetTable")
@@ -257,7 +257,7 @@ def test_classes_are_spelled_as_botocore_does(name: str) -> None:
         ("FederatedResourceAlreadyExistsException", DATABASE, "create_namespace", NamespaceAlreadyExistsError),
     ],
 )
-def test_what_is_missing_or_there_is_told_by_the_operation(
+def test_the_operation_determines_missing_and_existing(
     code: str, subject: Id, operation: str, error: type[LanceNamespaceError]
 ) -> None:
     assert meaning(said(code), subject, operation) is error
@@ -324,7 +324,7 @@ async def test_a_write_that_was_refused_for_load_is_sent_again(server: FakeGlue)
     assert server.calls == ["CreateTable"] * 4
 
 
-async def test_conflicts_that_do_not_end_are_told(server: FakeGlue) -> None:
+async def test_conflicts_that_do_not_end_are_reported(server: FakeGlue) -> None:
     server.fail("ConcurrentModificationException", operation="CreateTable", times=None)
     async with connected(server) as ns:
         with pytest.raises(ConcurrentModificationError, match="4 attempts"):

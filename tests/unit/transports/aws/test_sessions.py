@@ -103,7 +103,7 @@ async def test_refused_keys_are_replaced_once(clock: Clock) -> None:
     assert {keys.access_key for keys in others if keys is not None} == {"key-2"} and clock.fetches == 2
 
 
-def test_a_session_s_life_is_told_by_the_server_s_clock() -> None:
+def test_a_session_lifetime_follows_the_server_clock() -> None:
     server = datetime(2031, 1, 1, 12, tzinfo=UTC)
     found = {"AccessKeyId": "a", "SecretAccessKey": "s", "SessionToken": "t", "Expiration": server + timedelta(hours=1)}
     answer = {"Credentials": found, "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(server, usegmt=True)}}}

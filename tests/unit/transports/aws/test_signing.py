@@ -176,7 +176,7 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
             await ns.create_namespace(CreateNamespaceRequest(id=["b"]))
 
 
-async def test_no_keys_at_all_is_told() -> None:
+async def test_no_keys_at_all_is_reported() -> None:
     with signing() as server:
         async with connected(server, keys="chain") as ns:
             with pytest.raises(UnauthenticatedError, match="Unable to locate credentials"):
@@ -184,7 +184,7 @@ async def test_no_keys_at_all_is_told() -> None:
         assert not server.requests
 
 
-async def test_no_region_at_all_is_told() -> None:
+async def test_no_region_at_all_is_reported() -> None:
     with signing() as server:
         properties = {"endpoint": server.endpoint, "rest.sigv4-enabled": "true", **STATIC}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
@@ -208,7 +208,7 @@ async def test_no_region_at_all_is_told() -> None:
         ),
     ],
 )
-async def test_a_clock_that_is_wrong_is_told(ahead: timedelta, cause: str, hint: str) -> None:
+async def test_a_clock_that_is_wrong_is_reported(ahead: timedelta, cause: str, hint: str) -> None:
     with signing(Signatures(ahead=ahead)) as server:
         async with connected(server) as ns:
             with pytest.raises(UnauthenticatedError, match=rf"{cause}.*{hint}"):
@@ -221,7 +221,7 @@ async def test_a_clock_that_is_a_little_wrong_does_no_harm() -> None:
             await described(ns)
 
 
-async def test_a_wrong_secret_is_told_without_the_request() -> None:
+async def test_a_wrong_secret_is_reported_without_the_request() -> None:
     with signing(Signatures(keys={KEY: ("another", "sesame-token")})) as server:
         async with connected(server, **{"rest.session-token": "sesame-token"}) as ns:
             with pytest.raises(UnauthenticatedError, match=r"does not match .*keys right\?") as caught:
@@ -282,7 +282,7 @@ def test_properties_that_do_not_fit_together(properties: Mapping[str, str], text
     assert "sesame" not in str(caught.value)
 
 
-def test_the_package_that_is_lacking_is_told() -> None:
+def test_the_package_that_is_lacking_is_reported() -> None:
     script = """
 import sys
 sys.modules["aiobotocore"] = None

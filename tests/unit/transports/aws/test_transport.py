@@ -80,7 +80,7 @@ async def test_connections_are_kept_and_bounded(server: FakeGlue) -> None:
     assert server.most_in_flight == 4 and server.connections == 4
 
 
-async def test_a_call_says_who_makes_it_and_is_sent_once(server: FakeGlue) -> None:
+async def test_a_call_has_a_user_agent_and_is_sent_once(server: FakeGlue) -> None:
     server.fail("InternalServiceException", status=500, times=None)
     async with connected(server, max_retries="0") as ns:
         with pytest.raises(ServiceUnavailableError, match="InternalServiceException"):
@@ -111,7 +111,7 @@ async def test_the_region_is_a_property_or_what_the_environment_says(
         assert server.requests[-1].region == region
 
 
-async def test_a_region_nobody_knows_is_told_at_the_first_call(server: FakeGlue) -> None:
+async def test_a_region_that_is_unknown_is_reported_at_the_first_call(server: FakeGlue) -> None:
     async with connected(server, "region") as ns:
         for _ in range(2):
             with pytest.raises(InvalidInputError, match="region of glue: unknown; set the property region"):
@@ -119,7 +119,7 @@ async def test_a_region_nobody_knows_is_told_at_the_first_call(server: FakeGlue)
     assert server.calls == []
 
 
-async def test_a_profile_nobody_knows_is_told(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_profile_that_is_unknown_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "gone")
     async with connected(server) as ns:
         with pytest.raises(InvalidInputError, match=r"glue client: .*\(gone\)"):
@@ -219,14 +219,14 @@ async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) 
         (Said(b"nonsense\r\n\r\n", then="close"), ServiceUnavailableError, "describe_table"),
     ],
 )
-async def test_an_answer_of_another_form_is_told(answer: Said, error: type[LanceNamespaceError], text: str) -> None:
+async def test_an_answer_of_another_form_is_reported(answer: Said, error: type[LanceNamespaceError], text: str) -> None:
     raised, _ = await asked(answer)
     assert isinstance(raised, error)
     with pytest.raises(error, match=text):
         raise raised
 
 
-async def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     message = f"No match.\n\nThe Canonical String was\nx-amz-security-token:{SECRETS[1]}"
     body = orjson.dumps({"__type": "InvalidSignatureException", "message": message})

@@ -44,7 +44,7 @@ def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         Said(b"HTTP/1.1 500 Sorry\r\n\r\n" + b" " * 1025, "hang"),
     ],
 )
-async def test_an_answer_over_the_limit_is_not_read_nor_asked_for_again(answer: Said) -> None:
+async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Said) -> None:
     async with Script(answer) as script:
         async with AsyncNamespace.connect("glue", at(script.url, max_response_bytes="1024")) as ns:
             for ask in (described, declared):

@@ -72,7 +72,7 @@ async def test_a_token_that_somebody_renewed_meanwhile_is_not_renewed() -> None:
     assert await tokens.replace("1") == "2" and await tokens.current() == "2" and endpoint.fetches == 2
 
 
-async def test_an_endpoint_that_gives_the_same_again_is_asked_once_by_all() -> None:
+async def test_an_endpoint_that_gives_the_same_again_is_called_once_by_all() -> None:
     endpoint = Endpoint()
     endpoint.name = lambda number: "same"
     tokens = RenewedTokens(endpoint)

@@ -80,7 +80,7 @@ async def test_a_refused_connection_names_the_server_and_is_tried_again(nobody: 
     assert asked.outcomes == ["refused"] * 4
 
 
-async def test_a_host_nobody_knows_is_named() -> None:
+async def test_a_host_that_is_unknown_is_named() -> None:
     async with plain("http://catalog.invalid:8181", policy=Policy(max_retries=0)) as asked:
         with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*\(http://catalog.invalid:8181\); is the"):
             await asked.ask()

@@ -80,7 +80,7 @@ async def test_a_client_shows_its_id_and_secret_in_a_form(credential: str, clien
     assert server.header("authorization") == []
 
 
-async def test_a_token_endpoint_that_is_busy_is_asked_again() -> None:
+async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
     got, server = await current([http(503), Said(then="reset"), answer(access_token=TOKEN)])
     assert got == TOKEN and len(server.requests) == 3
 
@@ -95,7 +95,7 @@ async def test_a_token_endpoint_that_is_busy_is_asked_again() -> None:
         (401, '{"error": {}}', "HTTP 401: "),
     ],
 )
-async def test_a_client_nobody_knows_is_unauthenticated(status: int, body: str, text: str) -> None:
+async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: str, text: str) -> None:
     with pytest.raises(UnauthenticatedError) as raised:
         await current([http(status, body)])
     assert str(raised.value).startswith("Unauthenticated: the catalog (fetch_token: ") and text in str(raised.value)
@@ -117,7 +117,7 @@ async def test_a_client_nobody_knows_is_unauthenticated(status: int, body: str, 
         http(body=b""),
     ],
 )
-async def test_an_answer_of_another_form_is_told_without_what_it_holds(said: Said) -> None:
+async def test_an_answer_of_another_form_is_reported_without_what_it_holds(said: Said) -> None:
     with pytest.raises(InternalError, match=r"an answer (of unknown form|that is no JSON)") as raised:
         await current([said])
     told = "".join(traceback.format_exception(raised.value))

@@ -14,7 +14,7 @@ from tests.fakes.plain import plain
 from tests.fakes.sockets import Said, Script, http
 from tests.faults.backends import FINE, location
 from tests.faults.operations import connect, describe
-from tests.faults.server import Deed, Misbehaving
+from tests.faults.server import Action, FaultyServer
 from tests.faults.table import CATALOGS, HTTP
 
 ONCE = Policy(max_retries=0)
@@ -24,11 +24,11 @@ WHOLE = http(200, b'{"a":1}').data
 STALE = http(200, b'{"a":"stale"}').data
 
 
-class Telling(Misbehaving):
-    """Answers rightly, and says the last answer once more whenever a test wants it."""
+class RepeatingServer(FaultyServer):
+    """Responds correctly, and sends the last response again when a test calls `repeat`."""
 
     def __init__(self, impl: str) -> None:
-        super().__init__(CATALOGS[impl](), Deed(self._noted))
+        super().__init__(CATALOGS[impl](), Action(self._remember))
         self._last = b""
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -37,7 +37,7 @@ class Telling(Misbehaving):
         await super().talk(reader, writer)
 
     async def repeat(self, *, read: bool) -> None:
-        """Says the last answer on all connections; `read` lets the client's event loop take it."""
+        """Sends the last response on all connections; `read` lets the client's event loop receive it."""
         for writer in self._writers:
             if not writer.is_closing():
                 writer.write(self._last)
@@ -45,7 +45,7 @@ class Telling(Misbehaving):
             for _ in range(10):
                 await asyncio.sleep(0)
 
-    def _noted(self, right: bytes) -> bytes:
+    def _remember(self, right: bytes) -> bytes:
         self._last = right
         return right
 
@@ -53,7 +53,7 @@ class Telling(Misbehaving):
 @pytest.mark.parametrize("read", [False, True], ids=["in the kernel", "read by the loop"])
 @pytest.mark.parametrize("impl", CATALOGS)
 async def test_an_unasked_answer_is_not_taken_for_the_next(impl: str, read: bool) -> None:
-    async with Telling(impl) as server, connect(server.catalog, server.url) as ns:
+    async with RepeatingServer(impl) as server, connect(server.catalog, server.url) as ns:
         for number in range(33):
             id = server.catalog.id(f"t{number}")
             assert await describe(ns, id) == location(FINE, id.name)
@@ -132,7 +132,7 @@ async def test_a_connection_that_ended_unnoticed_carries_no_change() -> None:
         assert server.connections == 2
 
 
-async def test_an_answer_about_something_else_is_asked_for_on_a_new_connection() -> None:
+async def test_an_answer_about_something_else_is_requested_on_a_new_connection() -> None:
     answers = iter(["other", "mine"])
 
     def decode(body: object) -> str:
@@ -153,7 +153,7 @@ async def test_an_answer_about_another_table_is_never_believed(impl: str) -> Non
     def other(request: bytes) -> bytes:
         return request.replace(b"t1", b"t0")
 
-    class Swapping(Misbehaving):
+    class Swapping(FaultyServer):
         async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while not reader.at_eof():
                 request = await catalog.read(reader)
@@ -171,7 +171,7 @@ async def test_an_answer_about_another_table_is_never_believed(impl: str) -> Non
 async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str) -> None:
     catalog = CATALOGS[impl]()
     for keep_alive, connections in (("0.001ms", 2), ("15s", 1)):
-        async with Misbehaving(catalog) as server:
+        async with FaultyServer(catalog) as server:
             async with connect(catalog, server.url, more={"keep_alive": keep_alive}) as ns:
                 await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t0"))))
                 await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t1"))))
@@ -183,7 +183,7 @@ async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str)
 async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
     """The catalog's answers here describe whatever is asked for, as an answer that came late would."""
     catalog = CATALOGS[impl]()
-    async with Misbehaving(catalog) as server, connect(catalog, server.url) as ns:
+    async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
         with pytest.raises(
             ServiceUnavailableError,
             match=r"the answer to this change has no content; .*whether it took effect is unknown",

@@ -116,7 +116,7 @@ async def test_an_empty_answer_is_none(answer: Said) -> None:
         '{"a": 1}'.encode("utf-16"),
     ],
 )
-async def test_an_answer_that_is_no_json_is_told_and_not_asked_for_again(body: bytes) -> None:
+async def test_an_answer_that_is_no_json_is_reported_and_not_requested_again(body: bytes) -> None:
     async with Script(http(body=body)) as server, plain(server.url) as asked:
         with pytest.raises(InternalError, match="an answer that is no JSON, so is the endpoint right") as raised:
             await asked.ask()
@@ -133,7 +133,7 @@ async def test_an_answer_that_is_no_json_is_told_and_not_asked_for_again(body: b
         ('{"found": 1e999}', "OverflowError|no JSON"),
     ],
 )
-async def test_an_answer_of_another_form_is_told(body: str, text: str) -> None:
+async def test_an_answer_of_another_form_is_reported(body: str, text: str) -> None:
     def decode(body: Any) -> int:
         return int(body["found"])
 
@@ -143,7 +143,7 @@ async def test_an_answer_of_another_form_is_told(body: str, text: str) -> None:
     assert len(server.requests) == 1
 
 
-async def test_an_answer_of_another_form_is_told_by_its_names_alone() -> None:
+async def test_an_answer_of_another_form_is_reported_by_its_names_alone() -> None:
     body = {"config": {"s3.secret-access-key": "hush"}, "hidden": "hush", "x" * 500: "hush"}
     async with Script(http(body=json.dumps(body))) as server, plain(server.url) as asked:
         with pytest.raises(
@@ -174,12 +174,12 @@ async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
         ("identity", b'{"a": 1}'),
     ],
 )
-async def test_a_compressed_answer_is_decoded_although_nobody_asked_for_it(encoding: str, body: bytes) -> None:
+async def test_a_compressed_answer_is_decoded_although_nobody_requested_it(encoding: str, body: bytes) -> None:
     async with Script(http(body=body, headers={"Content-Encoding": encoding})) as server, plain(server.url) as asked:
         assert await asked.ask() == {"a": 1}
 
 
-async def test_an_answer_that_cannot_be_decompressed_is_told() -> None:
+async def test_an_answer_that_cannot_be_decompressed_is_reported() -> None:
     answer = http(body=b"not gzip", headers={"Content-Encoding": "gzip"})
     async with Script(answer) as server, plain(server.url) as asked:
         with pytest.raises(InternalError, match="the answer cannot be decompressed"):
@@ -223,7 +223,7 @@ async def test_cookies_are_not_kept() -> None:
         (599, b"", "HTTP 599"),
     ],
 )
-async def test_an_error_tells_what_the_server_said(status: int, body: bytes | str, text: str) -> None:
+async def test_an_error_names_what_the_server_said(status: int, body: bytes | str, text: str) -> None:
     async with Script(*[http(status, body)] * 4) as server, plain(server.url) as asked:
         with pytest.raises(HTTP_ERRORS.get(status, LanceNamespaceError)) as raised:
             await asked.ask()

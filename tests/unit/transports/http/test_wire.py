@@ -140,7 +140,7 @@ def chunked(body: str) -> Said:
     ids=["length", "chunks", "to the end", "error", "unread"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_answer_over_the_limit_is_not_read_nor_asked_for_again(answer: Said, method: str) -> None:
+async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Said, method: str) -> None:
     async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2049"}) as asked:
         with pytest.raises(InternalError, match=r"the answer is longer than 2049 bytes \(max_response_bytes\)"):
             await asked.ask(method)
@@ -230,7 +230,7 @@ async def test_tls_spoken_to_a_server_that_has_none_is_no_connection() -> None:
             await asked.ask()
 
 
-async def test_a_proxy_is_told_the_whole_url() -> None:
+async def test_a_proxy_receives_the_whole_url() -> None:
     async with Script() as server, Forwarder() as proxy, plain(server.url, {"proxy": proxy.url}) as asked:
         assert await asked.ask("GET", "/a%2Fb%2E?x=%1F") == {}
         assert proxy.requests[0].startswith(f"GET {server.url}/a%2Fb%2E?x=%1F HTTP/1.1\r\n".encode())
@@ -267,7 +267,7 @@ async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: 
         assert asked.outcomes == ["refused", "refused"] and not server.requests
 
 
-async def test_a_proxy_that_wants_credentials_is_asked_once(certificates: Certificates) -> None:
+async def test_a_proxy_that_wants_credentials_is_called_once(certificates: Certificates) -> None:
     async with Script(http(407, b"")) as proxy, Script(tls=certificates.server) as server:
         async with plain(server.url, {"proxy": proxy.url}) as asked:
             with pytest.raises(UnauthenticatedError, match=r"HTTP 407 .*; give the proxy's credentials in"):

@@ -223,7 +223,7 @@ def test_the_reply_to_the_call_is_taken() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4, 11, 100])
-def test_a_refusal_of_the_call_is_told(size: int) -> None:
+def test_a_refusal_of_the_call_is_reported(size: int) -> None:
     refusal = (
         HEAD.replace(b"\x80\x01\x00\x02", b"\x80\x01\x00\x03") + text(1, "no such method") + number(2, 1) + b"\x00"
     )
@@ -280,7 +280,7 @@ def test_a_count_alone_keeps_nobody_busy() -> None:
         assert not decoder.feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
 
 
-def test_the_fields_of_a_struct_are_told_apart_and_left_as_they_are() -> None:
+def test_the_fields_of_a_struct_are_distinguished_and_left_as_they_are() -> None:
     fields = fields_of(TABLE)
     assert list(fields) == [1, 4, 7, 9]
     assert b"".join(fields.values()) + b"\x00" == TABLE

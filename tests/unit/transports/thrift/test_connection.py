@@ -123,7 +123,7 @@ async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
         assert server.calls.count("create_database") == 1
 
 
-async def test_nobody_there_is_told_with_the_address(server: FakeHive) -> None:
+async def test_a_refused_connection_is_reported_with_the_address(server: FakeHive) -> None:
     server.stop()
     async with client(server.port) as asked:
         with pytest.raises(
@@ -132,7 +132,7 @@ async def test_nobody_there_is_told_with_the_address(server: FakeHive) -> None:
             await asked.ask("d1")
 
 
-async def test_a_host_that_no_name_server_could_know_is_told() -> None:
+async def test_a_host_that_no_name_server_could_know_is_reported() -> None:
     async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as asked:
         with pytest.raises(ServiceUnavailableError, match="label"):
             await asked.ask("d1")

@@ -47,7 +47,7 @@ async def test_frames_are_sent_and_read() -> None:
             assert server.connections == 1
 
 
-async def test_a_server_without_frames_is_told(server: FakeHive) -> None:
+async def test_a_server_without_frames_is_reported(server: FakeHive) -> None:
     async with client(server.port, framed=True, policy=Policy(max_retries=0)) as asked:
         with pytest.raises(ServiceUnavailableError, match=r"the server closed it|reset"):
             await asked.ask("d1")
@@ -129,7 +129,7 @@ async def test_what_a_server_says_of_a_login_is_shown_on_one_line_and_in_part() 
         assert len(str(caught.value)) < 700
 
 
-async def test_a_server_that_does_not_speak_sasl_is_told(server: FakeHive) -> None:
+async def test_a_server_that_does_not_speak_sasl_is_reported(server: FakeHive) -> None:
     none = Policy(max_retries=0)
     async with client(server.port, login=Plain("me", "x"), policy=none) as asked:
         with pytest.raises(ServiceUnavailableError, match="cannot connect"):

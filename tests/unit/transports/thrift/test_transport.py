@@ -75,7 +75,7 @@ async def test_a_server_that_always_answers_another_call_is_given_up(server: Fak
     server.wait_open(0)
 
 
-async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+async def test_bytes_that_nobody_requested_end_the_connection() -> None:
     async with Talkative() as server, client(server.port, size=1) as asked:
         assert await asked.ask("d1") == "d1"
         server.more.set()

@@ -39,7 +39,10 @@ MAX_PLANNING: Final = 20_000
 """Maximum copies that the planner makes of tokens in COALESCE and similar functions. Each takes 50 µs."""
 
 MAX_PATTERN: Final = 16_384
-"""Maximum bytes of one literal in a text with patterns, if functions are bounded; a pattern takes 700 times as many."""
+"""Maximum bytes of one literal in a text with patterns, if functions are bounded.
+
+A compiled pattern takes 700 times as much memory.
+"""
 
 MAX_BUILT: Final = 4096
 """Maximum bytes of literals in texts that build new values; each literal is repeated for each row."""

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.tables import bounds, filters
+from lance_ns_async.tables import bounds, sql_bounds
 from lance_ns_async.tables.bounds import Bounds
-from lance_ns_async.tables.filters import Texts
+from lance_ns_async.tables.sql_bounds import Texts
 from tests.support.lake import stream
 
-REMOTE = Bounds(functions=filters.FUNCTIONS)
+REMOTE = Bounds(functions=sql_bounds.FUNCTIONS)
 
 EVERYDAY = [
     "id > 1 AND (name = 'a' OR name = 'b') AND NOT (x IS NULL)",
@@ -156,7 +156,7 @@ def test_bounds_hold_for_all_texts_of_a_request_together() -> None:
 
 
 def test_a_function_may_be_allowed() -> None:
-    with bounds.apply(Bounds(functions=filters.FUNCTIONS | {"levenshtein"})):
+    with bounds.apply(Bounds(functions=sql_bounds.FUNCTIONS | {"levenshtein"})):
         Texts({"filter": "Levenshtein(name, 'abc') > 1"}).check()
 
 
@@ -229,7 +229,7 @@ def test_not_of_several_terms_are_not_in_a_row() -> None:
     Texts({"filter": " AND ".join(["NOT a", "b NOT IN (1)", "NOT (c)"] * 100)}).check()
 
 
-async def test_lance_bears_what_is_let_through(tmp_path: Path) -> None:
+async def test_lance_can_process_accepted_texts(tmp_path: Path) -> None:
     """The largest that the bounds allow is answered, and what is wrong with it is told by Lance at once."""
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.write(["t"], ROWS)

@@ -1,4 +1,7 @@
-"""Routes of the Lance REST Namespace: method, path, request model and content of each operation."""
+"""The Lance REST Namespace protocol: method, path, request model and content of each operation.
+
+The gateway serves these routes, and the `rest` backend calls them. Spec: https://lance.org/format/namespace/rest.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,10 @@ class Route:
     answer: Answer = "fields"
     changes: bool = True
     """Whether the operation changes data; it then runs to its end even if the client leaves."""
+
+    def fill(self, **names: str) -> str:
+        """Returns the path with these names, which are percent-encoded."""
+        return self.path.format_map(names)
 
 
 def _reading(
@@ -116,6 +123,8 @@ ROUTES = (
     _changing("alter_transaction", f"{_TRANSACTION}/alter", spec.AlterTransactionRequest),
 )
 """All operations of the spec; the namespace decides which of them are supported."""
+
+BY_OPERATION: Mapping[str, Route] = {route.operation: route for route in ROUTES}
 
 
 def match(path: str) -> tuple[Route, Mapping[str, str]] | None:

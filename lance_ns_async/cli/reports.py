@@ -1,4 +1,4 @@
-"""Output of the commands `audit` and `find`."""
+"""Output of the commands `audit`, `find` and `copy`: the columns of their reports."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lance_ns_async.fleet.conditions import Conditions
 from lance_ns_async.fleet.report import Report, Row
 
 AUDIT_COLUMNS = ("id", "outcome", "severity", "reason", "fix", "location")
+COPY_COLUMNS = ("id", "target", "outcome", "reason")
 FIND_COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
 
 

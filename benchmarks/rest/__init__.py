@@ -1,0 +1,1 @@
+"""Speed of describes over the Lance REST Namespace protocol."""

@@ -1,0 +1,1 @@
+"""Servers of the Lance REST Namespace protocol."""

@@ -1,0 +1,327 @@
+"""The backend for servers of the Lance REST Namespace protocol: each operation is one call of the protocol.
+
+Spec: https://lance.org/format/namespace/rest, and the OpenAPI document of lance-namespace 0.13. Where servers differ
+from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends import registrations
+from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.lost_responses import create_or_find
+from lance_ns_async.backends.rest import operations, wire
+from lance_ns_async.backends.rest.settings import RestSettings
+from lance_ns_async.backends.values import ignore
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.rest_protocol import BY_OPERATION
+from lance_ns_async.transports.http.oauth2 import open_tokens
+from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
+from lance_ns_async.transports.http.transport import HttpTransport, open_http
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pydantic import BaseModel
+
+T = TypeVar("T")
+
+_NO_OPERATION = (404, 405, 406, 501)
+"""Statuses of a server, or of a proxy, that does not have the path of an operation."""
+
+REST_ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    **SIGNING_ERRORS,
+    **{cls.code.name: cls for cls in PHRASES},
+    wire.NOT_LANCE: NotALanceTableError,
+    # Without a code of the protocol, these do not mean that an object is missing.
+    **{(status, kind): UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
+    413: InvalidInputError,
+    # The first versions of the protocol, and the exceptions of Gravitino.
+    "ForbiddenException": PermissionDeniedError,
+    "IllegalArgumentException": InvalidInputError,
+    "NoSuchCatalogException": NamespaceNotFoundError,
+    "NoSuchSchemaException": NamespaceNotFoundError,
+    "NoSuchTableException": TableNotFoundError,
+    "NonEmptyCatalogException": NamespaceNotEmptyError,
+    "NonEmptySchemaException": NamespaceNotEmptyError,
+    "SchemaAlreadyExistsException": NamespaceAlreadyExistsError,
+    "TableAlreadyExistsException": TableAlreadyExistsError,
+    "UnauthorizedException": UnauthenticatedError,
+    "UnsupportedOperationException": UnsupportedOperationError,
+    (wire.OLD_NOT_FOUND, "namespace"): NamespaceNotFoundError,
+    (wire.OLD_NOT_FOUND, "table"): TableNotFoundError,
+    (wire.OLD_CONFLICT, "create_namespace"): NamespaceAlreadyExistsError,
+    (wire.OLD_CONFLICT, "drop_namespace"): NamespaceNotEmptyError,
+    (wire.OLD_CONFLICT, "table"): TableAlreadyExistsError,
+}
+
+
+class RestBackend(Backend):
+    """A server of the Lance REST Namespace protocol.
+
+    Cost: one call to describe a table; two to declare or register one, because some servers accept tables of missing
+    namespaces; one more for an empty listing, because some servers return one for a missing namespace.
+    """
+
+    settings = RestSettings
+    errors = REST_ERRORS
+    catalog_capabilities = Capabilities(
+        min_depth=0,
+        max_depth=None,
+        paginates=True,
+        cascades=True,
+        vends=True,
+        renames=True,
+        relative_locations=True,
+        drops=True,
+    )
+
+    def __init__(self, http: HttpTransport, settings: RestSettings) -> None:
+        self._http = http
+        self._delimiter = settings.delimiter
+        self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
+        self._is_remote = settings.data_operations == "remote"
+        self._storage_options = settings.storage_options()
+        self.configured_options = self._storage_options
+        self.catalog_capabilities = replace(
+            self.catalog_capabilities,
+            min_depth=settings.min_depth,
+            max_depth=settings.max_depth,
+            vends_unasked=settings.vend_credentials,
+        )
+
+    @classmethod
+    def open(cls, settings: RestSettings, caller: Caller) -> RestBackend:
+        """Returns a backend for the server at `settings.endpoint`."""
+        signer = open_signer(settings, caller)
+        # The protocol has no token endpoint; the settings require oauth2_server_uri where one is needed.
+        tokens = open_tokens(settings, caller, uri=settings.endpoint)
+        http = open_http(settings, caller, path="", explain=wire.explain, tokens=tokens, signer=signer)
+        return cls(http, settings)
+
+    async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        return await self._list("list_namespaces", "namespaces", parent, token, limit)
+
+    async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
+        return await self._ask("describe_namespace", id, wire.namespace_properties)
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        return await self._ask("create_namespace", id, wire.namespace_properties, {"properties": dict(properties)})
+
+    async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
+        behavior = {"behavior": "Cascade"} if cascade else None
+        try:
+            await self._ask("drop_namespace", id, partial(wire.check_removed, id), behavior)
+        except NamespaceNotEmptyError as e:
+            if not cascade:
+                raise
+            raise InvalidInputError(
+                f"behavior 'Cascade': the server drops empty namespaces only; drop what is in {spelled(id)} first ({e})"
+            ) from e
+
+    async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
+        return await self._list("list_tables", "tables", parent, token, limit)
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        # Not sent as False, because servers of earlier protocol versions do not know the field.
+        return await self._ask("describe_table", id, self._decoder(id), {"vend_credentials": True} if vend else None)
+
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        await self._must_exist(id.parent, "declare_table")
+        fields = {"location": location, "properties": _with_identity(id, properties)}
+        if self.server.lacks("declare_table"):
+            return await self._create(id, "create_empty_table", fields)
+        try:
+            return await self._create(id, "declare_table", fields)
+        except UnsupportedOperationError as e:
+            error = e
+        try:
+            # Servers of the first protocol versions have the same operation under its former name.
+            table = await self._create(id, "create_empty_table", fields)
+        except UnsupportedOperationError:
+            raise error from None
+        self.server.learn(missing=frozenset({"declare_table"}))
+        return table
+
+    async def register_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        await self._must_exist(id.parent, "register_table")
+        fields = {"location": location, "properties": _with_identity(id, properties)}
+        return await self._with_location(await self._create(id, "register_table", fields))
+
+    def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        wire.path_segment(id, self._delimiter)
+
+    async def deregister_table(self, id: TableId) -> None:
+        await self._ask("deregister_table", id, partial(wire.check_removed, id))
+
+    async def drop_table(self, table: Table) -> None:
+        await self._ask("drop_table", table.id, partial(wire.check_removed, table.id))
+
+    async def rename_table(self, id: TableId, to: TableId) -> None:
+        wire.path_segment(to, self._delimiter)
+        reason = "the server has refused another one as not supported"
+        if not self.server.lacks("rename_table"):
+            fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
+            try:
+                return await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
+            except UnsupportedOperationError as e:
+                self.server.learn(missing=frozenset({"rename_table"}))
+                reason = _reason(e)
+        raise UnsupportedOperationError(f"Not supported: rename_table of {id} ({reason})")
+
+    async def replace_table(
+        self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table anew, with the mode Overwrite of the protocol, which compares no registrations."""
+        if (location, dict(properties)) == (old.location, dict(old.properties or {})):
+            return old
+        all_properties = dict(properties)
+        if old.registration is not None:
+            all_properties[registrations.REST_KEY] = old.registration
+        fields = {"location": location, "properties": all_properties, "mode": "Overwrite"}
+        try:
+            return await self._with_location(await self._ask("register_table", old.id, self._decoder(old.id), fields))
+        except TableAlreadyExistsError as e:
+            raise UnsupportedOperationError(
+                f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
+                f"and register it at {location})"
+            ) from e
+
+    def passes_on(self, operation: str) -> bool:
+        return self._is_remote or operation in operations.SERVER_ONLY
+
+    async def pass_on(self, operation: str, request: BaseModel, data: bytes | None = None) -> Any:
+        route = BY_OPERATION[operation]
+        encoded = operations.encode(route, request, self._delimiter)
+        return await self._http.request(
+            route.method,
+            encoded.path,
+            query=encoded.query,
+            body=encoded.body,
+            content=None if data is None else (data, operations.ROWS),
+            subject=encoded.subject,
+            operation=operation,
+            decode=partial(operations.decode, route),
+            raw=route.answer == "file",
+            safe=not route.changes,
+        )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    def _decoder(self, id: TableId) -> Callable[[Any], Table]:
+        return partial(wire.table, id, self._storage_options)
+
+    async def _create(self, id: TableId, operation: str, fields: Mapping[str, Any]) -> Table:
+        """Makes a registration and returns the table; if the response is lost, the table is looked up."""
+        identity = registrations.identity(fields["properties"], key=registrations.REST_KEY)
+        return await create_or_find(
+            id,
+            partial(self._ask, operation, id, self._decoder(id), fields),
+            partial(
+                self._ask,
+                "describe_table",
+                id,
+                partial(wire.own_table, id, self._storage_options, identity),
+                name=operation,
+            ),
+        )
+
+    async def _with_location(self, table: Table) -> Table:
+        """Returns a table with its whole location, because some servers repeat a relative one as it was sent."""
+        if "://" in table.location or table.location.startswith("/"):
+            return table
+        return await self.describe_table(table.id)
+
+    async def _list(
+        self, operation: str, field: str, parent: NamespaceId, token: str | None, limit: int | None
+    ) -> Page[str]:
+        query = {"page_token": token, "limit": limit}
+        decode = partial(wire.names, field, parent, self._delimiter)
+        page = await self._ask(
+            operation, parent, decode, query={key: value for key, value in query.items() if value is not None}
+        )
+        if not page.items and token is None:
+            await self._must_exist(parent, operation)
+        return page
+
+    async def _must_exist(self, id: NamespaceId, operation: str) -> None:
+        """Raises NamespaceNotFoundError for a missing namespace, which some servers treat as an empty one."""
+        if not id:
+            return
+        try:
+            await self._ask("describe_namespace", id, ignore, name=operation)
+        except (PermissionDeniedError, UnsupportedOperationError):
+            return
+
+    async def _ask(
+        self,
+        operation: str,
+        id: Id,
+        decode: Callable[[Any], T],
+        fields: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        name: str | None = None,
+    ) -> T:
+        """Makes the call of an operation of the protocol and returns its decoded response.
+
+        Args:
+            operation: The operation.
+            id: The object of the operation.
+            decode: Converts the JSON of the response.
+            fields: Fields of the request; values of None are left out.
+            query: Parameters of the query.
+            name: The name of the operation in messages; None for its own name.
+        """
+        route = BY_OPERATION[operation]
+        body = None
+        if route.method == "POST":
+            body = {"id": list(id), **{key: value for key, value in (fields or {}).items() if value is not None}}
+        return await self._http.request(
+            route.method,
+            route.fill(id=wire.path_segment(id, self._delimiter)),
+            query=f"{self._delimiter_query}&{urlencode(query)}" if query else self._delimiter_query,
+            body=body,
+            subject=id,
+            operation=name or operation,
+            decode=decode,
+            safe=not route.changes,
+        )
+
+
+def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties of a new registration, with its identity.
+
+    A table at the root has none: directory catalogs store no properties for it.
+    """
+    return registrations.add_identity(properties, key=registrations.REST_KEY) if id.parent else dict(properties)
+
+
+def _reason(error: UnsupportedOperationError) -> str:
+    """Returns the server's own words in an error."""
+    failure = failure_of(error)
+    return str(error) if failure is None else failure.message

@@ -1,0 +1,146 @@
+"""Encoding of requests of the Lance REST Namespace protocol, and decoding of its responses. Nothing makes a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from lance_namespace.errors import ErrorCode, InvalidInputError
+
+from lance_ns_async.backends import registrations
+from lance_ns_async.backends.values import check_levels, check_name, text, texts
+from lance_ns_async.errors import AnotherAnswerError, Code, without_source
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+
+NOT_LANCE = "not a Lance table"
+"""Code of this package for a table of another format, which the protocol reports as an invalid input."""
+
+OLD_NOT_FOUND, OLD_CONFLICT = "status 404", "status 409"
+"""Codes of this package for servers of the first protocol versions, whose error codes are HTTP statuses."""
+
+_LISTINGS = {"namespaces", "table", "tables"}
+"""Fields of listings and descriptions, which responses to removals never have."""
+
+_REWRITTEN = (".", "..")
+"""Path segments that proxies or servers remove, even if they are percent-encoded."""
+
+_NO_ROUTE = ("HTTP 404 ", "HTTP 405 ")
+"""Beginnings of messages of a Java server (Gravitino) about a path or a method that it does not have."""
+
+
+def path_segment(id: Id, delimiter: str) -> str:
+    """Returns the names of an id, joined and percent-encoded; the root is the delimiter alone.
+
+    Raises:
+        InvalidInputError: The id cannot be written into a path.
+    """
+    segment = delimiter.join(id)
+    if id and segment.split(delimiter) != list(id):
+        raise InvalidInputError(
+            f"{id.kind} id {list(id)!r}: the delimiter {delimiter!r} separates names in paths, so no name can contain "
+            "it; set the property delimiter to a text that no name contains"
+        )
+    if segment in _REWRITTEN:
+        raise InvalidInputError(
+            f"{id.kind} id {list(id)!r}: {segment!r} alone cannot be a part of a path, because proxies rewrite it"
+        )
+    return quote(segment or delimiter, safe="")
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns the codes and the message of an error.
+
+    The code is the name of the spec's error code. Servers of the first protocol versions have the HTTP status as the
+    code, and the name of an exception as the type.
+    """
+    code = body["code"]
+    message = without_source(text(body.get("error") or body.get("detail") or ""))
+    if isinstance(code, bool) or not isinstance(code, int):
+        raise TypeError("a code is a number")
+    kind = text(body.get("type") or "")
+    if code == ErrorCode.INTERNAL and message.startswith("Not supported"):
+        # pylance's server reports operations that its catalog does not have as its own fault.
+        return (ErrorCode.UNSUPPORTED.name,), message
+    if kind and message.startswith(_NO_ROUTE):
+        return (ErrorCode.UNSUPPORTED.name,), message
+    if code == ErrorCode.INVALID_INPUT and "is no Lance table" in message:
+        return (NOT_LANCE,), message
+    if code in _NAMES:
+        return (_NAMES[code],), message
+    own = (OLD_NOT_FOUND,) if code == 404 else (OLD_CONFLICT,) if code == 409 else ()
+    return (*([kind] if kind else []), *own), f"{kind}: {message}" if kind else message
+
+
+_NAMES: Mapping[int, str] = {int(code): code.name for code in ErrorCode}
+
+
+def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[str]:
+    """Returns a page of a listing, sorted, because some servers return each page in another order.
+
+    Some servers return whole ids; the part that names the parent is removed.
+
+    Args:
+        field: The field of the response that holds the names.
+        parent: The listed namespace.
+        delimiter: Joins the names of an id.
+    """
+    above = f"{delimiter.join(parent)}{delimiter}" if parent else ""
+    token = body.get("page_token") or None
+    items = sorted(text(name).removeprefix(above) for name in body[field] or ())
+    return Page(items, None if token is None else text(token))
+
+
+def check_removed(id: Id, body: Any) -> None:
+    """Checks the response to a removal or a rename; raises AnotherAnswerError if it describes another object."""
+    if not isinstance(body, dict):
+        return
+    if keys := _LISTINGS & body.keys():
+        raise AnotherAnswerError(f"an answer with {', '.join(sorted(keys))}, to a change")
+    check_levels(id, body.get("id"))
+
+
+def namespace_properties(body: Any) -> Mapping[str, str]:
+    """Returns the properties of a namespace; no properties if the response has none."""
+    return texts((body or {}).get("properties"))
+
+
+def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
+    """Returns the table in the response to a describe, a declaration or a registration.
+
+    Args:
+        options: Configured storage options; those in the response override them.
+
+    Raises:
+        AnotherAnswerError: The response describes another table.
+    """
+    if (name := body.get("table")) is not None:
+        check_name(id.name, name)
+        if isinstance(above := body.get("namespace"), list):
+            check_levels(id.parent, above)
+    response_properties = body.get("properties")
+    properties = None if response_properties is None else texts(response_properties)
+    # Some catalogs repeat the properties of a table in its storage options.
+    response_options = registrations.remove_identity(texts(body.get("storage_options")), key=registrations.REST_KEY)
+    is_managed = bool(body.get("managed_versioning"))
+    return Table(
+        id,
+        text(body["location"]),
+        None if properties is None else registrations.remove_identity(properties, key=registrations.REST_KEY),
+        {**(options or {}), **response_options} or None,
+        managed_versioning=is_managed,
+        version=body.get("version") if is_managed else None,
+        registration=None if properties is None else registrations.identity(properties, key=registrations.REST_KEY),
+    )
+
+
+def own_table(id: TableId, options: Mapping[str, str] | None, identity: str | None, body: Any) -> Table | None:
+    """Returns the table in a response if its registration has this identity; None if another client registered it.
+
+    Raises:
+        ValueError: The response has no identity, so it is unknown who registered the table.
+    """
+    own = table(id, options, body)
+    if identity is None or own.registration is None:
+        raise ValueError("it is unknown who registered the table")
+    return own if own.registration == identity else None

@@ -1,0 +1,55 @@
+"""Operations that a backend passes on to its server, instead of working on the dataset in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from lance_ns_async.model import TableId
+from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.rest_protocol import BY_OPERATION
+
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PARAMETERS = ("request", "request_data")
+
+
+def passed_on(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Returns the method of an operation, which sends the request to the server if the backend passes it on."""
+    name = method.__name__
+
+    @wraps(method)
+    async def operation(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        session = cast("Session", self)
+        if not session._backend.passes_on(name):
+            return await method(self, *args, **kwargs)
+        arguments = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
+        return cast(
+            "T", await pass_on(session, name, arguments["request"], cast("bytes", arguments.get("request_data")))
+        )
+
+    return operation
+
+
+async def pass_on(session: Session, operation: str, request: object, data: bytes | None = None) -> Any:
+    """Returns the server's response to a request; requires `Backend.passes_on`.
+
+    Raises:
+        InvalidInputError: The request is not valid for its model.
+        LanceNamespaceError: The error of the server.
+    """
+    route = BY_OPERATION[operation]
+    parsed_request = requests.parse(route.request, request)
+    names = getattr(parsed_request, "id", None)
+    with session._operation():
+        try:
+            return await session._backend.pass_on(operation, parsed_request, data)
+        finally:
+            if route.changes and names:
+                session._locator.forget(TableId(names))

@@ -1,0 +1,78 @@
+"""Sites of the `rest` backend: a server that nobody here wrote, and our own gateway in front of other backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from lance.namespace import RestAdapter
+
+from lance_ns_async.registry import load
+from tests.contract.site import Site
+from tests.support.gateway import served
+
+_ABSOLUTE = "its server registers tables at relative locations alone, and replaces none"
+_OWN_FOLDER = "its server holds tables in its own folder alone"
+_CHOOSES = "its server chooses the locations"
+
+ON_PYLANCE: Mapping[str, str] = {
+    "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
+    "test_a_table_that_is_replaced_is_never_missing": _ABSOLUTE,
+    "test_an_odd_name_is_held_as_it_is_or_refused[a%2Fb]": "its server writes the name into a location that no drop "
+    "accepts",
+    "test_an_overwrite_that_fails_leaves_the_properties": _ABSOLUTE,
+    "test_cascade_is_refused_where_the_catalog_has_none": "its server takes a cascade for a drop of an empty namespace",
+    "test_dropping_never_takes_another_table_along": "its server declares no table at a location",
+    "test_each_declaration_has_its_own_location": _CHOOSES,
+    "test_first_rows_that_others_use_stay_as_the_error_says": _ABSOLUTE,
+    "test_of_simultaneous_declares_one_wins": "its server reports some of the others as conflicts of its own manifest",
+    "test_registering_overwrites_only_on_request": _ABSOLUTE,
+    "test_registering_puts_a_table_back": _ABSOLUTE,
+    "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
+}
+ON_A_GATEWAY = {
+    "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
+    "test_each_declaration_has_its_own_location": _CHOOSES,
+}
+ON_A_GATEWAY_TO_DIR = {
+    **ON_A_GATEWAY,
+    "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
+}
+
+
+@contextmanager
+def rest_on_pylance(tmp: Path) -> Iterator[Site]:
+    """pylance's own server of the protocol, in front of its own directory catalog."""
+    with RestAdapter("dir", {"root": str(tmp)}, port=0) as server:
+        can = replace(load("rest").catalog_capabilities, cascades=False, renames=False)
+        yield Site(
+            "rest", {"uri": f"http://127.0.0.1:{server.port}"}, server=can, exempt=ON_PYLANCE, keeps_credentials=True
+        )
+
+
+@contextmanager
+def rest_on_a_gateway(
+    behind: Callable[[Path], AbstractContextManager[Site]], exempt: Mapping[str, str], tmp: Path
+) -> Iterator[Site]:
+    """The `rest` backend on our own gateway, in front of another backend."""
+    with behind(tmp) as site, served(site.impl, site.properties) as gateway:
+        can = replace(
+            load("rest").catalog_capabilities,
+            cascades=site.can.cascades,
+            folds_case=site.can.folds_case,
+            keeps_case=site.can.keeps_case,
+            location_properties=site.can.location_properties,
+            relative_locations=site.can.relative_locations,
+            renames=site.can.renames,
+        )
+        token = {f"header.{name}": value for name, value in gateway.headers.items()}
+        yield replace(
+            site,
+            impl="rest",
+            properties={"uri": gateway.url, **token},
+            server=can,
+            exempt=exempt,
+            keeps_credentials=not site.vends,
+        )

@@ -1,0 +1,106 @@
+"""Bulk registration: each table is registered as by a call of its own, and fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from lance_namespace import DeclareTableRequest, DescribeTableRequest, RegisterTableRequest
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError
+
+from lance_ns_async import AsyncNamespace, TableId
+from tests.contract.conftest import Home, Room
+from tests.contract.site import Site
+
+MANY = 12
+REQUEST_ID = re.compile(r"request(-id)? [\w-]+", re.IGNORECASE)
+
+
+def location_of(site: Site, home: Home, tmp_path: Path, name: str) -> str:
+    root = site.properties.get("root", "")
+    base = home.id.name if site.can.relative_locations else root if "://" in root else tmp_path.as_uri()
+    return f"{base}/{home.id.name}-{name}"
+
+
+def requests(site: Site, home: Home, tmp_path: Path, *names: str) -> list[RegisterTableRequest]:
+    return [
+        RegisterTableRequest(
+            id=home.table(name), location=location_of(site, home, tmp_path, name), properties={"name": name}
+        )
+        for name in names
+    ]
+
+
+async def test_each_is_registered_as_it_is_alone(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(MANY)]
+    finished: list[int] = []
+    result = await ns.register_tables(requests(site, home, tmp_path, *names), progress=finished.append)
+    assert list(result.raise_for_errors().tables) == home.tables(*names) and sum(finished) == MANY
+    await ns.register_table(requests(site, home, tmp_path, "alone")[0])
+    alone = await ns.describe_table(DescribeTableRequest(id=home.table("alone")))
+    assert alone.location is not None
+    for name, id in zip(names, home.tables(*names), strict=True):
+        described = await ns.describe_table(DescribeTableRequest(id=list(id)))
+        assert described.location == alone.location.replace("-alone", f"-{name}") == result.tables[id].location
+        # A server over pylance returns no properties.
+        expected = alone.properties and {**alone.properties, "name": name}
+        assert (described.properties or {}).keys() == (expected or {}).keys()
+        assert not expected or (described.properties or {})["name"] == name
+
+
+async def test_a_table_that_fails_affects_no_other(
+    ns: AsyncNamespace, site: Site, home: Home, room: Room, tmp_path: Path
+) -> None:
+    await ns.declare_table(DeclareTableRequest(id=home.table("there")))
+    good = requests(site, home, tmp_path, "a", "b", "c")
+    there, bad = requests(site, home, tmp_path, "there", "bad")
+    bad.location = "s3://bucket/../t"
+    orphan = RegisterTableRequest(
+        id=[*room.id("none"), "t"], location=location_of(site, home, tmp_path, "orphan"), properties={}
+    )
+    result = await ns.register_tables([good[0], there, good[1], bad, orphan, good[2]])
+    assert list(result.tables) == home.tables("a", "b", "c")
+    assert list(result.errors) == [TableId(it.id or ()) for it in (there, bad, orphan)]
+    for request, error in zip((there, bad, orphan), result.errors.values(), strict=True):
+        with pytest.raises(type(error)) as alone:
+            await ns.register_table(request)
+        # Some catalogs add an id of the request.
+        assert REQUEST_ID.sub("", str(alone.value)) == REQUEST_ID.sub("", str(error))
+    again = await ns.register_tables(good)
+    assert {type(error) for error in again.errors.values()} == {TableAlreadyExistsError} and len(again.errors) == 3
+
+
+async def test_invalid_requests_register_nothing(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
+    good, other = requests(site, home, tmp_path, "a", "b")
+    other.mode = "Overwrite"
+    for bad, text in ((good, "occurs twice"), (other, "replaces nothing")):
+        with pytest.raises(InvalidInputError, match=text):
+            await ns.register_tables([good, bad])
+    with pytest.raises(InvalidInputError, match="max_in_flight 0"):
+        await ns.register_tables([good], max_in_flight=0)
+    assert not await ns.exists(TableId(good.id or ()))
+
+
+async def test_each_name_has_one_winner(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(MANY)]
+    ids = home.tables(*names)
+    contenders = [AsyncNamespace.connect(site.impl, site.properties) for _ in range(2)]
+    asked = [
+        [
+            RegisterTableRequest(id=list(id), location=location_of(site, home, tmp_path, f"{id.name}-{side}"))
+            for id in ids
+        ]
+        for side in range(2)
+    ]
+    async with contenders[0], contenders[1]:
+        results = await asyncio.gather(
+            *(it.register_tables(tables) for it, tables in zip(contenders, asked, strict=True))
+        )
+    described = (await ns.describe_tables(ids)).raise_for_errors()
+    for id in ids:
+        outcomes = [result.outcome(id) for result in results]
+        winners = [it for it in outcomes if not isinstance(it, LanceNamespaceError)]
+        assert len(winners) == 1, outcomes
+        assert winners[0].location == described.tables[id].location

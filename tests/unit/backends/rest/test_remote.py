@@ -1,0 +1,170 @@
+"""Operations on the rows of tables that the server performs, with requests and responses of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance.namespace import RestAdapter
+from lance_namespace.errors import (
+    InvalidInputError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, Call
+from tests.fakes.rest import FakeRest
+from tests.support.gateway import served
+from tests.support.lake import stream
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+T = ["sales", "t"]
+
+
+@pytest.fixture(params=["gateway", "pylance"])
+def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """What connects to each server, in front of a directory."""
+    if request.param == "gateway":
+        with served("dir", {"root": str(tmp_path)}) as gateway:
+            yield {"uri": gateway.url, **{f"header.{name}": value for name, value in gateway.headers.items()}}
+    else:
+        with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
+            yield {"uri": f"http://127.0.0.1:{server.port}"}
+
+
+@asynccontextmanager
+async def connect(properties: dict[str, str]) -> AsyncIterator[tuple[AsyncNamespace, list[Call]]]:
+    calls: list[Call] = []
+    async with AsyncNamespace.connect("rest", {**properties, "data_operations": "remote"}) as ns:
+        with ns.observe(calls.append):
+            yield ns, calls
+
+
+def rows(file: object) -> list[Any]:
+    assert isinstance(file, bytes)
+    with pa.ipc.open_file(file) as reader:
+        return sorted(reader.read_all()["id"].to_pylist())
+
+
+async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str]) -> None:
+    async with connect(properties) as (ns, calls):
+        await ns.create_namespace({"id": ["sales"]})
+        calls.clear()
+        table = await ns.create_table({"id": T}, stream(ROWS))
+        await ns.insert_into_table({"id": T}, stream(ROWS.slice(0, 1)))
+        merge = {"id": T, "on": ["id"], "when_matched_update_all": True, "when_not_matched_insert_all": True}
+        await ns.merge_insert_into_table(merge, stream(pa.table({"id": [3, 4], "name": ["x", "y"]})))
+        assert (await ns.count_table_rows({"id": T})).count == 5
+        await ns.update_table({"id": T, "updates": [["name", "'z'"]], "predicate": "id = 4"})
+        await ns.delete_from_table({"id": T, "predicate": "id = 1"})
+        assert (await ns.count_table_rows({"id": T, "predicate": "name = 'z'"})).count == 1
+        response = await ns.query_table({"id": T, "k": 10, "vector": {}, "filter": "id > 2", "columns": None})
+        assert rows(response.data) == [3, 4]
+        await ns.drop_table({"id": T})
+        with pytest.raises(TableNotFoundError):
+            await ns.count_table_rows({"id": T})
+    assert table.location is not None
+    assert [call.operation for call in calls] == [
+        "create_table",
+        "insert_into_table",
+        "merge_insert_into_table",
+        "count_table_rows",
+        "update_table",
+        "delete_from_table",
+        "count_table_rows",
+        "query_table",
+        *("describe_table", "drop_table"),
+        "count_table_rows",
+    ]
+
+
+async def test_many_rows_are_sent_and_received(properties: dict[str, str]) -> None:
+    many = pa.table({"id": range(200_000)})
+    async with connect(properties) as (ns, _):
+        await ns.create_namespace({"id": ["sales"]})
+        await ns.create_table({"id": T}, stream(many))
+        response = await ns.query_table({"id": T, "k": 200_000, "vector": {}})
+        assert rows(response.data) == list(range(200_000))
+
+
+async def test_more_rows_than_a_server_accepts_are_an_invalid_input(tmp_path: Path) -> None:
+    with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
+        async with connect({"uri": f"http://127.0.0.1:{server.port}"}) as (ns, _):
+            with pytest.raises(InvalidInputError, match="length limit exceeded"):
+                await ns.create_table({"id": T}, stream(pa.table({"id": range(500_000)})))
+
+
+async def test_indexes_tags_and_versions_are_those_of_the_server(properties: dict[str, str]) -> None:
+    async with connect(properties) as (ns, calls):
+        await ns.create_namespace({"id": ["sales"]})
+        await ns.create_table({"id": T}, stream(ROWS))
+        calls.clear()
+        await ns.create_table_scalar_index({"id": T, "column": "id", "index_type": "BTREE", "name": "by_id"})
+        assert [it.index_name for it in (await ns.list_table_indices({"id": T})).indexes] == ["by_id"]
+        assert (await ns.describe_table_index_stats({"id": T, "index_name": "by_id"})).num_indexed_rows == 3
+        await ns.drop_table_index({"id": T, "index_name": "by_id"})
+        await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
+        assert (await ns.get_table_tag_version({"id": T, "tag": "first"})).version == 1
+        assert list((await ns.list_table_tags({"id": T})).tags) == ["first"]
+        with pytest.raises(TableTagNotFoundError):
+            await ns.delete_table_tag({"id": T, "tag": "none"})
+        versions = await ns.list_table_versions({"id": T, "descending": True, "limit": 1})
+        assert len(versions.versions) == 1
+        assert (await ns.get_table_stats({"id": T})).num_rows == 3
+        details = await ns.describe_table({"id": T, "load_detailed_metadata": True})
+        assert details.var_schema is not None and [it.name for it in details.var_schema.fields] == ["id", "name"]
+        assert "id" in await ns.explain_table_query_plan({"id": T, "query": {"k": 1, "vector": {}, "filter": "id > 2"}})
+        addition = {"id": T, "new_columns": [{"name": "twice", "expression": "id * 2"}]}
+        await ns.alter_table_add_columns(addition)
+        await ns.update_table_schema_metadata({"id": T, "metadata": {"k": "v"}})
+        tables = await ns.list_tables({"id": ["sales"], "include_declared": False})
+        assert tables.tables == ["t"]
+    assert not {"declare_table", "register_table"} & {call.operation for call in calls}
+    assert [call.operation for call in calls].count("describe_table") == 1
+
+
+async def test_rows_stay_with_this_process_by_default(tmp_path: Path) -> None:
+    with served("dir", {"root": str(tmp_path)}) as gateway:
+        token = {f"header.{name}": value for name, value in gateway.headers.items()}
+        async with AsyncNamespace.connect("rest", {"uri": gateway.url, **token}) as ns:
+            await ns.create_namespace({"id": ["sales"]})
+            calls: list[Call] = []
+            with ns.observe(calls.append):
+                await ns.create_table({"id": T}, stream(ROWS))
+                assert (await ns.count_table_rows({"id": T})).count == 3
+    assert {call.operation for call in calls} == {"declare_table", "describe_table"}
+
+
+@pytest.mark.parametrize("mode", ["local", "remote"])
+async def test_what_only_a_server_can_do_is_asked_of_it(mode: str) -> None:
+    with FakeRest() as server:
+        server.add_table("sales", "t")
+        server.reply('{"job_id": "7"}', match="backfill_column")
+        async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": mode}) as ns:
+            job = await ns.alter_table_backfill_columns({"id": T, "column": "c"})
+            with pytest.raises(UnsupportedOperationError, match=r"^Not supported: sales\$t\$1 \(describe_transaction"):
+                await ns.describe_transaction({"id": [*T, "1"]})
+            with pytest.raises(InvalidInputError, match="AlterTableBackfillColumnsRequest"):
+                await ns.alter_table_backfill_columns({"id": T})
+    assert job.job_id == "7"
+    assert server.operations() == ["table/backfill_column", "transaction/describe"]
+
+
+async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
+    with FakeRest() as server:
+        server.reply('{"location": "s3://lake/t", "version": 1}', match="create")
+        async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": "remote"}) as ns:
+            request = {"id": T, "mode": "Overwrite", "properties": {"a": "b c"}, "storage_options": {"k": "hush"}}
+            response = await ns.create_table(request, stream(ROWS))
+        (wire_request,) = server.requests
+    assert response.version == 1 and wire_request.body == stream(ROWS)
+    assert wire_request.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    assert wire_request.path == (
+        "/v1/table/sales%24t/create?delimiter=%24&mode=Overwrite&properties=%7B%22a%22%3A%22b+c%22%7D"
+        "&storage_options=%7B%22k%22%3A%22hush%22%7D"
+    )
