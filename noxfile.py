@@ -67,14 +67,11 @@ DEMO_NAMESPACES = {
 OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
 """Excludes the tests that have their own sessions."""
 
-SOME = "((not contract and not faults and not fuzz and not network) or dir or iceberg-fake) and not consistency"
-"""Selects the tests whose results may differ between environments."""
+SOME = "(not (contract or faults or fuzz or network) or dir) and not (consistency or copy_pairs)"
+"""Selects the tests whose results may differ between environments, and the contract of one catalog."""
 
-FEW = (
-    "(not (contract or faults or fuzz or network) or dir)"
-    " and not (consistency or backends or security or fakes or documentation)"
-)
-"""The same, for one catalog alone and without tests that rarely depend on the environment."""
+FEW = f"{SOME} and not (backends or security or fakes or documentation)"
+"""The same, without tests that rarely depend on the environment."""
 
 LOWEST_TESTS = [
     "test_api.py",
@@ -138,7 +135,8 @@ def types(session: nox.Session) -> None:
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:
     """Runs tests in one process per core; the tests of one server or file run in the same process."""
-    session.run("python", "-m", "pytest", "-n", "auto", "--dist", "loadgroup", *arguments, *session.posargs)
+    command = ("python", "-m", "pytest", "-n", "auto", "--dist", "loadgroup", "--durations=20")
+    session.run(*command, *arguments, *session.posargs)
 
 
 @nox.session(python=PYTHONS)

@@ -219,7 +219,7 @@ ROUND_TRIPS = {
 }
 """Sites where only the tests with the mark `round_trip` are run: other sites of `rest` have all tests.
 
-A site that is removed here has all tests. All pass, but it takes about half a minute for each site and interface.
+A site that is removed here has all tests, which take about half a minute for each interface.
 """
 
 VARIANTS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pyarrow as pa
 import pytest
 
@@ -18,7 +16,7 @@ from tests.contract.site import Site
 async def namespace(ns: AsyncNamespace, site: Site) -> AsyncNamespace:
     if not isinstance(ns, AsyncNamespace):
         pytest.skip("the functions take an AsyncNamespace")
-    return cast(AsyncNamespace, ns)
+    return ns
 
 
 async def test_tables_are_found_by_their_content(namespace: AsyncNamespace, home: Home) -> None:
