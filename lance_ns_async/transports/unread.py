@@ -1,10 +1,12 @@
-"""Detection of unread bytes on an idle connection."""
+"""Detection and reading of bytes that the event loop has not read from a connection."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 from collections.abc import Callable
+from contextlib import suppress
 
 
 def unread(transport: asyncio.BaseTransport) -> Callable[[], bool]:
@@ -23,3 +25,17 @@ def unread(transport: asyncio.BaseTransport) -> Callable[[], bool]:
         waiting.register(number, select.POLLIN)
         return lambda: bool(waiting.poll(0))
     return lambda: bool(select.select([number], [], [], 0)[0])
+
+
+def read_rest(transport: asyncio.BaseTransport, limit: int) -> bytes:
+    """Returns what the kernel still has of a connection that has failed, at most `limit` bytes.
+
+    After a failed write the event loop reads no more, although the response may have arrived before.
+    """
+    wire = transport.get_extra_info("socket")
+    parts: list[bytes] = []
+    with suppress(OSError):
+        while limit > 0 and (part := os.read(wire.fileno(), limit)):
+            parts.append(part)
+            limit -= len(part)
+    return b"".join(parts)

@@ -138,10 +138,10 @@ class Operations(RuleBasedStateMachine):
     def drop_namespace(self, where: Where, mode: str | None, behavior: str | None) -> None:
         id = self.namespace(where)
         found = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})
-        if behavior == "cascade" and not self.site.can.cascades:
-            self.expect(found, InvalidInputError)
-        elif id not in self.model:
+        if id not in self.model:
             self.expect(found, None if mode == "skip" else NamespaceNotFoundError)
+        elif behavior == "cascade" and not self.site.can.cascades and not self.model.is_empty(id):
+            self.expect(found, InvalidInputError)
         elif behavior != "cascade" and not self.model.is_empty(id):
             self.expect(found, NamespaceNotEmptyError)
         else:

@@ -69,6 +69,9 @@ LAKEKEEPER_ERRORS: ErrorTable = {
 
 _DELEGATION = {"x-iceberg-access-delegation": "vended-credentials"}
 
+_DECLARATIONS = 3
+"""Number of declarations at a location that is taken although no table has the name."""
+
 _PAGE_SIZE = "pageSize=1000"
 """The largest page that a server returns by default; it returns 100 names if none is requested."""
 
@@ -175,30 +178,33 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             place = await self._new_location(id)
         if place is not None:
             place = place.rstrip("/")
-        try:
-            return await self._create_table(
-                id,
-                wire.new_table(id, place, properties),
-                collection=wire.tables(routes, id.parent),
-                path=wire.table(routes, id),
-                location=place,
-            )
-        except InvalidInputError as e:
-            failure = failure_of(e)
-            if failure is None or _LOCATION_TAKEN not in failure.codes:
-                raise
-            error = e
-        # The server checks the location before the name.
-        try:
-            await self._describe_registration(id, vend=False)
-        except NotALanceTableError:
-            pass
-        except TableNotFoundError:
-            raise InvalidInputError(
-                f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
-                "the warehouse, nor that of a deleted table that can still be restored"
-            ) from error
-        raise TableAlreadyExistsError(f"{PHRASES[TableAlreadyExistsError]}: {id} (declare_table)") from error
+        for _ in range(_DECLARATIONS):
+            try:
+                return await self._create_table(
+                    id,
+                    wire.new_table(id, place, properties),
+                    collection=wire.tables(routes, id.parent),
+                    path=wire.table(routes, id),
+                    location=place,
+                )
+            except InvalidInputError as e:
+                failure = failure_of(e)
+                if failure is None or _LOCATION_TAKEN not in failure.codes:
+                    raise
+                error = e
+            # The server checks the location before the name.
+            try:
+                await self._describe_registration(id, vend=False)
+            except NotALanceTableError:
+                pass
+            except TableNotFoundError:
+                # This very registration may have had the location, and may just have been removed by another client.
+                continue
+            raise TableAlreadyExistsError(f"{PHRASES[TableAlreadyExistsError]}: {id} (declare_table)") from error
+        raise InvalidInputError(
+            f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
+            "the warehouse, nor that of a deleted table that can still be restored"
+        ) from error
 
     async def _remove_registration(self, id: TableId) -> None:
         """Removes a registration for good, so that its location can be declared again.

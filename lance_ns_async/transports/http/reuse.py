@@ -13,10 +13,14 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from lance_ns_async.transports.unread import unread
+from lance_ns_async.transports.unread import read_rest, unread
 
 _INTERIM = 16
 """Maximum number of interim responses, such as 103 Early Hints, before a response."""
+
+
+_EARLY_RESPONSE = 2**16
+"""Maximum number of bytes of a response that is read after the connection has failed."""
 
 
 class UnaskedError(aiohttp.ClientConnectionError):
@@ -58,6 +62,14 @@ class CheckedHandler(ResponseHandler):
         super().connection_made(transport)
         self._unread = unread(transport)
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        # A server that refuses a long body responds and closes. A write that fails then must not hide the response.
+        if isinstance(exc, OSError) and self._is_requested and self._answer is None and not self._is_encrypted:
+            transport = self.transport
+            if transport is not None and (data := read_rest(transport, _EARLY_RESPONSE)):
+                super().data_received(data)
+        super().connection_lost(exc)
 
     def set_response_params(self, **how: Any) -> None:
         """Starts an exchange."""

@@ -14,10 +14,10 @@ from lance_ns_async import AsyncNamespace, Call, NamespaceId
 from lance_ns_async.fleet.copies import copy
 from lance_ns_async.fleet.copy_plan import is_same_location
 from tests.contract.site import Site
-from tests.contract.sites import REAL, SITES
+from tests.contract.sites import REAL, SITES, VARIANTS
 
-NAMES = [name for name in SITES if name not in REAL and not name.startswith("rest-") and name != "dir-behind-a-gateway"]
-"""The catalogs themselves, without protocols in front of them."""
+NAMES = [name for name in SITES if name not in REAL | VARIANTS and not name.startswith(("rest-", "dir-"))]
+"""One site of each catalog, without protocols in front of it."""
 
 _CHANGES = {"create_namespace", "declare_table", "deregister_table", "replace_table", "drop_table", "rename_table"}
 _numbers = itertools.count()

@@ -153,7 +153,7 @@ def test_the_page_names_the_bounds() -> None:
     told = " ".join(Page("operations.md").text.split())
     assert f"indexes (up to {opening.INDEX_CACHE_BYTES >> 20} MiB)" in told
     assert f"manifests ({opening.METADATA_CACHE_BYTES >> 20} MiB)" in told
-    assert f"At most {threads.THREADS} datasets are worked on at once" in told
-    assert f"`operation_timeout` bounds each operation, {Policy().operation_timeout:g} s unless" in told
+    assert f"work on at most {threads.THREADS} datasets concurrently" in told
+    assert f"`operation_timeout` limits each operation, by default to {Policy().operation_timeout:g} s" in told
     assert f"remembered for {locate.REMEMBERED_TABLES:,} tables" in told
     assert locate.REMEMBERED_SECONDS == 1 and "within one second after" in told

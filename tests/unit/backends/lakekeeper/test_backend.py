@@ -267,6 +267,17 @@ async def test_a_location_of_another_table_is_refused(place: str) -> None:
                 await ns.register_table(RegisterTableRequest(id=["n", "u"], location="s3://elsewhere/u"))
 
 
+async def test_a_location_that_another_client_frees_is_declared() -> None:
+    with FakeLakekeeper() as server:
+        error = {"type": "LocationAlreadyTaken", "code": 409, "message": "Location is already taken"}
+        server.fail(409, body={"error": error}, match="POST .*/generic-tables$")
+        location = server.add_table(("n",), "t")
+        async with connect(server) as ns:
+            place = f"{location}-2"
+            await ns.register_table(RegisterTableRequest(id=["n", "u"], location=place))
+            assert (await describe(ns, "n", "u")).location == place
+
+
 async def test_credentials_come_with_the_table_and_only_if_they_are_requested() -> None:
     vends = [{"prefix": "s3://bucket/lake", "config": KEYS}]
     with FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"}) as server:

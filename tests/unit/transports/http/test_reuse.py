@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
+from aiohttp.helpers import TimerNoop
 from lance_namespace import DeregisterTableRequest, DescribeTableRequest
 from lance_namespace.errors import PermissionDeniedError, ServiceUnavailableError
 
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import AnotherAnswerError
+from lance_ns_async.transports.http.reuse import CheckedHandler, Trust
 from tests.fakes.plain import plain
 from tests.fakes.sockets import Said, Script, http
 from tests.faults.backends import FINE, location
@@ -189,3 +192,22 @@ async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
             match=r"the answer to this change has no content; .*whether it took effect is unknown",
         ):
             await ns.deregister_table(DeregisterTableRequest(id=list(catalog.id("t0"))))
+
+
+async def test_a_response_is_read_although_the_rest_of_the_request_cannot_be_written() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        loop = asyncio.get_running_loop()
+        _, handler = await loop.create_connection(lambda: CheckedHandler(Trust(), loop), *listener.getsockname())
+        server, _ = listener.accept()
+        handler.set_response_params(timer=TimerNoop(), read_until_eof=True)
+        assert handler.transport is not None
+        handler.transport.write(b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n")
+        server.sendall(http(413, b"too long").data)
+        # Data that the server has not read resets the connection.
+        server.close()
+        for _ in range(3):
+            handler.transport.write(b"a part of the body")
+        message, body = await handler.read()
+        assert message.code == 413
+        assert await body.read() == b"too long"
+        assert not handler.is_connected()
