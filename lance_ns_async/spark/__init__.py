@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_ns_async.spark.read.schemas import Difference
+    from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.sql import Views, views
     from lance_ns_async.spark.read.unions import union
     from lance_ns_async.spark.resolve.location import Location
@@ -29,7 +29,7 @@ __all__ = [
 
 # Loaded at the first access, because executors import this package too and need none of these names.
 _HOMES = {
-    "Difference": "read.schemas",
+    "Difference": "read.difference",
     "Location": "resolve.location",
     "LocationResolver": "resolve.resolver",
     "Locations": "resolve.locations",

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lance_ns_async.model import TableId
-    from lance_ns_async.spark.read.schemas import Difference, Unify
+    from lance_ns_async.spark.read.difference import Difference
+    from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.serve.endpoint import CatalogService
     from lance_ns_async.spark.serve.upstream import Resolver
 
