@@ -34,7 +34,7 @@ _MOST_NAMES = 100
 """Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
 
 _names_by_session: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
-"""The registered names of the data source; Spark warns of each registration after the first."""
+"""The registered names of the data source; Spark warns of each repeated registration of a name."""
 
 
 def build_dataframe(
@@ -82,27 +82,32 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: st
     Raises:
         ImportError: The Python that Spark starts lacks this package or what it needs.
     """
-    from lance_ns_async.spark.read.source import NAME, OPTION, named
+    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables, named
 
     names = _names_by_session.setdefault(spark, set())
+    if not names:
+        # Users may write to this name; the data source refuses this with a remedy.
+        spark.dataSource.register(LanceTables)
+        if context_of(spark) is None:
+            _check_server(spark)
+        names.add(NAME)
     if len(names) >= _MOST_NAMES and name not in names:
         name = NAME
     if name not in names:
         spark.dataSource.register(named(name))
-        if not names and context_of(spark) is None:
-            _check_server(spark, name)
         names.add(name)
     return spark.read.format(name).schema(schema).option(OPTION, plan.encode()).load()
 
 
-def _check_server(spark: SparkSession, name: str) -> None:
+def _check_server(spark: SparkSession) -> None:
     """Makes a Spark Connect server start its Python, which otherwise fails in the first query."""
     from pyspark.errors import PySparkException
 
     from lance_ns_async.spark.environment import environment_error
+    from lance_ns_async.spark.read.source import NAME
 
     try:
-        _ = spark.read.format(name).load().schema
+        _ = spark.read.format(NAME).load().schema
     except PySparkException as e:
         if (environment := environment_error(e)) is not None:
             raise environment from e
