@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lance_ns_async.registry import register
     from lance_ns_async.tables.open_many import Opened
 
+    __version__: str
+
 __all__ = [
     "AsyncNamespace",
     "Call",
@@ -72,6 +74,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("lance-ns-async")
     home = _HOMES.get(name)
     if home is None and name.endswith("Namespace"):
         home = "namespace.sync"

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.sql import Views, views
     from lance_ns_async.spark.read.unions import union
     from lance_ns_async.spark.resolve.location import Location
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.resolver import LocationResolver
 
 __all__ = [
+    "Difference",
     "Location",
     "LocationResolver",
     "Locations",
@@ -27,6 +29,7 @@ __all__ = [
 
 # Loaded at the first access, because executors import this package too and need none of these names.
 _HOMES = {
+    "Difference": "read.difference",
     "Location": "resolve.location",
     "LocationResolver": "resolve.resolver",
     "Locations": "resolve.locations",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,9 @@ def local_spark(
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": LOOPBACK,
     }
-    with _environment(launch):
+    with _environment(launch), warnings.catch_warnings():
+        # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return SparkSession.builder.config(map=_settings(app_name, cores, config or {})).getOrCreate()
 
 
@@ -60,7 +63,6 @@ def _settings(
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.python.filterPushdown.enabled": "true",
         **config,
         _JVM_OPTIONS: f"-Dlog4j2.configurationFile={logging} {config.get(_JVM_OPTIONS, '')}".rstrip(),
     }

@@ -9,7 +9,7 @@ without a grammar: strings, quoted names, numbers, words, operators, brackets an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -222,6 +222,13 @@ class Texts:
     def is_small(self) -> bool:
         """Whether the check takes only a few milliseconds."""
         return sum(len(sql or "") for texts in (self.conditions, self.values) for sql in texts.values()) <= SMALL
+
+
+def tokens(sql: str) -> Iterator[tuple[str, str]]:
+    """Yields the kind and the text of each token, such as ("word", "id"); names in quotes are without them."""
+    for token in _TOKEN.finditer(sql):
+        kind, text = token.lastgroup or "other", token.group()
+        yield kind, text[1:-1].replace(text[0] * 2, text[0]) if kind == "quoted" else text
 
 
 def _check(text: _Text) -> None:

@@ -19,6 +19,8 @@ _FENCE = re.compile(
 )
 _PART = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 _PROPERTIES = re.compile(r"^\| property \| default \| meaning \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
+_HEAD = re.compile(r"---\n(.*?)^---\n", re.MULTILINE | re.DOTALL)
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,19 @@ class Page:
     def whole(self) -> str:
         """The page with the parts it shares with others."""
         return _PART.sub(lambda part: (DOCS / "parts" / part[1]).read_text(encoding="utf-8"), self.text)
+
+    @property
+    def head(self) -> dict[str, str]:
+        """The facts above the title, which are not displayed, by name."""
+        head = _HEAD.match(self.text)
+        return dict(line.split(": ", 1) for line in head[1].splitlines()) if head else {}
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        title = _TITLE.search(self.text)
+        assert title is not None, self.name
+        return title[1]
 
     @property
     def runs(self) -> bool:

@@ -12,8 +12,8 @@ from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.servers.catalogs import CATALOGS
 from tests.support.gateway import served
 
-TRIED = tuple(BACKENDS)
-"""Those that other packages are tried on; `rest` is our gateway in front of a directory."""
+TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
+"""Those that other packages are tried on, which `tests.servers` can start; `rest` is our gateway for a directory."""
 
 ABOVE = {"hive3": ("lake",), "polaris": ("lake",), "unity": ("lake",)}
 """Where namespaces that hold tables are made; everywhere else that is the root."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -84,13 +85,32 @@ def test_older_sparks_read_the_same_by_map_in_arrow(spark: SparkSession, many: L
     columns = ["x", "id", "_table"]
     entries = [Entry(str(id), at.location, 1, 10, 1) for id, at in many.items()]
     schema = many.dataframe(spark, ["x", "id"]).schema
-    frame = by_map_in_arrow(spark, Plan(entries, 8, "_table"), schema)
+    frame = by_map_in_arrow(spark, Plan(entries, 8, "_table"), schema, "read all")
     assert (frame.columns, partitions(frame)) == (columns, 8)
     per_task = frame.groupBy(f.spark_partition_id()).count().collect()
     assert [row["count"] for row in per_task] == [TABLES * 10 / 8] * 8
     by_source = many.dataframe(spark, ["x", "id"])
     assert sorted(frame.collect()) == sorted(by_source.collect())
     assert frame.where("_table = 'db$t7' and id > 75").count() == 4
+
+
+def test_scans_are_named_by_their_tables(spark: SparkSession, many: Locations) -> None:
+    frame = many.dataframe(spark)
+    assert frame.count() == TABLES * 10
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    shown = str(executions.apply(executions.size() - 1).physicalPlanDescription())
+    assert "BatchScan lance-ns: read 200 tables of db.*" in shown
+    older = by_map_in_arrow(spark, Plan([], 1, "_table"), frame.schema, "lance-ns: read 200 tables of db.*")
+    assert "lance-ns: read 200 tables of db.*(plan#" in str(older._jdf.queryExecution().toString())
+
+
+def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations) -> None:
+    few = list(many)[:120]
+    frames = [many.select([id]).dataframe(spark) for id in few]
+    plans = [str(frame._jdf.queryExecution().toString()) for frame in frames]
+    names = {match[0] for plan in plans if (match := re.search(r"lance(_ns|-ns: read db\.t\d+)", plan)) is not None}
+    assert "lance_ns" in names and len(names) <= 101
+    assert frames[-1].count() == 10
 
 
 def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:

@@ -71,7 +71,7 @@ def test_executors_read_and_never_call_the_catalog(
     frame = locations.dataframe(spark, partitions=8)
     (found,) = frame.agg(f.count_distinct("id").alias("rows"), f.count_distinct("_table").alias("tables")).collect()
     assert (found["rows"], found["tables"]) == (TABLES * 10, TABLES)
-    assert locations.dataframe(spark, push_filters=True).where("_table = 'db$t7' and id > 75").count() == 4
+    assert locations.dataframe(spark, filter="id > 75").where("_table = 'db$t7'").count() == 4
     assert catalog.requests == []
 
 

@@ -82,10 +82,51 @@ def test_tables_that_differ_are_named_before_any_job(spark: SparkSession, lake: 
     assert str(caught.value) == (
         "3 of 8 tables differ from db$t0 and 4 more: db$less: column 'x' is missing; "
         "db$more: column 'y' is extra; db$other: column 's' is int32, not string. "
-        "To go on, read the common columns with columns=['id'], or read each kind separately with locations.select(...)"
+        "To go on, read the common columns with columns=['id'], read all columns with "
+        "unify='by_name', or read each kind separately with locations.select(...)"
     )
     assert locations.dataframe(spark, columns=["id"]).count() == 80
     assert locations.select("db.t?").dataframe(spark).count() == 50
+
+
+def test_different_tables_are_read_by_name(spark: SparkSession, lake: Lake) -> None:
+    lake.write(
+        "a", pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array([[1.0, 0.1]] * 2, pa.list_(pa.float32(), 2))})
+    )
+    lake.write(
+        "b", pa.table({"x": [0.5], "id": pa.array([2**40], pa.int64()), "v": pa.array([[0.1]], pa.list_(pa.float64()))})
+    )
+    lake.write("c", pa.table({"id": [3], "d": pa.array([{"a": 1}], pa.struct([("a", pa.int8())]))}))
+    lake.write("d", pa.table({"id": [4], "d": pa.array([{"a": 1000}], pa.struct([("a", pa.int64())]))}))
+    locations = lake.prefetch()
+    assert {id[1]: str(difference) for id, difference in locations.differences(["id", "x"]).items()} == {
+        "a": "column 'id' is int32, not int64",
+        "b": "column 'x' is extra",
+    }
+    frame = locations.dataframe(spark, unify="by_name", table_column=None)
+    assert dict(frame.dtypes) == {"id": "bigint", "v": "array<double>", "x": "double", "d": "struct<a:bigint>"}
+    rounded = pa.scalar(0.1, pa.float32()).as_py()
+    expected = [
+        (1, [1.0, rounded], None, None),
+        (2, [1.0, rounded], None, None),
+        (3, None, None, (1,)),
+        (4, None, None, (1000,)),
+        (2**40, [0.1], 0.5, None),
+    ]
+    assert frame.select("id", "v", "x", "d").orderBy("id").collect() == expected
+    for filter, ids in (
+        (f"id > 1 and id < {2**40}", [2, 3, 4]),
+        ("x IS NULL and id <> 2", [1, 3, 4]),
+        ("x = 0.5 or id = 1", [1, 2**40]),
+        ("d.a = 1000", [4]),
+        ("array_length(v) = 2", [1, 2]),
+    ):
+        frame = locations.dataframe(spark, ["id"], filter=filter, unify="by_name", table_column=None)
+        assert [row["id"] for row in frame.orderBy("id").collect()] == ids
+    with pytest.raises(InvalidInputError, match="no type holds all values of column 's'"):
+        lake.write("e", pa.table({"s": [1]}))
+        lake.write("f", pa.table({"s": ["x"]}))
+        lake.prefetch().dataframe(spark, unify="by_name")
 
 
 def test_tables_may_differ_in_what_spark_does_not_tell_apart(spark: SparkSession, lake: Lake) -> None:
@@ -179,7 +220,7 @@ def test_blobs_are_read_as_bytes(spark: SparkSession, lake: Lake) -> None:
 def test_columns_of_any_name_are_read_and_filtered(spark: SparkSession, lake: Lake, name: str) -> None:
     lake.write("t", pa.table({name: [1, 2, 3], "s": ["a", "b", "b"]}))
     locations = lake.prefetch()
-    assert locations.dataframe(spark, push_filters=True).where(f"`{name}` > 1 and s = 'b'").count() == 2
+    assert locations.dataframe(spark, filter=f"`{name}` > 1 and s = 'b'").count() == 2
     assert locations.dataframe(spark).where("s = 'a'").select(f"`{name}`").collect() == [(1,)]
 
 
@@ -188,4 +229,4 @@ def test_columns_lance_cannot_select_are_named(spark: SparkSession, lake: Lake) 
     locations = lake.prefetch()
     with pytest.raises(InvalidInputError, match=r"'tick`' of db\$t, because of the backtick .* columns=\['s'\]"):
         locations.dataframe(spark)
-    assert locations.dataframe(spark, columns=["s"], push_filters=True).where("s = 'a'").count() == 1
+    assert locations.dataframe(spark, columns=["s"], filter="s = 'a'").count() == 1

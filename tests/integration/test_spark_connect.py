@@ -6,7 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import lance
@@ -33,7 +36,7 @@ POLL_SECONDS = 0.1
 class ConnectServer:
     """A Spark Connect server in a process of its own, on a port of the loopback address."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, python: str = sys.executable) -> None:
         self.port = free_port()
         self._log = log
         home = Path(pyspark.__file__).parent
@@ -45,14 +48,13 @@ class ConnectServer:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.python.filterPushdown.enabled": "true",
         }
         main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         given = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         environment = {
             "JAVA_HOME": str(spark_java_home()),
             "SPARK_HOME": str(home),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python,
             "SPARK_LOCAL_IP": LOOPBACK,
         }
         with log.open("wb") as out:
@@ -84,9 +86,10 @@ class ConnectServer:
         self._process.wait()
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    server = ConnectServer(tmp_path_factory.mktemp("connect") / "log")
+@contextmanager
+def connect(folder: Path, python: str = sys.executable) -> Iterator[SparkSession]:
+    """A session of a server that starts this Python."""
+    server = ConnectServer(folder / "log", python)
     try:
         server.wait()
         # So that what is found in this process later is no Connect client any more.
@@ -97,6 +100,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             session.stop()
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with connect(tmp_path_factory.mktemp("connect")) as session:
+        yield session
 
 
 @pytest.fixture
@@ -125,16 +134,22 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
     catalog.clear()
     frame = locations.dataframe(spark)
     assert frame.columns == ["id", "s", "_table"]
+    with redirect_stdout(StringIO()) as plan:
+        frame.explain()
+    assert f"BatchScan lance-ns: read {TABLES} tables of db.*" in plan.getvalue()
     (found,) = frame.agg(f.count("*").alias("n"), f.count_distinct("_table").alias("tables")).collect()
     assert (found["n"], found["tables"]) == (TABLES * 10, TABLES)
     # Neither this process nor the server's asked the catalog again.
     assert catalog.requests == []
 
 
-@pytest.mark.parametrize("pushing", [True, False])
-def test_filters_mean_the_same(spark: SparkSession, locations: Locations, pushing: bool) -> None:
-    frame = locations.dataframe(spark, ["id"], push_filters=pushing)
-    assert [row["id"] for row in frame.where("_table = 'db$t7' and id > 77").orderBy("id").collect()] == [78, 79]
+@pytest.mark.parametrize("filter", [None, "id % 10 > 7 AND s <> '8'"])
+def test_filters_mean_the_same(spark: SparkSession, locations: Locations, filter: str | None) -> None:
+    frame = locations.dataframe(spark, ["id"], filter=filter)
+    rows = frame.where("id > 77 and id < 100")
+    found = [row["id"] for row in rows.where("id % 10 > 7 and _table <> 'db$t8'").orderBy("id").collect()]
+    assert found == [78, 79, 98, 99]
+    assert frame.count() == (TABLES * 10 if filter is None else TABLES * 2 - 2)
 
 
 def test_refreshed_locations_make_a_new_frame(
@@ -194,3 +209,12 @@ def test_micro_batches_resolve_where_they_run(spark: SparkSession, catalog: Fake
     query = stream.writeStream.foreachBatch(count).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     assert {path.name: path.read_text() for path in found.iterdir()} == {"0": "1", "1": "1"}
+
+
+def test_a_server_without_this_package_is_an_error_with_a_remedy(locations: Locations, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False)
+    with connect(tmp_path, str(bare / "bin" / "python")) as session:
+        message = r"^Spark starts a Python that cannot serve \(.+\): start Spark, .* with PYSPARK_PYTHON=/path"
+        with pytest.raises(ImportError, match=message):
+            locations.dataframe(session)

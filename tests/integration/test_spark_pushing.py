@@ -1,29 +1,47 @@
-"""Filters in a real Spark session: the same results with and without pushdown, and less work with it."""
+"""Filters that Lance applies in each scan: the same rows as with Spark's filters, in every query of a DataFrame."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
+from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
-from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from lance_ns_async.spark import Locations
+from lance_ns_async.spark import Locations, views
 from lance_ns_async.spark.local import local_spark
+from lance_ns_async.spark.read.dataframe import by_map_in_arrow
+from lance_ns_async.spark.read.plan import Condition, Entry, Plan
+from lance_ns_async.spark.read.reading import batches
+from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = pytest.mark.integration
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+@pytest.fixture(scope="module", params=["true", "false"])
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session that offers filters to data sources, and one that does not."""
     session = local_spark("tests", cores=2)
+    session.conf.set(PUSHDOWN, request.param)
+    yield session
+    session.conf.unset(PUSHDOWN)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[SparkSession]:
+    """Keeps Spark running for the whole file."""
+    session = local_spark("tests", cores=2, config={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 
@@ -41,83 +59,164 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
 
 
-def plan(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
+def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for n in range(10):
+        lake.write(f"t{n}", pa.table({"id": range(n * 1000, n * 1000 + 1000)}))
+    everything = lake.prefetch().dataframe(spark)
+    few, last = everything.where("id < 1000"), everything.where("id >= 9990")
+    assert (few.count(), everything.count(), last.count(), everything.count()) == (1_000, 10_000, 10, 10_000)
+    assert few.union(last).count() == 1_010
+    assert everything.where("_table = 'db$t3'").union(everything).count() == 11_000
+    assert few.alias("a").join(everything.alias("b"), "id").count() == 1_000
+    assert everything.alias("a").join(last.alias("b"), "id").count() == 10
+
+    filtered = lake.prefetch().dataframe(spark, filter="id % 10 = 3")
+    part = filtered.where("id < 1000")
+    assert (part.count(), filtered.count(), part.count()) == (100, 1_000, 100)
+    assert part.union(filtered).count() == 1_100
+    assert part.alias("a").join(filtered.alias("b"), "id").count() == 100
+    assert filtered.where("id % 10 = 4").count() == 0
 
 
-CONDITIONS: Sequence[tuple[str, int]] = [
-    ("id between 5 and 24", 20),
-    ('s = "it\'s 3"', TABLES),
-    ("s is null", TABLES),
-    ("s is not null and id < 20", 18),
-    ('s <> "it\'s 3"', TABLES * 8),
-    ("s in (\"it's 1\", \"it's 2\", 'none')", TABLES * 2),
-    ('not (s in ("it\'s 1", "it\'s 2"))', TABLES * 7),
-    ('s like "it\'s%"', TABLES * 9),
-    ("s like \"%'s 1%\" and s like '%1'", TABLES),
-    ("s <=> null or id = 3", TABLES + 1),
-    ("id % 10 = 4", TABLES),
-    ("x > 3.9", TABLES * 2),
-    ("x = 'NaN'", 0),
-    ("_table = 'db$t7' and id > 75", 4),
-    ("_table <> 'db$t7'", TABLES * 10 - 10),
-    ("_table in ('db$t7', 'db$t8', 'db$nix')", 20),
-    ("_table like 'db$t1__'", 1000),
-    ("_table > 'db$t98'", 10),
-    ("_table = 'db$nix'", 0),
-    ("_table is null", 0),
-    ("_table = s", 0),
-]
+def test_a_filter_may_use_columns_that_are_not_read(spark: SparkSession, many: Locations) -> None:
+    frame = many.dataframe(spark, columns=["s"], filter="x > 3.9 AND `id` < 30")
+    assert frame.columns == ["s", "_table"]
+    assert sorted(tuple(row) for row in frame.collect()) == [
+        (f"it's {n}", f"db$t{table}") for n in (8, 9) for table in range(3)
+    ]
+    assert many.dataframe(spark, columns=[], filter="x > 3.9").groupBy("_table").count().count() == TABLES
+    assert many.dataframe(spark, columns=["id"], table_column=None, filter="s IS NULL").count() == TABLES
 
 
-@pytest.mark.parametrize("pushing", [True, False])
-def test_filters_have_the_same_result_in_spark_and_lance(spark: SparkSession, many: Locations, pushing: bool) -> None:
-    found = [(c, many.dataframe(spark, push_filters=pushing).where(c).count()) for c, _ in CONDITIONS]
-    assert found == list(CONDITIONS)
+def test_the_filter_is_part_of_the_pinned_read(spark: SparkSession, lake: Lake) -> None:
+    location = lake.write("t", rows(0))
+    frame = lake.prefetch().dataframe(spark, filter="x >= 2.0")
+    assert frame.count() == 6
+    lance.write_dataset(rows(1), location, mode="append")
+    lance.dataset(location).delete("x > 3")
+    assert frame.count() == 6
+    assert lake.prefetch().dataframe(spark, filter="x >= 2.0").count() == 6
 
 
-def test_whether_spark_pushes_filters_is_left_as_it_is(spark: SparkSession, many: Locations) -> None:
-    before = spark.conf.get(PUSHDOWN)
-    spark.conf.set(PUSHDOWN, False)
-    try:
-        assert many.dataframe(spark).where("id = 3").count() == 1
-        with pytest.raises(InvalidInputError, match=f"requires that {PUSHDOWN} is true"):
-            many.dataframe(spark, push_filters=True)
-        assert spark.conf.get(PUSHDOWN) == "false"
-    finally:
-        spark.conf.set(PUSHDOWN, str(before))
+def test_an_invalid_filter_is_refused_before_any_job(spark: SparkSession, many: Locations) -> None:
+    for filter, message in (("nix > 1", "no column 'nix'; The columns are 'id', 's', 'x'"), ("id >", "an expression")):
+        with pytest.raises(InvalidInputError, match=message):
+            many.dataframe(spark, filter=filter)
 
 
-@pytest.mark.parametrize(
-    ("condition", "tasks"),
-    [
-        ("_table = 'db$t7' and id > 75", 1),
-        ("_table in ('db$t7', 'db$t8', 'db$nix')", 2),
-        ("_table like 'db$t1__'", 8),
-        ("_table = 'db$nix'", 1),
-    ],
-)
-def test_a_filter_on_the_table_leaves_tasks_out(
-    spark: SparkSession, many: Locations, condition: str, tasks: int
-) -> None:
-    assert partitions(many.dataframe(spark, push_filters=True).where(condition)) == tasks
+def test_older_sparks_apply_the_filter_by_map_in_arrow(spark: SparkSession, many: Locations) -> None:
+    entries = [Entry(str(id), at.location, 1, 10, 1) for id, at in many.items()]
+    schema = many.dataframe(spark, ["s"]).schema
+    frame = by_map_in_arrow(spark, Plan(entries, 8, "_table", Condition("id % 10 = 4")), schema, "read all")
+    assert (frame.count(), frame.where("_table = 'db$t7'").collect()) == (TABLES, [("it's 4", "db$t7")])
 
 
-def test_a_filter_on_the_table_leaves_other_tables_unread(spark: SparkSession, lake: Lake) -> None:
-    gone = [lake.write(f"t{n}", rows(n)) for n in range(4)][1:]
+def test_selected_tables_are_the_only_ones_to_be_read(spark: SparkSession, lake: Lake) -> None:
+    gone = [lake.write(f"t{n}", rows(n)) for n in range(1, 4)]
+    lake.write("t0", rows(0).slice(0, 9))
     locations = lake.prefetch()
     for location in gone:
         shutil.rmtree(location.removeprefix("file://"))
-    assert locations.dataframe(spark, push_filters=True).where("_table like '%t0'").count() == 10
-    with pytest.raises(PythonException, match=r"table db\$t[123], version 1 at "):
-        locations.dataframe(spark).where("_table like '%t0'").count()
+    small = locations.where(lambda at: (at.rows or 0) < 10)
+    assert (list(small), small.report) == ([("db", "t0")], locations.report)
+    frame = small.dataframe(spark, filter="id > 3")
+    assert (frame.count(), partitions(frame)) == (5, 1)
 
 
-def test_filters_that_lance_applies_are_not_applied_again(spark: SparkSession, many: Locations) -> None:
-    def filters(condition: str) -> list[str]:
-        shown = plan(many.dataframe(spark, push_filters=True).where(condition))
-        return [line for line in shown.splitlines() if "Filter (" in line]
+def test_views_are_not_filtered(spark: SparkSession, many: Locations) -> None:
+    with views(spark, many.select(["db.t1", "db.t2"]), connector=False) as made:
+        where = made.sql(f"SELECT a.id FROM {made['db.t1']} a, {made['db.t1']} b WHERE a.id = b.id AND b.x > 3.9")
+        assert (where.count(), made.union().count()) == (2, 20)
 
-    assert filters("id > 3 and s = 'a' and _table like 'db%'") == []
-    (left,) = filters("id > 3 and x > 1.5")
-    assert "x#" in left and "id#" not in left
+
+VALUES: dict[str, list[Any]] = {
+    "i": [-(2**62), -1, 0, 7, 2**62, None],
+    "small int": [-128, -1, 0, 7, 127, None],
+    "s": ["", "a", "B", "it's", "%", "a_", "é\u0301", "\U0001f600", "日本", None],
+    "Select": ["a", "ab", "b", None],
+    "ok": [True, False, None],
+    "d": [date(1970, 1, 1), date(2024, 2, 29), date(9999, 12, 31), None],
+    "x": [-1.5, 0.0, -0.0, 0.1, 1e300, float("inf"), float("-inf"), float("nan"), None],
+}
+TYPES = {
+    "i": pa.int64(),
+    "small int": pa.int8(),
+    "s": pa.string(),
+    "Select": pa.large_string(),
+    "ok": pa.bool_(),
+    "d": pa.date32(),
+    "x": pa.float64(),
+}
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """Two tables in which each column runs through its values, in periods that differ."""
+    lake = Lake(tmp_path_factory.mktemp("values"))
+    for n in range(2):
+        columns = {
+            name: pa.array([them[(row + n) % len(them)] for row in range(40)], TYPES[name])
+            for name, them in VALUES.items()
+        }
+        lake.write(f"t{n}", pa.table({"row": range(n * 40, n * 40 + 40), **columns}), max_rows_per_file=17)
+    return lake.prefetch()
+
+
+def literal(value: Any) -> str:
+    match value:
+        case bool() | int():
+            return str(value).lower()
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case date():
+            return f"date '{value}'"
+        case _:
+            return repr(value)
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> str:
+    """A comparison that both Lance and Spark can parse."""
+    name = draw(st.sampled_from(sorted(VALUES)))
+    column = f"`{name}`"
+    finite = [literal(it) for it in VALUES[name] if it is not None and repr(it) not in ("inf", "-inf", "nan", "1e+300")]
+    values = st.sampled_from(finite)
+    choices = [
+        st.builds("{} {} {}".format, st.just(column), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), values),
+        st.lists(values, min_size=1, max_size=3).map(lambda them: f"{column} IN ({', '.join(them)})"),
+        st.sampled_from([f"{column} IS NULL", f"{column} IS NOT NULL"]),
+    ]
+    if name != "ok":
+        choices.append(st.builds(f"{column} BETWEEN {{}} AND {{}}".format, values, values))
+    if TYPES[name] in (pa.string(), pa.large_string()):
+        patterns = st.sampled_from(["a%", "%'%", "%s", "_", "", "%", "日%"])
+        choices.append(patterns.map(lambda pattern: f"{column} LIKE {literal(pattern)}"))
+    condition = draw(st.one_of(choices))
+    return f"NOT ({condition})" if draw(st.booleans()) else condition
+
+
+FILTERS = st.recursive(
+    conditions(), lambda part: st.builds("({} {} {})".format, part, st.sampled_from(["AND", "OR"]), part), max_leaves=4
+)
+
+
+def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
+    """Returns the rows that the tasks of `dataframe(filter=...)` read, for each filter and without a job."""
+    want = pa.schema([("row", pa.int64())])
+    entries = [Entry(str(id), at.location, 1, at.rows or 0, at.fragments or 0) for id, at in locations.items()]
+    scans = [batches(entries, want, None, common(locations.values(), ["row"], filter=it).condition) for it in filters]
+    return [[row for batch in scan for row in batch["row"].to_pylist()] for scan in scans]
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(st.lists(FILTERS, min_size=60, max_size=60))
+def test_lance_and_spark_keep_the_same_rows(session: SparkSession, values: Locations, filters: list[str]) -> None:
+    everything = values.dataframe(session, columns=["row", *sorted(VALUES)])
+    # One query for all filters, because a query takes tenths of a second.
+    judged = sorted(everything.selectExpr("row", *(f"{it} AS f{n}" for n, it in enumerate(filters))).collect())
+    expected = [[row["row"] for row in judged if row[f"f{n}"]] for n in range(len(filters))]
+    assert dict(zip(filters, read_each(values, filters), strict=True)) == dict(zip(filters, expected, strict=True))
+    framed = values.dataframe(session, columns=["row"], filter=filters[0])
+    assert sorted(row["row"] for row in framed.collect()) == expected[0]
+    assert everything.where(filters[0]).count() == len(expected[0])

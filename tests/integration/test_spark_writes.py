@@ -185,3 +185,28 @@ def test_sparks_own_writer_is_refused(spark: SparkSession, lake: Lake, mode: str
 def test_a_stream_is_refused(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(InvalidInputError, match="foreachBatch"):
         lake.write(spark.readStream.format("rate").load())
+
+
+def test_jobs_are_described_unless_the_user_has_described_them(spark: SparkSession, lake: Lake) -> None:
+    context = spark.sparkContext
+
+    def written(mode: str) -> str:
+        lake.write(spark.range(3), mode=mode)
+        executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+        return str(executions.apply(executions.size() - 1).description())
+
+    def properties() -> list[str | None]:
+        return [context.getLocalProperty(name) for name in ("spark.job.description", "spark.jobGroup.id")]
+
+    assert written("create") == "lance-ns: create db.t"
+    assert properties() == [None, None]
+    context.setJobGroup("mine", "my job")
+    try:
+        assert written("append") == "my job"
+        assert properties() == ["my job", "mine"]
+        context.setJobDescription(None)  # type: ignore[arg-type]  # None removes it
+        assert written("append") == "lance-ns: append to db.t"
+        assert properties() == [None, "mine"]
+    finally:
+        for name in ("spark.job.description", "spark.jobGroup.id"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it

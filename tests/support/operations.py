@@ -1,6 +1,6 @@
 """Which operation of the spec is served on which catalog: as the code has it, for the documentation.
 
-`python -m tests.support.operations` puts it into the page.
+`python -m tests.documentation` writes it into the page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lance_ns_async import TableId, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.namespace import unsupported
-from tests.documentation.pages import PAGES, Page
+from tests.documentation.pages import Page
 
 PAGE = "operations.md"
 
@@ -111,7 +111,3 @@ def _backend(impl: str) -> Backend:
     return backend_class.open(
         backend_class.settings.parse(registry.BACKENDS[impl].example), Caller(policy, backend_class.errors)
     )
-
-
-if __name__ == "__main__":
-    (PAGES / PAGE).write_text(written(), encoding="utf-8")

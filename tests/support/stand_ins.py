@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from lance_ns_async import registry
 from tests.documentation.pages import Page
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
+from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
@@ -97,10 +100,26 @@ def _rest() -> Iterator[str]:
         yield server.url
 
 
+def _fake(impl: str) -> Callable[[], AbstractContextManager[str]]:
+    """Returns a function that starts the HTTP fake of a backend without arguments."""
+
+    @contextmanager
+    def start() -> Iterator[str]:
+        module = import_module(f"tests.fakes.{impl}")
+        fakes = [it for it in vars(module).values() if isinstance(it, type) and it.__module__ == module.__name__]
+        fake: Callable[[], FakeServer] = next(it for it in fakes if issubclass(it, FakeServer))
+        with fake() as server:
+            yield server.url
+
+    return start
+
+
 _LANCE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "expires_at_millis": "1795224088134"}
 
 _GLUE = '"glue"'
 _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
+    # The address in the example of a backend is that of its fake. Those below need arguments.
+    **{it.example["endpoint"]: _fake(impl) for impl, it in registry.BACKENDS.items() if "endpoint" in it.example},
     _GLUE: _glue,
     "thrift://metastore.example.com:9083": _hive,
     "http://127.0.0.1:5055": _moto,

@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -75,6 +76,10 @@ def test_other_names_are_no_attributes() -> None:
         _ = lance_ns_async.Nothing
     with pytest.raises(ImportError):
         import_module("lance_ns_async.nothing")
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert lance_ns_async.__version__ == version("lance-ns-async")
 
 
 def test_the_package_tells_type_checkers_that_it_is_typed() -> None:

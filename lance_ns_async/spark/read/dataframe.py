@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.namespace.background_loop import BackgroundLoop
+from lance_ns_async.spark.labels import context_of, label
 from lance_ns_async.spark.read.plan import Entry, Plan
 from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+    from lance_ns_async.spark.read.schemas import Unify
 
 TASKS_A_CORE = 4
 """Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
@@ -29,8 +30,11 @@ TASKS_A_CORE = 4
 USUAL_CORES = 8
 """The assumed number of cores if it is unknown, as in a Spark Connect client."""
 
-_sessions_with_source: WeakSet[SparkSession] = WeakSet()
-"""Sessions with the registered data source; Spark warns of each registration after the first."""
+_MOST_NAMES = 100
+"""Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
+
+_names_by_session: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+"""The registered names of the data source; Spark warns of each repeated registration of a name."""
 
 
 def build_dataframe(
@@ -40,7 +44,8 @@ def build_dataframe(
     partitions: int | None = None,
     table_column: str | None = "_table",
     *,
-    push_filters: bool = False,
+    filter: str | None = None,
+    unify: Unify = "strict",
 ) -> DataFrame:
     """Builds a DataFrame of many tables; see `Locations.dataframe`."""
     from lance_ns_async.spark.read.schemas import common
@@ -49,48 +54,80 @@ def build_dataframe(
         raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {locations.report.line()}")
     if partitions is not None and partitions < 1:
         raise InvalidInputError(f"partitions {partitions}: must be at least 1")
-    if push_filters and str(spark.conf.get(PUSHDOWN, "true")).lower() != "true":
-        raise InvalidInputError(f"push_filters: requires that {PUSHDOWN} is true in the Spark session")
-    tables = _pin(locations)
-    shared_columns = common(tables, columns)
+    tables = pin(locations)
+    shared_columns = common(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
     schema = _with_table_column(shared_columns.schema, table_column)
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
         [_entry(location) for location in tables],
         partitions or TASKS_A_CORE * _cores(spark),
         table_column or None,
-        shared_columns.filterable,
-        push_filters,
+        shared_columns.condition,
     )
+    name = label("read", locations)
     if int(spark.version.partition(".")[0]) < 4:
-        return by_map_in_arrow(spark, plan, schema)
-    return by_data_source(spark, plan, schema)
+        return by_map_in_arrow(spark, plan, schema, name)
+    return by_data_source(spark, plan, schema, name)
 
 
-def by_data_source(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
-    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0."""
-    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables
+def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
+    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0.
 
-    if spark not in _sessions_with_source:
+    Args:
+        spark: The session.
+        plan: The plan.
+        schema: The schema of the DataFrame.
+        name: The name of the scan in Spark's user interface, which is the name of the data source.
+
+    Raises:
+        ImportError: The Python that Spark starts lacks this package or what it needs.
+    """
+    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables, named
+
+    names = _names_by_session.setdefault(spark, set())
+    if not names:
+        # Users may write to this name; the data source refuses this with a remedy.
         spark.dataSource.register(LanceTables)
-        _sessions_with_source.add(spark)
-    return spark.read.format(NAME).schema(schema).option(OPTION, plan.encode()).load()
+        if context_of(spark) is None:
+            _check_server(spark)
+        names.add(NAME)
+    if len(names) >= _MOST_NAMES and name not in names:
+        name = NAME
+    if name not in names:
+        spark.dataSource.register(named(name))
+        names.add(name)
+    return spark.read.format(name).schema(schema).option(OPTION, plan.encode()).load()
 
 
-def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType) -> DataFrame:
+def _check_server(spark: SparkSession) -> None:
+    """Makes a Spark Connect server start its Python, which otherwise fails in the first query."""
+    from pyspark.errors import PySparkException
+
+    from lance_ns_async.spark.environment import environment_error
+    from lance_ns_async.spark.read.source import NAME
+
+    try:
+        _ = spark.read.format(NAME).load().schema
+    except PySparkException as e:
+        if (environment := environment_error(e)) is not None:
+            raise environment from e
+        raise
+
+
+def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
     """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0.
 
-    It needs pandas and does not push filters down.
+    It needs pandas.
     """
     from lance_ns_async.spark.types import arrow_schema
 
     plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
     # Other kinds of partitioning would put two plans into one task and none into another.
     tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
-    return tasks.mapInArrow(plans_reader(arrow_schema(schema)), schema)
+    return tasks.mapInArrow(plans_reader(arrow_schema(schema), name), schema)
 
 
-def _pin(locations: LocationMap) -> Sequence[Location]:
+def pin(locations: LocationMap) -> Sequence[Location]:
     """Returns the locations with their versions; opens the datasets of those that are not pinned yet."""
     tables = [location.table() for location in locations.values() if location.schema is None]
     if not tables:
@@ -135,7 +172,5 @@ def _entry(location: Location) -> Entry:
 
 
 def _cores(spark: SparkSession) -> int:
-    try:
-        return spark.sparkContext.defaultParallelism
-    except AttributeError:
-        return USUAL_CORES
+    context = context_of(spark)
+    return USUAL_CORES if context is None else context.defaultParallelism

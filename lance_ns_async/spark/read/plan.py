@@ -40,6 +40,16 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """A filter that each scan applies."""
+
+    sql: str
+    """A boolean expression in Lance's SQL."""
+    types: str | None = None
+    """The columns of the filter as a serialized Arrow schema in base64, if tables lack some or have other types."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a DataFrame or a task reads."""
 
@@ -47,14 +57,11 @@ class Plan:
     groups: int
     """Maximum number of tasks."""
     table_column: str | None
-    filterable: Sequence[str] = ()
-    """Columns for which every comparison has the same result in Lance and Spark."""
-    pushes_filters: bool = False
-    """Whether Spark's filters are pushed down to the data source."""
+    condition: Condition | None = None
 
     def split(self) -> list[Plan]:
-        """Returns one plan for each task, without filters."""
-        return [Plan(group, 1, self.table_column) for group in group_entries(self.entries, self.groups)]
+        """Returns one plan for each task."""
+        return [replace(self, entries=group, groups=1) for group in group_entries(self.entries, self.groups)]
 
     def encode(self) -> str:
         """Returns the plan as text, compressed because it may contain many similar entries."""
@@ -62,14 +69,15 @@ class Plan:
             (e.table, e.location, e.version, e.rows, e.fragments, e.options and dict(e.options), e.share, e.shares)
             for e in self.entries
         ]
-        content = (rows, self.groups, self.table_column, list(self.filterable), self.pushes_filters)
+        condition = self.condition and (self.condition.sql, self.condition.types)
+        content = (rows, self.groups, self.table_column, condition)
         return base64.b64encode(zlib.compress(json.dumps(content).encode(), 3)).decode()
 
     @classmethod
     def decode(cls, text: str) -> Plan:
         """Returns the plan from the output of `encode`."""
-        rows, *rest = json.loads(zlib.decompress(base64.b64decode(text)))
-        return cls([Entry(*row) for row in rows], *rest)
+        rows, groups, table_column, condition = json.loads(zlib.decompress(base64.b64decode(text)))
+        return cls([Entry(*row) for row in rows], groups, table_column, condition and Condition(*condition))
 
 
 def group_entries(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:

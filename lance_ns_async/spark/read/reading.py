@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lance_ns_async.spark.read.plan import Entry, Plan
+from lance_ns_async.spark.read.plan import Condition, Entry, Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,7 @@ BUFFER_BYTES = 64 * 1024 * 1024
 
 
 def batches(
-    entries: Iterable[Entry], want: pa.Schema, table_column: str | None, condition: str | None
+    entries: Iterable[Entry], want: pa.Schema, table_column: str | None, condition: Condition | None
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the tables in batches with exactly the schema `want`.
 
@@ -26,36 +27,71 @@ def batches(
 
     Args:
         entries: The tables.
-        want: The schema of the batches.
+        want: The schema of the batches; columns that a table lacks are null.
         table_column: The column of `want` for the table id; None if there is none.
-        condition: A filter in Lance SQL; None for all rows.
+        condition: The filter; None for all rows.
 
     Raises:
         RuntimeError: A table could not be read; the message contains its id, version and location.
     """
     columns = [name for name in want.names if name != table_column]
+    types = None if condition is None or condition.types is None else decode_schema(condition.types)
     for entry in entries:
         try:
-            for batch in _scan(entry, columns, condition):
+            for batch in _scan(entry, columns, condition, types):
                 if batch.num_rows:
-                    yield _conform(batch, entry, want, table_column)
+                    yield _conform(batch, want, table_column, entry.table)
         except (OSError, ValueError, RuntimeError) as e:
             raise RuntimeError(f"table {entry.table}, version {entry.version} at {entry.location}: {e}") from e
 
 
-def plans_reader(want: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns a function for `mapInArrow` that reads the encoded plans in the first column."""
+def plans_reader(want: pa.Schema, name: str = "read") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Returns a function for `mapInArrow` that reads the encoded plans in the first column.
+
+    Args:
+        want: The schema of the batches.
+        name: The name of the function, which Spark shows in plans.
+    """
 
     def read(plans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in plans:
             for text in batch.column(0).to_pylist():
                 plan = Plan.decode(text)
-                yield from batches(plan.entries, want, plan.table_column, None)
+                yield from batches(plan.entries, want, plan.table_column, plan.condition)
 
+    read.__name__ = name
     return read
 
 
-def _scan(entry: Entry, columns: list[str], condition: str | None) -> Iterator[pa.RecordBatch]:
+def encode_schema(schema: pa.Schema) -> str:
+    """Returns a schema as text."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """Returns the schema from the output of `encode_schema`."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def is_same_type(a: pa.DataType, b: pa.DataType) -> bool:
+    """Returns whether a filter has the same meaning for two types."""
+    import pyarrow as pa
+
+    texts = (pa.string(), pa.large_string())
+    return a == b or (a in texts and b in texts)
+
+
+def has_columns(schema: pa.Schema, types: pa.Schema) -> bool:
+    """Returns whether a schema has all columns of `types`, with the same types for a filter."""
+    return all(it.name in schema.names and is_same_type(schema.field(it.name).type, it.type) for it in types)
+
+
+def _scan(
+    entry: Entry, columns: Sequence[str], condition: Condition | None, types: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows that the condition selects, with those of the columns that the table has, and maybe others."""
     import lance
 
     options = dict(entry.options) if entry.options else None
@@ -65,9 +101,12 @@ def _scan(entry: Entry, columns: list[str], condition: str | None) -> Iterator[p
         all_fragments = dataset.get_fragments()
         start, end = (len(all_fragments) * n // entry.shares for n in (entry.share, entry.share + 1))
         fragments = all_fragments[start:end]
+    here: pa.Schema = dataset.schema
+    applies_here = types is None or has_columns(here, types)
+    others = [] if applies_here or types is None else [name for name in types.names if name not in columns]
     scanner = dataset.scanner(
-        columns=columns,
-        filter=condition,
+        columns=[name for name in (*columns, *others) if name in here.names],
+        filter=condition.sql if condition is not None and applies_here else None,
         fragments=fragments,
         batch_size_bytes=BATCH_BYTES,
         io_buffer_size=BUFFER_BYTES,
@@ -77,16 +116,34 @@ def _scan(entry: Entry, columns: list[str], condition: str | None) -> Iterator[p
         blob_handling="all_binary",
     )
     batches: Iterator[pa.RecordBatch] = scanner.to_batches()
-    return batches
+    if condition is None or types is None or applies_here:
+        return batches
+    return (_select(batch, condition.sql, types) for batch in batches if batch.num_rows)
 
 
-def _conform(batch: pa.RecordBatch, entry: Entry, want: pa.Schema, table_column: str | None) -> pa.RecordBatch:
+def _select(batch: pa.RecordBatch, sql: str, types: pa.Schema) -> pa.RecordBatch:
+    """Returns the rows that a filter selects, if the table lacks columns of the filter or has them in other types."""
+    import lance
+    import pyarrow as pa
+
+    values = pa.Table.from_batches([_conform(batch, types, None, "")])
+    # Lance is the only one to evaluate filters, so that they have the same meaning for all tables.
+    dataset: Any = lance.write_dataset(values, "memory://", max_rows_per_file=batch.num_rows)
+    selected = dataset.scanner(columns=[], filter=sql, with_row_id=True).to_table()
+    return batch.take(selected["_rowid"].combine_chunks())
+
+
+def _conform(batch: pa.RecordBatch, want: pa.Schema, table_column: str | None, table: str) -> pa.RecordBatch:
+    """Returns the columns of `want` with their types; those that the batch lacks are null."""
     import pyarrow as pa
 
     arrays = []
     for field in want:
         if field.name == table_column:
-            arrays.append(pa.repeat(pa.scalar(entry.table, field.type), batch.num_rows))
+            arrays.append(pa.repeat(pa.scalar(table, field.type), batch.num_rows))
+            continue
+        if field.name not in batch.schema.names:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
         try:
             arrays.append(batch.column(field.name).cast(field.type))

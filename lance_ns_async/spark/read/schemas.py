@@ -5,32 +5,38 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.types import spark_type
+from lance_ns_async.spark.read.conditions import Filter, list_names
+from lance_ns_async.spark.read.difference import Difference
+from lance_ns_async.spark.read.plan import Condition
+from lance_ns_async.spark.read.reading import encode_schema, has_columns
+from lance_ns_async.spark.read.widening import widest
+from lance_ns_async.spark.types import arrow_schema, spark_type
 
 if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.location import Location
 
+Unify: TypeAlias = Literal["strict", "by_name"]
+"""Whether tables must have the same columns, or missing columns are null and types are widened."""
+
+_MODES = ("strict", "by_name")
+
 _FEW = 5
 """Maximum number of differing tables in an error message."""
-
-_MANY = 20
-"""Maximum number of columns in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The columns to read, which all tables have."""
+    """The columns to read from all tables."""
 
     schema: StructType
-    filterable: Sequence[str]
-    """Columns for which every comparison has the same result in Lance and Spark."""
+    condition: Condition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,41 +44,67 @@ class _Kind:
     """Tables with the same schema."""
 
     schema: pa.Schema
+    """The requested columns, of which some may have no Spark type."""
     tables: Sequence[TableId]
-    columns: Mapping[str, DataType]
+    columns: Mapping[str, DataType | None]
+    """The Spark types of these columns; None for a type that Spark does not have."""
 
     @property
     def key(self) -> object:
         """A key that is equal for kinds that Spark can read together; column order, widths and units may differ."""
-        return tuple(sorted((name, type.json()) for name, type in self.columns.items()))
+        return tuple(sorted((name, _key(self.schema.field(name).type, type)) for name, type in self.columns.items()))
 
 
-def common(locations: Iterable[Location], columns: Collection[str] | None) -> Common:
-    """Returns the columns to read.
+def common(
+    locations: Iterable[Location],
+    columns: Collection[str] | None,
+    *,
+    filter: str | None = None,
+    unify: Unify = "strict",
+    table_column: str | None = None,
+) -> Common:
+    """Returns the columns to read and the checked filter.
 
     Args:
         locations: The pinned tables.
         columns: The requested columns; None for all.
+        filter: A condition in Lance's SQL; None for all rows.
+        unify: Whether tables must have the same columns.
+        table_column: The column of the table id in the DataFrame.
 
     Raises:
-        InvalidInputError: The tables have different columns, or a column cannot be read; the message has a remedy.
+        InvalidInputError: The tables have different columns, a column cannot be read, or the filter is invalid; the
+            message has a remedy.
     """
+    if unify not in _MODES:
+        raise InvalidInputError(f"unify {unify!r}: must be one of {', '.join(map(repr, _MODES))}")
+    by_schema = _by_schema(locations)
+    parsed_filter = None if filter is None else Filter(filter)
+    if columns is not None:
+        _check_columns(columns, by_schema, unify)
+    kinds = [_kind(schema, tables, columns) for schema, tables in by_schema.items()]
+    for kind in kinds:
+        _check_kind(kind)
+    usual, others = _usual(kinds)
+    if unify == "by_name":
+        struct = _by_name([usual, *others], columns)
+    elif others:
+        raise _differing(usual, kinds, others)
+    else:
+        struct = _struct((name, usual.columns[name]) for name in (usual.columns if columns is None else columns))
+    condition = None if parsed_filter is None else _condition(parsed_filter, by_schema, unify, table_column)
+    return Common(struct, condition)
+
+
+def differences(locations: Iterable[Location], columns: Collection[str] | None) -> Mapping[TableId, Difference]:
+    """Returns the differences of each table that differs from the most common schema, see `Locations.differences`."""
     by_schema = _by_schema(locations)
     if columns is not None:
-        _check_columns(columns, by_schema)
-    kinds = [_kind(schema, tables, columns) for schema, tables in by_schema.items()]
-    counts = Counter[object]()
-    for kind in kinds:
-        counts[kind.key] += len(kind.tables)
-    usual = counts.most_common(1)[0][0]
-    model = next(kind for kind in kinds if kind.key == usual)
-    others = [kind for kind in kinds if kind.key != usual]
-    if others:
-        raise _differing(model, counts[usual], others)
-    struct = StructType()
-    for name in model.columns if columns is None else columns:
-        struct = struct.add(name, model.columns[name], nullable=True)
-    return Common(struct, _filterable(struct.names, by_schema))
+        _check_columns(columns, by_schema, "by_name")
+    if not by_schema:
+        return {}
+    usual, others = _usual([_kind(schema, tables, columns) for schema, tables in by_schema.items()])
+    return {id: difference for kind in others for difference in [_difference(usual, kind)] for id in kind.tables}
 
 
 def _by_schema(locations: Iterable[Location]) -> Mapping[pa.Schema, Sequence[TableId]]:
@@ -86,7 +118,7 @@ def _by_schema(locations: Iterable[Location]) -> Mapping[pa.Schema, Sequence[Tab
     return tables_by_schema
 
 
-def _check_columns(columns: Collection[str], by_schema: Mapping[pa.Schema, Sequence[TableId]]) -> None:
+def _check_columns(columns: Collection[str], by_schema: Mapping[pa.Schema, Sequence[TableId]], unify: Unify) -> None:
     if isinstance(columns, str):
         raise InvalidInputError(f"columns {columns!r}: must be a list, not a string; use columns=[{columns!r}]")
     twice = [name for name, count in Counter(columns).items() if count > 1]
@@ -94,79 +126,164 @@ def _check_columns(columns: Collection[str], by_schema: Mapping[pa.Schema, Seque
         raise InvalidInputError(f"columns: {twice[0]!r} is a duplicate")
     for name in columns:
         without = {schema: tables for schema, tables in by_schema.items() if name not in schema.names}
-        if without:
+        if without and (unify == "strict" or len(without) == len(by_schema)):
             tables = [id for some in without.values() for id in some]
-            has = _list_names(next(iter(without)).names)
+            has = list_names(next(iter(without)).names)
             raise InvalidInputError(f"columns: {name!r} is not in {_tables(tables)}; its columns are {has}")
 
 
 def _kind(schema: pa.Schema, tables: Sequence[TableId], columns: Collection[str] | None) -> _Kind:
     fields = [field for field in schema if columns is None or field.name in columns]
-    types = {field.name: spark_type(field.type) for field in fields}
-    unfit = [f"{field.name!r} ({field.type})" for field in fields if types[field.name] is None]
-    fit = {name: type for name, type in types.items() if type is not None}
+    return _Kind(pa.schema(fields), tables, {field.name: spark_type(field.type) for field in fields})
+
+
+def _check_kind(kind: _Kind) -> None:
+    unfit = [f"{it.name!r} ({it.type})" for it in kind.schema if kind.columns[it.name] is None]
+    fit = [name for name, type in kind.columns.items() if type is not None]
     if unfit:
         raise InvalidInputError(
-            f"Spark has no type for {', '.join(unfit)} of {_tables(tables)}: omit it with "
-            f"columns=[{_list_names(list(fit))}], or store it as a type Spark has"
+            f"Spark has no type for {', '.join(unfit)} of {_tables(kind.tables)}: omit it with "
+            f"columns=[{list_names(fit)}], or store it as a type Spark has"
         )
     unreadable = [name for name in fit if "`" in name]
     if unreadable:
         raise InvalidInputError(
-            f"Lance cannot select {unreadable[0]!r} of {_tables(tables)}, because of the backtick in its name: "
-            f"omit it with columns=[{_list_names([name for name in fit if name not in unreadable])}]"
+            f"Lance cannot select {unreadable[0]!r} of {_tables(kind.tables)}, because of the backtick in its name: "
+            f"omit it with columns=[{list_names([name for name in fit if name not in unreadable])}]"
         )
-    return _Kind(schema, tables, fit)
 
 
-def _differing(model: _Kind, usual: int, others: Sequence[_Kind]) -> InvalidInputError:
+def _usual(kinds: Sequence[_Kind]) -> tuple[_Kind, Sequence[_Kind]]:
+    """Returns a kind with the columns that most tables have, and the kinds with other columns."""
+    counts = Counter[object]()
+    for kind in kinds:
+        counts[kind.key] += len(kind.tables)
+    key = counts.most_common(1)[0][0]
+    return next(kind for kind in kinds if kind.key == key), [kind for kind in kinds if kind.key != key]
+
+
+def _differing(model: _Kind, kinds: Sequence[_Kind], others: Sequence[_Kind]) -> InvalidInputError:
     differing = [(id, kind) for kind in others for id in kind.tables]
-    differences = "; ".join(f"{id}: {_difference(model, kind)}" for id, kind in differing[:_FEW])
+    some = "; ".join(f"{id}: {_difference(model, kind)}" for id, kind in differing[:_FEW])
     more = f"; and {len(differing) - _FEW} more" if len(differing) > _FEW else ""
     shared_names = [
         name for name, type in model.columns.items() if all(kind.columns.get(name) == type for kind in others)
     ]
-    remedy = "read each kind separately with locations.select(...)"
+    remedy = "read all columns with unify='by_name', or read each kind separately with locations.select(...)"
     if shared_names:
-        remedy = f"read the common columns with columns=[{_list_names(shared_names)}], or {remedy}"
+        remedy = f"read the common columns with columns=[{list_names(shared_names)}], {remedy}"
     return InvalidInputError(
-        f"{len(differing)} of {len(differing) + usual} tables differ from {_tables(model.tables)}: "
-        f"{differences}{more}. To go on, {remedy}"
+        f"{len(differing)} of {sum(len(kind.tables) for kind in kinds)} tables differ from {_tables(model.tables)}: "
+        f"{some}{more}. To go on, {remedy}"
     )
 
 
-def _difference(model: _Kind, kind: _Kind) -> str:
-    differences = [f"column {name!r} is missing" for name in model.columns if name not in kind.columns]
-    differences += (f"column {name!r} is extra" for name in kind.columns if name not in model.columns)
-    for name, type in kind.columns.items():
-        if name in model.columns and type != model.columns[name]:
-            differences.append(
-                f"column {name!r} is {kind.schema.field(name).type}, not {model.schema.field(name).type}"
+def _difference(model: _Kind, kind: _Kind) -> Difference:
+    own, usual = kind.schema, model.schema
+    types = {name: (own.field(name).type, usual.field(name).type) for name in own.names if name in usual.names}
+    return Difference(
+        tuple(name for name in usual.names if name not in own.names),
+        tuple(name for name in own.names if name not in usual.names),
+        {
+            name: (one, other)
+            for name, (one, other) in types.items()
+            if _key(one, kind.columns[name]) != _key(other, model.columns[name])
+        },
+    )
+
+
+def _by_name(kinds: Sequence[_Kind], columns: Collection[str] | None) -> StructType:
+    """Returns the columns of all kinds, each with a type that holds the values of all tables."""
+    names = list(dict.fromkeys(name for kind in kinds for name in kind.columns) if columns is None else columns)
+    spelling: dict[str, str] = {}
+    for name in names:
+        # Spark ignores the case of column names.
+        if (other := spelling.setdefault(name.casefold(), name)) != name:
+            raise InvalidInputError(
+                f"unify='by_name': the columns {other!r} and {name!r} differ only in case; "
+                "rename one of them, or omit it with columns=[...]"
             )
-    return ", ".join(differences)
+    return _struct((name, _widest(name, kinds, names)) for name in names)
 
 
-def _filterable(names: Sequence[str], schemas: Iterable[pa.Schema]) -> Sequence[str]:
-    return [name for name in names if all(_compares_alike(schema.field(name).type) for schema in schemas)]
+def _widest(name: str, kinds: Sequence[_Kind], names: Sequence[str]) -> DataType:
+    result = widest(type for kind in kinds if (type := kind.columns.get(name)) is not None)
+    if result is None:
+        raise _no_common_type(
+            name, kinds, f"Omit it with columns=[{list_names([it for it in names if it != name])}], or "
+        )
+    return result
 
 
-def _compares_alike(type: pa.DataType) -> bool:
-    # Floats are excluded, because Spark treats -0.0 as equal to 0.0 and NaN as the largest value. Times and decimals
-    # are excluded, because Lance has no exact literals for them.
-    tests = (
-        pa.types.is_signed_integer,
-        pa.types.is_boolean,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_date32,
+def _no_common_type(name: str, kinds: Sequence[_Kind], remedy: str = "") -> InvalidInputError:
+    tables: dict[pa.DataType, list[TableId]] = defaultdict(list)
+    for kind in kinds:
+        if name in kind.columns:
+            tables[kind.schema.field(name).type] += kind.tables
+    some = "; ".join(f"{type} in {_tables(ids)}" for type, ids in list(tables.items())[:_FEW])
+    return InvalidInputError(
+        f"unify='by_name': no type holds all values of column {name!r} without loss: {some}. "
+        f"{remedy or 'To go on, '}read each kind separately with locations.select(...)"
     )
-    return any(test(type) for test in tests)
+
+
+def _condition(
+    filter: Filter, by_schema: Mapping[pa.Schema, Sequence[TableId]], unify: Unify, table_column: str | None
+) -> Condition:
+    """Returns the filter, which Lance accepts for the common types of its columns."""
+    names = list(dict.fromkeys(name for schema in by_schema for name in schema.names))
+    by_name: dict[str, list[pa.DataType]] = defaultdict(list)
+    for schema in by_schema:
+        for it in schema:
+            if filter.may_use(it.name):
+                by_name[it.name].append(it.type)
+    # Columns that the filter turns out not to use may have types without a common one.
+    candidates = pa.schema([(name, _common_type(types) or types[0]) for name, types in by_name.items()])
+    filter.check(candidates, names, table_column)
+    if len(by_schema) == 1:
+        return Condition(filter.sql)
+    used = filter.columns(candidates)
+    kinds = [_kind(schema, tables, used) for schema, tables in by_schema.items()]
+    usual, others = _usual(kinds)
+    if others and unify == "strict":
+        raise _differing_filter(filter, kinds, usual, others)
+    for name in used:
+        if _common_type(by_name[name]) is None:
+            raise _no_common_type(name, kinds)
+    types = pa.schema([candidates.field(name) for name in used])
+    if all(has_columns(kind.schema, types) for kind in kinds):
+        return Condition(filter.sql)
+    return Condition(filter.sql, encode_schema(types))
+
+
+def _differing_filter(
+    filter: Filter, kinds: Sequence[_Kind], usual: _Kind, others: Sequence[_Kind]
+) -> InvalidInputError:
+    count = sum(len(kind.tables) for kind in others)
+    return InvalidInputError(
+        f"{filter}: {count} of {sum(len(kind.tables) for kind in kinds)} tables differ from {_tables(usual.tables)} in "
+        f"columns of the filter: {others[0].tables[0]}: {_difference(usual, others[0])}. To go on, use "
+        "unify='by_name', or read each kind separately with locations.select(...)"
+    )
+
+
+def _common_type(types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Returns an Arrow type that holds the values of all types; None if there is none."""
+    if len(set(types)) == 1:
+        return types[0]
+    own = [spark_type(type) for type in types]
+    wide = None if None in own else widest(type for type in own if type is not None)
+    return None if wide is None else arrow_schema(_struct([("_", wide)])).field(0).type
+
+
+def _struct(columns: Iterable[tuple[str, DataType | None]]) -> StructType:
+    return StructType([StructField(name, type, nullable=True) for name, type in columns if type is not None])
+
+
+def _key(own: pa.DataType, type: DataType | None) -> str:
+    """Returns a text that is equal for types that Spark reads alike."""
+    return str(own) if type is None else type.json()
 
 
 def _tables(ids: Sequence[TableId]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more"
-
-
-def _list_names(names: Sequence[str]) -> str:
-    more = ", ..." if len(names) > _MANY else ""
-    return ", ".join(map(repr, names[:_MANY])) + more

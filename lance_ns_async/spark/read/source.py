@@ -6,8 +6,7 @@ installed. It makes no catalog call and does not use the resolver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -18,7 +17,7 @@ from lance_ns_async.spark.types import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceWriter, Filter
+    from pyspark.sql.datasource import DataSourceWriter
     from pyspark.sql.types import StructType
 
 NAME = "lance_ns"
@@ -35,11 +34,22 @@ class LanceTables(DataSource):
         """Returns the name of the data source in Spark; "lance" is the name of the JVM connector."""
         return NAME
 
+    def schema(self) -> str:
+        """Returns an arbitrary schema if the modules that tasks need can be imported; there is no plan in this case.
+
+        Raises:
+            ModuleNotFoundError: A module is missing.
+        """
+        import lance  # noqa: F401
+        import pyarrow  # noqa: F401
+
+        return "id int"
+
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns a reader of the whole plan."""
         # The plan is removed, because Spark pickles the data source into every task and the plan contains secrets.
         plan = Plan.decode(self.options.pop(OPTION))
-        return FilteringReader(plan, schema) if plan.pushes_filters else TablesReader(plan, schema)
+        return TablesReader(plan, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Refuses writes, because Spark would commit them in a process without access to the catalog.
@@ -55,56 +65,41 @@ class LanceTables(DataSource):
         )
 
 
+def named(name: str) -> type[DataSource]:
+    """Returns the data source with another name."""
+
+    class NamedTables(LanceTables):
+        """The data source with another name; Spark pickles it by value."""
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return NamedTables
+
+
 class TablesReader(DataSourceReader):
-    """Distributes tables among tasks, and reads the tables of one task."""
+    """Distributes tables among tasks, and reads the tables of one task.
+
+    It has no `pushFilters`: Spark 4.1 to 4.3 keeps pushed filters once for each DataFrame, not for each query, so a
+    second query would lack rows. The filter of the plan is the same for all queries.
+    """
 
     def __init__(self, plan: Plan, schema: StructType) -> None:
         self._plan: Plan | None = plan
         self._schema = arrow_schema(schema)
         self._table_column = plan.table_column
-        self._condition: str | None = None
+        self._condition = plan.condition
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles the reader into every task, and the partition already contains the entries of the task.
         return {**self.__dict__, "_plan": None}
 
     def partitions(self) -> list[InputPartition]:
-        """Returns one partition per task; a single empty one if filters exclude all tables, because Spark needs one."""
+        """Returns one partition per task."""
         assert self._plan is not None
         return [InputPartition(group) for group in group_entries(self._plan.entries, self._plan.groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the tables of one partition."""
         return batches(partition.value, self._schema, self._table_column, self._condition)
-
-
-class FilteringReader(TablesReader):
-    """Reader with filter push-down.
-
-    It is a separate class for two reasons. Spark refuses a reader with `pushFilters` while push-down is disabled, and
-    Spark 4.1 to 4.3 gives every scan of a DataFrame the filters of the scan that was planned last.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Accepts the filters that it can apply exactly, and yields the others for Spark."""
-        from lance_ns_async.spark.read.filters import LONGEST, MOST, column, keeps, sql
-
-        assert self._plan is not None
-        entries = self._plan.entries
-        conditions: list[str] = []
-        length = 0
-        for filter in filters:
-            name = column(filter)
-            if name is not None and name == self._table_column and keeps(filter, "") is not None:
-                entries = [entry for entry in entries if keeps(filter, entry.table)]
-            elif (
-                len(conditions) < MOST
-                and (condition := sql(filter, self._plan.filterable)) is not None
-                and length + len(condition) <= LONGEST
-            ):
-                conditions.append(condition)
-                length += len(condition)
-            else:
-                yield filter
-        self._plan = replace(self._plan, entries=entries)
-        self._condition = " AND ".join(conditions) or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
@@ -80,6 +80,24 @@ class LocationMap(Mapping[TableId, Location]):
             for id, location in self._by_id.items()
             if id in named or any(pattern.matches(id) for pattern in selection.patterns)
         )
+        return self._subset(locations)
+
+    def where(self, predicate: Callable[[Location], bool]) -> Self:
+        """Returns the locations for which `predicate` is true.
+
+        Args:
+            predicate: A function of a Location, such as `lambda location: location.rows > 0`. The rows, the fragments
+                and the schema are None for tables that are not pinned.
+
+        Returns:
+            A new mapping in the order of this one, with the same report.
+
+        Cost:
+            No remote call.
+        """
+        return self._subset(location for location in self._by_id.values() if predicate(location))
+
+    def _subset(self, locations: Iterable[Location]) -> Self:
         subset = type(self)(locations, self.report)
         return subset.with_secrets() if self._carries_secrets else subset
 

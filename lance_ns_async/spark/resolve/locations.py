@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lance_ns_async.model import TableId
+    from lance_ns_async.spark.read.difference import Difference
+    from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.serve.endpoint import CatalogService
     from lance_ns_async.spark.serve.upstream import Resolver
 
@@ -33,7 +36,8 @@ class Locations(LocationMap):
         partitions: int | None = None,
         table_column: str | None = "_table",
         *,
-        push_filters: bool = False,
+        filter: str | None = None,
+        unify: Unify = "strict",
     ) -> DataFrame:
         """Returns all rows of all tables, at their pinned versions, as one DataFrame.
 
@@ -46,16 +50,24 @@ class Locations(LocationMap):
             partitions: The maximum number of tasks; None for four per core, but at most one per fragment.
             table_column: The name of an additional column with the table id, its names joined by `$`; None or "" for
                 no such column.
-            push_filters: Whether simple filters are applied while reading. Safe only for a DataFrame that a single
-                query reads once: a second read could lack rows.
+            filter: A condition in Lance's SQL, such as `amount > 1 AND s = 'x'`; None for all rows. Lance applies it in
+                each scan, so that it saves reading, and it holds for every query of the DataFrame. It may use columns
+                that are not in `columns`, but not `table_column`: use `select` and `where` to read fewer tables. Its
+                meaning is that of Lance, which differs from Spark in some respects: a quotient of integers is an
+                integer, a division by zero is an error, a literal must have the type of its column
+                (`date '2024-01-31'`), and a NaN whose sign bit is set is the smallest number, not the largest.
+            unify: "strict" if the tables must have the same columns. "by_name" to read the columns of all tables: they
+                are null for a table without them, and types are widened where that loses no value, as from int32 to
+                int64. The filter then also sees these nulls and types.
 
         Returns:
             The requested columns in their order, or all columns in the order of a table with the most common columns,
-            and then `table_column`. All of them are nullable.
+            with those of other tables after them, and then `table_column`. All of them are nullable.
 
         Raises:
-            InvalidInputError: There is no table, the tables have different columns, Spark or Lance cannot read a
-                column, or an argument is invalid. Raised before any Spark job.
+            InvalidInputError: There is no table, the tables have different columns or types that cannot be unified,
+                Spark or Lance cannot read a column, the filter is invalid or uses an unknown column, or another
+                argument is invalid. Raised before any Spark job.
             LanceNamespaceError: A table could not be opened; the class is that of the first such error.
 
         Cost:
@@ -63,7 +75,31 @@ class Locations(LocationMap):
         """
         from lance_ns_async.spark.read.dataframe import build_dataframe
 
-        return build_dataframe(self, spark, columns, partitions, table_column, push_filters=push_filters)
+        return build_dataframe(self, spark, columns, partitions, table_column, filter=filter, unify=unify)
+
+    def differences(self, columns: Collection[str] | None = None) -> Mapping[TableId, Difference]:
+        """Returns the tables whose columns differ from those of most tables, and how.
+
+        Column order and differences that Spark does not see, such as string and large_string, do not count.
+
+        Args:
+            columns: The columns to compare; None for all.
+
+        Returns:
+            A mapping from the ids of the differing tables to their differences; empty if `dataframe` can read all
+            tables without `unify`.
+
+        Raises:
+            InvalidInputError: No table has one of the `columns`.
+            LanceNamespaceError: A table could not be opened; the class is that of the first such error.
+
+        Cost:
+            No catalog call. One open of the dataset for each table that is not pinned yet. It needs PySpark.
+        """
+        from lance_ns_async.spark.read.dataframe import pin
+        from lance_ns_async.spark.read.schemas import differences
+
+        return differences(pin(self), columns)
 
     def serve(
         self, spark: SparkSession, catalog: str = "lance", *, resolver: Resolver | None = None

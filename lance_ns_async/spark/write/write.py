@@ -17,6 +17,8 @@ from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.spark.environment import environment_error
+from lance_ns_async.spark.labels import context_of, describe_jobs, label
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
 from lance_ns_async.spark.write import fitting
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 MODES = ("create", "append", "overwrite", "ignore")
+
+_VERBS = {"create": "create", "append": "append to", "overwrite": "overwrite", "ignore": "create"}
 
 _INTERRUPT = "spark.job.interruptOnCancel"
 _OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
@@ -102,7 +106,7 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     if df.isStreaming:
         raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
     _check_pandas()
-    context = _context(df.sparkSession)
+    context = context_of(df.sparkSession)
     names = None if context is None else context.accumulator([], Names())
     try:
         staged_write = namespace.run(partial(_begin, writing=writing, frame=df.schema))
@@ -113,13 +117,15 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     try:
         warn_of_expiry([Location.of(staged_write.table, None)], stacklevel=3)
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged_write), names), f"{COLUMN} string")
-        with _interrupting(context):
+        with _interrupting(context), describe_jobs(context, label(_VERBS[writing.mode], [writing.id])):
             fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
         leftovers = _fragments([] if names is None else names.value)
         namespace.run(partial(_abandon, staged_write=staged_write, fragments=leftovers, error=error))
         if (task_error := _task_error(error)) is not None:
             raise task_error from error
+        if (environment := environment_error(error)) is not None:
+            raise environment from error
         raise
     dataset = namespace.run(lambda it: staging(it).commit(staged_write, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
@@ -153,14 +159,6 @@ def _check_pandas() -> None:
         require_minimum_pandas_version()
     except ImportError as e:
         raise ImportError(f"writing from Spark needs: pip install pandas ({e})") from e
-
-
-def _context(spark: SparkSession) -> SparkContext | None:
-    """Returns the Spark context; None with Spark Connect, where it is not available."""
-    try:
-        return spark.sparkContext
-    except AttributeError:
-        return None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.support import operations
 
 
 def test_the_page_shows_what_glue_and_the_others_do() -> None:
-    assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.support.operations"
+    assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.documentation"
 
 
 def test_each_operation_is_served_by_glue_or_another_catalog_or_needs_a_server() -> None:

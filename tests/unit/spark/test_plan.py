@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_ns_async.spark.read.plan import OPENING, Entry, Plan, group_entries
+from lance_ns_async.spark.read.plan import OPENING, Condition, Entry, Plan, group_entries
 
 
 def entry(n: int, rows: int = 10, fragments: int = 1) -> Entry:
@@ -18,8 +18,10 @@ def entry(n: int, rows: int = 10, fragments: int = 1) -> Entry:
 def test_a_plan_survives_encoding() -> None:
     options = {"aws_secret_access_key": "hush", "region": "eu"}
     entries = [entry(0), Entry("db$é", "/lake/é", 7, 5, 2, options, share=1, shares=2)]
-    plan = Plan(entries, 3, "_table", ["id", "s"], pushes_filters=True)
-    assert Plan.decode(plan.encode()) == plan
+    for condition in (None, Condition("id > 1"), Condition("s = 'é'", "types")):
+        plan = Plan(entries, 3, "_table", condition)
+        assert Plan.decode(plan.encode()) == plan
+        assert {part.condition for part in plan.split()} == {condition}
 
 
 def test_storage_options_are_not_printed() -> None:

@@ -10,8 +10,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_ns_async.spark.read.plan import Entry, Plan
-from lance_ns_async.spark.read.reading import BATCH_BYTES, batches, plans_reader
+from lance_ns_async.spark.read.plan import Condition, Entry, Plan
+from lance_ns_async.spark.read.reading import BATCH_BYTES, batches, encode_schema, plans_reader
 
 WANT = pa.schema([("_table", pa.string()), ("s", pa.string()), ("id", pa.int64())])
 
@@ -21,8 +21,9 @@ def write(path: Path, name: str, rows: pa.Table, **how: Any) -> Entry:
     return Entry(name, str(path / name), dataset.version, dataset.count_rows(), len(dataset.get_fragments()))
 
 
-def read(entries: list[Entry], condition: str | None = None) -> list[tuple[str, str, int]]:
-    found: Iterator[pa.RecordBatch] = batches(entries, WANT, "_table", condition)
+def read(entries: list[Entry], condition: str | None = None, types: pa.Schema | None = None) -> list[tuple[Any, ...]]:
+    filter = condition and Condition(condition, types and encode_schema(types))
+    found: Iterator[pa.RecordBatch] = batches(entries, WANT, "_table", filter or None)
     return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
 
 
@@ -51,7 +52,7 @@ def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
 
 def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
-    found = list(batches([entry], pa.schema([("from", pa.string())]), "from", "id > 1"))
+    found = list(batches([entry], pa.schema([("from", pa.string())]), "from", Condition("id > 1")))
     assert pa.Table.from_batches(found).to_pydict() == {"from": ["t", "t"]}
 
 
@@ -84,9 +85,35 @@ def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
 def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
     large = write(tmp_path, "large", pa.table({"id": range(40_000), "s": ["x"] * 40_000}), max_rows_per_file=10_000)
     small = [write(tmp_path, f"t{n}", pa.table({"id": [40_000 + n], "s": [None]})) for n in range(6)]
-    parts = [part.encode() for part in Plan([large, *small], 4, "_table", ["id"], pushes_filters=True).split()]
+    parts = [part.encode() for part in Plan([large, *small], 4, "_table", Condition("id % 2 = 0")).split()]
     read = plans_reader(WANT)
     tasks = [pa.Table.from_batches(read(iter([pa.record_batch({"plan": [part]})])), WANT) for part in parts]
     assert len(tasks) == 4
-    assert all(task.num_rows < 40_000 for task in tasks)
-    assert sorted(pa.concat_tables(tasks)["id"].to_pylist()) == list(range(40_006))
+    assert all(task.num_rows < 20_000 for task in tasks)
+    assert sorted(pa.concat_tables(tasks)["id"].to_pylist()) == list(range(0, 40_006, 2))
+
+
+def test_missing_columns_are_null_and_filtered_as_null(tmp_path: Path) -> None:
+    less = write(tmp_path, "less", pa.table({"id": [1, 2, 3]}))
+    more = write(tmp_path, "more", pa.table({"id": [4, 5], "s": ["x", "y"]}))
+    assert read([less, more]) == [
+        *(("less", None, n) for n in (1, 2, 3)),
+        *(("more", s, n) for n, s in ((4, "x"), (5, "y"))),
+    ]
+    types = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    assert read([less, more], "s = 'x'", types) == [("more", "x", 4)]
+    assert read([less, more], "s IS NULL AND id <> 2", types) == [("less", None, 1), ("less", None, 3)]
+
+
+def test_a_filter_sees_the_common_type(tmp_path: Path) -> None:
+    narrow = write(tmp_path, "narrow", pa.table({"id": pa.array([1, 2], pa.int32()), "s": ["x", "y"]}))
+    wide = write(tmp_path, "wide", pa.table({"id": [1, 2**40], "s": ["x", "y"]}))
+    types = pa.schema([("id", pa.int64())])
+    assert read([narrow, wide], f"id < {2**40} AND id > 1", types) == [("narrow", "y", 2)]
+    single = write(
+        tmp_path, "single", pa.table({"x": pa.array([0.1, 0.5], pa.float32()), "id": [1, 2], "s": ["x", "y"]})
+    )
+    double = pa.schema([("x", pa.float64())])
+    # The column of the filter is not among those to read; 0.1 as a float is not 0.1 as a double.
+    assert read([single], "x <= 0.1 OR x = 0.5", double) == [("single", "y", 2)]
+    assert read([single], "x <= 0.1 OR x = 0.5") == [("single", "x", 1), ("single", "y", 2)]

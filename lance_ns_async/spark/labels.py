@@ -1,0 +1,71 @@
+"""Names of scans and jobs for Spark's user interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from lance_ns_async.model import TableId
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_LONGEST = 100
+_DESCRIPTION = "spark.job.description"
+_GROUP = "spark.jobGroup.id"
+
+
+def label(verb: str, tables: Collection[TableId]) -> str:
+    """Returns a name such as "lance-ns: read 1,000 tables of sales.*".
+
+    It contains no character that has a meaning in class names or paths, because Spark looks up data sources by such
+    names, too.
+
+    Args:
+        verb: What is done with the tables.
+        tables: The ids of the tables; at least one.
+    """
+    subject = ".".join(next(iter(tables))) if len(tables) == 1 else f"{len(tables):,} tables of {_pattern(tables)}"
+    text = re.sub(r"[^\w .,*$-]", "_", subject)
+    return f"lance-ns: {verb} {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"
+
+
+def _pattern(tables: Collection[TableId]) -> str:
+    """Returns the pattern of the smallest namespace that contains all tables."""
+    parents = {tuple(id)[:-1] for id in tables}
+    levels = takewhile(lambda names: len(set(names)) == 1, zip(*parents, strict=False))
+    shared = tuple(names[0] for names in levels)
+    return ".".join((*shared, "*" if parents == {shared} else "**"))
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """Returns the Spark context; None with Spark Connect, where it is not available."""
+    try:
+        return spark.sparkContext
+    except AttributeError:
+        return None
+
+
+@contextmanager
+def describe_jobs(context: SparkContext | None, text: str) -> Iterator[None]:
+    """Describes the jobs of the block, unless the user has described them or set a group; then restores both.
+
+    Args:
+        context: The context of the jobs; None with Spark Connect, which does not allow it.
+        text: The description, which is also the name of the group.
+    """
+    if context is None:
+        yield
+        return
+    missing = [name for name in (_DESCRIPTION, _GROUP) if not context.getLocalProperty(name)]
+    for name in missing:
+        context.setLocalProperty(name, text)
+    try:
+        yield
+    finally:
+        for name in missing:
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
