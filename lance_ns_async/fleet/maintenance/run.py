@@ -101,7 +101,7 @@ async def maintain(
     timeout: float = TIMEOUT,
     progress: bool | ProgressCallback = False,
 ) -> Report:
-    """Compacts tables, refreshes their indexes, and removes old versions. Tables without need are not changed.
+    """Compacts tables, prepares their indexes, and removes old versions. Tables without need are not changed.
 
     All tables are examined first. An index that lacks rows is refreshed before the compaction of its table, so that
     old and new fragments can be merged. A compaction is one commit, as soon as all tasks of the table have ended; if
@@ -209,7 +209,7 @@ class _Maintenance:
         return tables
 
     async def examine(
-        self, tables: Iterable[Table], settle: Callable[[], None], attempt: int = 1, *, refreshes: bool = False
+        self, tables: Iterable[Table], settle: Callable[[], None], attempt: int = 1, *, prepares: bool = False
     ) -> None:
         """Looks at the tables concurrently; afterwards, `candidates` has those that could be examined.
 
@@ -217,7 +217,7 @@ class _Maintenance:
             tables: The tables.
             settle: Called after each table that has no further steps.
             attempt: The number of this attempt, from 1.
-            refreshes: Whether stale indexes are refreshed at once, and the table examined again.
+            prepares: Whether the tables are prepared for their compaction: stale indexes are refreshed.
         """
         self.candidates = []
 
@@ -225,10 +225,10 @@ class _Maintenance:
             started = monotonic()
             candidate: _Candidate | None = None
             try:
-                with self._namespace._within(self._timeout if refreshes else None):
+                with self._namespace._within(self._timeout if prepares else None):
                     candidate = await self._look(table)
-                    if refreshes and candidate.plan.state.stale_indexes:
-                        candidate = await self._refresh_and_look_again(candidate)
+                    if prepares:
+                        candidate = await self._prepare(candidate)
             except TableNotFoundError as e:
                 if await self._is_registered(table):
                     self._run.counters[_WITHOUT_DATA] += 1
@@ -236,7 +236,7 @@ class _Maintenance:
                     self._run.add(failure_row(table.id, e, table.location))
                 settle()
             except LanceNamespaceError as e:
-                if refreshes and self._tries_again(e, attempt):
+                if prepares and self._tries_again(e, attempt):
                     self._again.append(table)
                     return
                 self._fail(candidate or table, e, attempt)
@@ -248,8 +248,8 @@ class _Maintenance:
         await each(look, await self._with_credentials(tables), max_in_flight=THREADS)
 
     async def prepare(self, tables: Iterable[Table], attempt: int) -> None:
-        """Examines the tables, and refreshes the indexes that lack rows."""
-        await self.examine(tables, self._run.advance, attempt, refreshes=True)
+        """Examines the tables, and prepares the indexes that lack rows."""
+        await self.examine(tables, self._run.advance, attempt, prepares=True)
 
     async def finish(self, engine: Engine, attempt: int) -> Sequence[Table]:
         """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
@@ -364,19 +364,21 @@ class _Maintenance:
             sum(task.size for task in tasks),
             cleans_up=bool(state.old_versions or state.unused_files),
         )
-        if tasks and table.managed_versioning:
-            # Tasks read this version from the storage; this publishes its manifest there.
-            await commits.one(self._backend, table.id, state.version)
         candidate = _Candidate(table, plan, tasks, first=state, version=state.version)
         if (earlier := self._history.pop(table.id, None)) is not None:
             candidate.first, candidate.seconds, candidate.done = earlier.first, earlier.seconds, earlier.done
         return candidate
 
-    async def _refresh_and_look_again(self, candidate: _Candidate) -> _Candidate:
-        names = candidate.plan.state.stale_indexes
-        self._history[candidate.table.id] = candidate
-        await self._refresh(candidate, names)
-        return await self._look(candidate.table)
+    async def _prepare(self, candidate: _Candidate) -> _Candidate:
+        """Refreshes stale indexes, and makes the version readable for tasks; returns the table as it is then."""
+        if names := candidate.plan.state.stale_indexes:
+            self._history[candidate.table.id] = candidate
+            await self._refresh(candidate, names)
+            candidate = await self._look(candidate.table)
+        if candidate.tasks and candidate.table.managed_versioning:
+            # Tasks read this version from the storage; this publishes its manifest there.
+            await commits.one(self._backend, candidate.table.id, candidate.plan.state.version)
+        return candidate
 
     async def _refresh(self, candidate: _Candidate, names: Sequence[str]) -> None:
         options = (self._options.index or IndexOptions()).for_pylance()

@@ -20,16 +20,11 @@ from lance_ns_async.errors import one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.maintain import tasks
+from lance_ns_async.spark.session import context_of, default_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-TASKS_A_CORE = 4
-"""Minimum number of Spark tasks for each core, so that all cores are busy until the end."""
-
-USUAL_CORES = 8
-"""The assumed number of cores if it is unknown, as with Spark Connect."""
 
 JOBS_A_TASK = 50
 """Maximum number of jobs in a Spark task: their results reach the driver, and are committed, when the task ends."""
@@ -62,7 +57,7 @@ class SparkEngine:
             raise InvalidInputError(f"partitions {partitions}: must be at least 1")
         self._spark = spark
         self._partitions = partitions
-        self._context = _context(spark)
+        self._context = context_of(spark)
         # The job runs in another thread, which would not inherit the pool of the caller.
         self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
@@ -149,9 +144,8 @@ class SparkEngine:
         time fail with it.
         """
         if attempt == 1:
-            cores = USUAL_CORES if self._context is None else self._context.defaultParallelism
             size = sum(job.task.size for job in jobs)
-            number = max(TASKS_A_CORE * cores, ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
+            number = max(default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
             return [tasks.encode(group) for group in balance(jobs, self._partitions or number)]
         by_table: dict[TableId, list[Job]] = {}
         for job in jobs:
@@ -171,14 +165,6 @@ def balance(jobs: Sequence[Job], groups: int) -> list[list[Job]]:
         result[lightest].append(i)
         heapreplace(loads, (load + jobs[i].task.size + OPENING, lightest))
     return [[jobs[i] for i in sorted(group)] for group in result]
-
-
-def _context(spark: SparkSession) -> SparkContext | None:
-    """Returns the Spark context; None with Spark Connect, where it is not available."""
-    try:
-        return spark.sparkContext
-    except AttributeError:
-        return None
 
 
 @contextmanager

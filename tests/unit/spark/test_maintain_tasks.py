@@ -47,7 +47,7 @@ def test_jobs_are_balanced_by_bytes() -> None:
 def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
     good, bad = map(tasks.decode, tasks.execute(tasks.encode(real)))
     assert good[:2] == ("a.b$t", 0) and good[3] is None and len(maintaining.new_files([good[2]])) == 1
-    assert bad[0] == "gone" and bad[3] is not None and bad[3][0] == "TableNotFoundError"
+    assert bad[0] == "gone" and bad[3] is not None and bad[3][0] == "TableVersionNotFoundError"
     dataset = lance.dataset(real[0].table.location)
     assert maintaining.commit(dataset, [good[2]], {}) == 3
     assert dataset.count_rows() == 30 and len(dataset.get_fragments()) == 1
