@@ -20,6 +20,10 @@ from lance_ns_async.tables.maintaining import RewriteTask
 from lance_ns_async.tables.opening import Opener
 
 
+TASKS = 8
+"""Minimum default of the tasks at once: small tables mostly wait for the storage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One task of one table."""
@@ -62,13 +66,13 @@ class LocalEngine:
     Args:
         opener: Opens the datasets.
         timeout: Maximum duration of a task in seconds.
-        tasks: Number of tasks at once; None for one for each processor.
+        tasks: Number of tasks at once; None for one for each processor, at least 8.
     """
 
     def __init__(self, opener: Opener, *, timeout: float, tasks: int | None = None) -> None:
         self._opener = opener
         self._timeout = timeout
-        self._tasks = tasks or os.cpu_count() or 1
+        self._tasks = tasks or max(TASKS, os.cpu_count() or 1)
 
     async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
         """Executes all jobs in threads."""
