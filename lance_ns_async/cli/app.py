@@ -19,12 +19,19 @@ from lance_ns_async.cli.output import Format, ObjectFormat
 
 app = typer.Typer(
     cls=ScriptGroup,
-    help="List, describe, resolve, discover, copy and serve the Lance tables of a catalog.",
+    help="List, describe, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
     "unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+
+class EngineName(StrEnum):
+    """Process that compacts fragments."""
+
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 class OnError(StrEnum):
@@ -399,6 +406,78 @@ def copy(
     )
     reports.write(report, reports.COPY_COLUMNS, format)
     if report.problems:
+        raise typer.Exit(Code.FAILURE)
+
+
+@app.command()
+def maintain(
+    what: Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the plan.")] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact/--no-compact", help="Merge small fragments and remove deleted rows.")
+    ] = True,
+    target_rows: Annotated[
+        int | None,
+        typer.Option("--target-rows", min=1, help="Rows of a compacted fragment; by default 1,048,576."),
+    ] = None,
+    min_fragments: Annotated[
+        int, typer.Option("--min-fragments", min=1, help="Merge only if a table has this many fragments to merge.")
+    ] = 2,
+    index: Annotated[bool, typer.Option("--index/--no-index", help="Refresh indexes that lack rows.")] = True,
+    cleanup: Annotated[
+        bool, typer.Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
+    ] = True,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Minimum age of a version to remove, or 'any'.")
+    ] = "14d",
+    retain: Annotated[int | None, typer.Option("--retain", min=1, help="Number of newest versions that stay.")] = None,
+    delete_unverified: Annotated[
+        bool,
+        typer.Option(
+            "--delete-unverified",
+            help="Delete unused files of any age, not only after 7 days; safe only while nobody else writes.",
+        ),
+    ] = False,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Compact in this process, or with Spark.")
+    ] = EngineName.LOCAL,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Master of Spark; by default this machine.", show_default=False)
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")
+    ] = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Compact tables, refresh their indexes, and remove old versions."""
+    from lance_ns_async.cli import maintaining
+    from lance_ns_async.cli.resolving import format_for
+
+    arguments = maintaining.options(
+        compact=compact,
+        target_rows=target_rows,
+        min_fragments=min_fragments,
+        index=index,
+        cleanup=cleanup,
+        older_than=older_than,
+        retain=retain,
+        delete_unverified=delete_unverified,
+    )
+    catalog = require_catalog(impl, properties, profile, config)
+    result = maintaining.run(
+        catalog, what, arguments, dry_run=dry_run, engine=engine, master=master, settings=conf or ()
+    )
+    maintaining.write(result, format_for(format, out), out)
+    if result.problems:
         raise typer.Exit(Code.FAILURE)
 
 

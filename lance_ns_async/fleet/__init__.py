@@ -19,20 +19,45 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet.conditions import Conditions
     from lance_ns_async.fleet.copies import copy
     from lance_ns_async.fleet.discovery import discover
+    from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions
+    from lance_ns_async.fleet.maintenance.plan import MaintenancePlan, TablePlan
+    from lance_ns_async.fleet.maintenance.run import maintain, plan_maintenance
     from lance_ns_async.fleet.report import Report, Row
     from lance_ns_async.fleet.table_search import find
 
-__all__ = ["Conditions", "Report", "Row", "audit", "copy", "discover", "find"]
+__all__ = [
+    "CleanupOptions",
+    "CompactOptions",
+    "Conditions",
+    "IndexOptions",
+    "MaintenancePlan",
+    "Report",
+    "Row",
+    "TablePlan",
+    "audit",
+    "copy",
+    "discover",
+    "find",
+    "maintain",
+    "plan_maintenance",
+]
 
 # Loaded at the first access, as in the package itself.
 _HOMES = {
+    "CleanupOptions": "maintenance.options",
+    "CompactOptions": "maintenance.options",
     "Conditions": "conditions",
+    "IndexOptions": "maintenance.options",
+    "MaintenancePlan": "maintenance.plan",
     "Report": "report",
     "Row": "report",
+    "TablePlan": "maintenance.plan",
     "audit": "audits",
     "copy": "copies",
     "discover": "discovery",
     "find": "table_search",
+    "maintain": "maintenance.run",
+    "plan_maintenance": "maintenance.run",
 }
 
 

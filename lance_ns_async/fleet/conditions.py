@@ -107,7 +107,12 @@ class Conditions:
         for name in ("columns", "index", "no_index", "stale_index"):
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, (value,))
-        for name, parse in (("older_than", _age), ("newer_than", _age), ("min_size", _bytes), ("max_size", _bytes)):
+        for name, parse in (
+            ("older_than", parse_age),
+            ("newer_than", parse_age),
+            ("min_size", _bytes),
+            ("max_size", _bytes),
+        ):
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, parse(name, value))
         for column in self.columns:
@@ -158,7 +163,8 @@ def _is_type(actual: pa.DataType, text: str) -> bool:
         return str(actual) == text
 
 
-def _age(name: str, text: str) -> timedelta:
+def parse_age(name: str, text: str) -> timedelta:
+    """Returns a duration such as `30d`; `name` is the argument for the error. Raises InvalidInputError."""
     if (match := _DURATION.fullmatch(text.strip())) is None:
         raise InvalidInputError(f"{name} {text!r}: use a number and one of s, m, h, d, w, such as 30d")
     try:

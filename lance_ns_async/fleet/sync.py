@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lance_ns_async.fleet import audits, copies, discovery, table_search
+from lance_ns_async.fleet.maintenance import run as maintenance
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 
@@ -46,3 +47,5 @@ audit = blocking(audits.audit)
 copy = blocking_between(copies.copy)
 discover = blocking(discovery.discover)
 find = blocking(table_search.find)
+maintain = blocking(maintenance.maintain)
+plan_maintenance = blocking(maintenance.plan_maintenance)

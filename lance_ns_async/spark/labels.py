@@ -12,7 +12,6 @@ from lance_ns_async.model import TableId
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 _LONGEST = 100
 _DESCRIPTION = "spark.job.description"
@@ -40,14 +39,6 @@ def _pattern(tables: Collection[TableId]) -> str:
     levels = takewhile(lambda names: len(set(names)) == 1, zip(*parents, strict=False))
     shared = tuple(names[0] for names in levels)
     return ".".join((*shared, "*" if parents == {shared} else "**"))
-
-
-def context_of(spark: SparkSession) -> SparkContext | None:
-    """Returns the Spark context; None with Spark Connect, where it is not available."""
-    try:
-        return spark.sparkContext
-    except AttributeError:
-        return None
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from lance import LanceDataset
 
 _VERSIONS = "_versions"
 _LARGEST = 2**64 - 1
@@ -128,16 +129,16 @@ async def list_committed(table: Table, branch: str | None = None) -> Sequence[Ve
 
 async def find_references(table: Table) -> Mapping[int, str]:
     """Returns the versions that must be kept, each with the tag or child branch that needs it. Cost: one open."""
+    return await in_thread(table, lambda: references(datasets.open_snapshot(table)))
 
-    def work() -> dict[int, str]:
-        dataset = datasets.open_snapshot(table)
-        branches, tags = dataset.branches.list().items(), dataset.tags.list().items()
-        return {
-            **{it["parent_version"]: f"branch {name!r}" for name, it in branches if it["parent_branch"] is None},
-            **{it["version"]: f"tag {name!r}" for name, it in tags if it["branch"] is None},
-        }
 
-    return await in_thread(table, work)
+def references(dataset: LanceDataset) -> dict[int, str]:
+    """Returns the versions of main that must be kept, each with the tag or child branch that needs it. Blocks."""
+    branches, tags = dataset.branches.list().items(), dataset.tags.list().items()
+    return {
+        **{it["parent_version"]: f"branch {name!r}" for name, it in branches if it["parent_branch"] is None},
+        **{it["version"]: f"tag {name!r}" for name, it in tags if it["branch"] is None},
+    }
 
 
 async def clean_up(table: Table, numbers: Sequence[int]) -> int:

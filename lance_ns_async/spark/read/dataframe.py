@@ -9,13 +9,14 @@ from weakref import WeakKeyDictionary
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.namespace.background_loop import BackgroundLoop
-from lance_ns_async.spark.labels import context_of, label
+from lance_ns_async.spark.labels import label
 from lance_ns_async.spark.read.plan import Entry, Plan
 from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
+from lance_ns_async.spark.session import context_of, default_tasks
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_ns_async.spark.read.schemas import Unify
-
-TASKS_A_CORE = 4
-"""Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
-
-USUAL_CORES = 8
-"""The assumed number of cores if it is unknown, as in a Spark Connect client."""
 
 _MOST_NAMES = 100
 """Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
@@ -60,7 +55,7 @@ def build_dataframe(
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
         [_entry(location) for location in tables],
-        partitions or TASKS_A_CORE * _cores(spark),
+        partitions or default_tasks(spark),
         table_column or None,
         shared_columns.condition,
     )
@@ -169,8 +164,3 @@ def _entry(location: Location) -> Entry:
         location.fragments,
         location.storage_options,
     )
-
-
-def _cores(spark: SparkSession) -> int:
-    context = context_of(spark)
-    return USUAL_CORES if context is None else context.defaultParallelism

@@ -18,9 +18,10 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.environment import environment_error
-from lance_ns_async.spark.labels import context_of, describe_jobs, label
+from lance_ns_async.spark.labels import describe_jobs, label
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
+from lance_ns_async.spark.session import context_of
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import COLUMN, Names, Sink, fragments_writer
 from lance_ns_async.tables.staging import StagedWrite

@@ -1,0 +1,94 @@
+"""Engines that execute compaction tasks; the local one uses the threads of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Protocol, TypeAlias
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.policy import deadline
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.threads import in_thread
+from lance_ns_async.tables import maintaining
+from lance_ns_async.tables.maintaining import RewriteTask
+from lance_ns_async.tables.opening import Opener
+
+
+TASKS = 8
+"""Minimum default of the tasks at once: small tables mostly wait for the storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task of one table."""
+
+    table: Table
+    """The table, with the storage options for the storage."""
+    version: int
+    """The version that the task was planned for."""
+    number: int
+    """Position of the task among those of its table."""
+    task: RewriteTask
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The outcome of a job: what it has written, or its error."""
+
+    id: TableId
+    number: int
+    content: bytes = field(default=b"", repr=False)
+    error: LanceNamespaceError | None = None
+    seconds: float = 0.0
+    """Duration of the task, without waiting for its turn."""
+
+
+Settle: TypeAlias = Callable[[JobResult], None]
+"""Receives the result of a job, in the event loop."""
+
+
+class Engine(Protocol):
+    """Executes compaction tasks somewhere. The commits are not its work."""
+
+    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+        """Executes all jobs; each of them is settled once, also if it fails, and soon after it has ended."""
+
+
+class LocalEngine:
+    """Executes compaction tasks in threads of this process, where Lance uses all processors.
+
+    Args:
+        opener: Opens the datasets.
+        timeout: Maximum duration of a task in seconds.
+        tasks: Number of tasks at once; None for one for each processor, at least 8.
+    """
+
+    def __init__(self, opener: Opener, *, timeout: float, tasks: int | None = None) -> None:
+        self._opener = opener
+        self._timeout = timeout
+        self._tasks = tasks or max(TASKS, os.cpu_count() or 1)
+
+    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+        """Executes all jobs in threads."""
+
+        async def execute(job: Job) -> None:
+            started = monotonic()
+            try:
+                with deadline(self._timeout):
+                    content = await in_thread(job.table, lambda: self._execute(job), changes=True)
+            except LanceNamespaceError as e:
+                settle(JobResult(job.table.id, job.number, error=e, seconds=monotonic() - started))
+            else:
+                settle(JobResult(job.table.id, job.number, content, seconds=monotonic() - started))
+
+        await each(execute, jobs, max_in_flight=self._tasks)
+
+    def _execute(self, job: Job) -> bytes:
+        dataset = self._opener.open(job.table, Snapshot(job.version))
+        return maintaining.execute(dataset, job.task.content)

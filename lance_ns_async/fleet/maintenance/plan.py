@@ -1,0 +1,150 @@
+"""Plans of maintenance: what would be done with each table, and how much there is to read and write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lance_ns_async.fleet.report import Row
+from lance_ns_async.model import TableId
+from lance_ns_async.rendering import Section, as_html, as_text, duration
+from lance_ns_async.tables.maintaining import DatasetState
+
+COMPACT = "compact"
+INDEX = "index"
+CLEAN_UP = "clean up"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """The state of one table, and what there is to do. It contains no storage options."""
+
+    id: TableId
+    location: str
+    state: DatasetState
+    tasks: int = 0
+    """Number of compaction tasks; 0 if there is nothing to compact."""
+    task_fragments: int = 0
+    """Number of fragments that these tasks replace."""
+    task_bytes: int = 0
+    """Bytes of the data files of these fragments."""
+    cleans_up: bool = False
+    """Whether there are versions or files to remove."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps that there is something to do for: "compact", "index", "clean up"."""
+        steps = ((COMPACT, self.tasks), (INDEX, self.state.stale_indexes), (CLEAN_UP, self.cleans_up))
+        return tuple(step for step, needed in steps if needed)
+
+    def describe(self) -> str:
+        """Returns what there is to do, in words; empty if there is nothing."""
+        state, words = self.state, []
+        if self.tasks:
+            tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
+            deleted = f", {state.deleted_rows} deleted rows" if state.deleted_rows else ""
+            words.append(
+                f"compact {self.task_fragments} of {state.fragments} fragments "
+                f"({size_text(self.task_bytes)} in {tasks}{deleted})"
+            )
+        if state.stale_indexes:
+            words.append(f"index {state.unindexed_rows} rows ({', '.join(state.stale_indexes)})")
+        if self.cleans_up:
+            unused = f", {state.unused_files} unused files" if state.unused_files else ""
+            words.append(f"clean up {state.old_versions} of {state.versions} versions{unused}")
+        return "; ".join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the plan as a dict of JSON's types."""
+        return {
+            "id": str(self.id),
+            "names": list(self.id),
+            "location": self.location,
+            "steps": list(self.steps),
+            "tasks": self.tasks,
+            "task_fragments": self.task_fragments,
+            "task_bytes": self.task_bytes,
+            **asdict(self.state),
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MaintenancePlan:
+    """What maintenance would do with each table. Its representation is a short table."""
+
+    tables: Sequence[TablePlan]
+    """The examined tables, those with the most bytes to rewrite first."""
+    problems: Sequence[Row] = ()
+    """Tables and namespaces that could not be examined."""
+    without_data: int = 0
+    """Number of tables to which nothing was written yet."""
+    seconds: float = 0.0
+    """Duration of the examination in seconds."""
+    calls: int = 0
+    """Number of remote calls to the catalog, including retries."""
+
+    @property
+    def pending(self) -> Sequence[TablePlan]:
+        """The tables for which there is something to do."""
+        return [table for table in self.tables if table.steps]
+
+    def line(self) -> str:
+        """Returns a summary of the plan in one line."""
+        pending = self.pending
+        fragments, tasks = sum(it.task_fragments for it in pending), sum(it.tasks for it in pending)
+        size = size_text(sum(it.task_bytes for it in pending))
+        parts = [
+            f"compact {_count(pending, COMPACT)} ({fragments} fragments, {size}, {tasks} tasks)",
+            f"index {_count(pending, INDEX)} ({sum(it.state.unindexed_rows for it in pending)} rows)",
+            f"clean up {_count(pending, CLEAN_UP)} ({sum(it.state.old_versions for it in pending)} versions)",
+        ]
+        problems = f"; {len(self.problems)} could not be examined" if self.problems else ""
+        return (
+            f"maintain (plan): {len(pending)} of {len(self.tables)} tables: {', '.join(parts)}{problems}; "
+            f"examined in {duration(self.seconds)} ({self.calls} calls)"
+        )
+
+    def __repr__(self) -> str:
+        return as_text(self.line(), self._sections())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.line(), ("what", "to do"), self._sections())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the plan as a dict of JSON's types."""
+        return {
+            "operation": "maintain",
+            "dry_run": True,
+            "tables": [table.to_dict() for table in self.tables],
+            "problems": [row.to_dict() for row in self.problems],
+            "without_data": self.without_data,
+            "seconds": self.seconds,
+            "calls": self.calls,
+        }
+
+    def to_json(self) -> str:
+        """Returns the plan as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    def _sections(self) -> Iterator[Section]:
+        if pending := self.pending:
+            yield Section("plan", [(str(table.id), table.describe()) for table in pending])
+        for outcome in dict.fromkeys(row.outcome for row in self.problems):
+            yield Section(outcome, [(str(row.id), row.reason) for row in self.problems if row.outcome == outcome])
+
+
+def size_text(size: int) -> str:
+    """Returns a number of bytes for people."""
+    value = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def _count(tables: Sequence[TablePlan], step: str) -> str:
+    count = sum(step in table.steps for table in tables)
+    return "1 table" if count == 1 else f"{count} tables"

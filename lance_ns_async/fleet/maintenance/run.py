@@ -1,0 +1,486 @@
+"""Maintenance of many tables: each is examined, then compacted by an engine, committed, indexed and cleaned up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any
+
+import anyio
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.fleet.copy_reading import read_source
+from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
+from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
+from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
+from lance_ns_async.fleet.report import Report, Row
+from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.storage.datasets import remove_files
+from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.storage.threads import THREADS, in_thread
+from lance_ns_async.tables import commits, concurrent_changes, maintaining
+from lance_ns_async.tables.maintaining import DatasetState, RewriteTask
+
+MAINTAINED = "maintained"
+UNCHANGED = "unchanged"
+
+ATTEMPTS = 3
+"""Number of times a table is planned and compacted, if other writers change it in conflict with that."""
+
+TIMEOUT = 3600.0
+"""Default maximum duration of one step for one table, in seconds."""
+
+
+async def plan_maintenance(
+    namespace: AsyncNamespace,
+    what: What,
+    *,
+    compact: bool | CompactOptions = True,
+    index: bool | IndexOptions = True,
+    cleanup: bool | CleanupOptions = True,
+    progress: bool | ProgressCallback = False,
+) -> MaintenancePlan:
+    """Returns what `maintain` would do with the same arguments. Changes nothing.
+
+    Args:
+        namespace: The catalog.
+        what: Ids and patterns of tables.
+        compact: Whether small fragments and deleted rows are examined, or the options for that.
+        index: Whether indexes that lack rows are examined, or the options for that.
+        cleanup: Whether old versions and unused files are examined, or the options for that.
+        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+
+    Returns:
+        The plan, with each table's state, and the tables that could not be examined.
+
+    Raises:
+        InvalidInputError: An argument or an id is invalid; nothing was called.
+
+    Cost:
+        The listings, a bulk describe, one call for each namespace, and one open for each table. With `cleanup`, also
+        a listing of the table's data files and a read of each of its versions.
+    """
+    options = MaintenanceOptions.of(compact, index, cleanup)
+    selection = Selection.read(what)
+    with start("maintain", namespace, progress=progress) as run:
+        work = _Maintenance(namespace, options, run, TIMEOUT)
+        tables = await work.select(selection)
+        await work.examine(tables, run.advance)
+        report = run.report()
+        plans = [candidate.plan for candidate in work.candidates]
+        return MaintenancePlan(
+            sorted(plans, key=lambda plan: (-plan.task_bytes, -plan.task_fragments, plan.id)),
+            report.problems,
+            run.counters[_WITHOUT_DATA],
+            report.seconds,
+            report.calls,
+        )
+
+
+async def maintain(
+    namespace: AsyncNamespace,
+    what: What,
+    *,
+    compact: bool | CompactOptions = True,
+    index: bool | IndexOptions = True,
+    cleanup: bool | CleanupOptions = True,
+    engine: Engine | None = None,
+    timeout: float = TIMEOUT,
+    progress: bool | ProgressCallback = False,
+) -> Report:
+    """Compacts tables, prepares their indexes, and removes old versions. Tables without need are not changed.
+
+    All tables are examined first. An index that lacks rows is refreshed before the compaction of its table, so that
+    old and new fragments can be merged. A compaction is one commit, as soon as all tasks of the table have ended; if
+    another writer changed the same rows meanwhile, it is planned again, up to three times. A failure does not affect
+    the other tables, and a stopped run can be repeated: it leaves finished tables, and tables that are unchanged but
+    for unused files.
+
+    Args:
+        namespace: The catalog.
+        what: Ids and patterns of tables.
+        compact: Whether small fragments are merged and deleted rows removed, or the options for that.
+        index: Whether indexes that lack rows are refreshed, or the options for that.
+        cleanup: Whether old versions and unused files are removed, or the options for that; by default versions older
+            than 14 days. Tagged versions stay.
+        engine: Executes the compaction tasks; None for the threads of this process.
+        timeout: Maximum duration of one step for one table, in seconds.
+        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+
+    Returns:
+        A row for each table: "maintained", "unchanged", or "missing", "denied" or "failed" for errors. Its fields are
+            the state before and after; the counters have the totals.
+
+    Raises:
+        InvalidInputError: An argument or an id is invalid; nothing was called.
+
+    Cost:
+        As `plan_maintenance`; one describe more for each table whose catalog vends credentials. For each version that
+        the catalog commits, its calls for a commit.
+    """
+    options = MaintenanceOptions.of(compact, index, cleanup)
+    if not timeout > 0:
+        raise InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
+    selection = Selection.read(what)
+    with start("maintain", namespace, progress=progress) as run:
+        work = _Maintenance(namespace, options, run, timeout)
+        executor = engine or LocalEngine(namespace._opener, timeout=timeout)
+        tables = await work.select(selection)
+        for attempt in range(1, ATTEMPTS + 1):
+            await work.prepare(tables, attempt)
+            tables = await work.finish(executor, attempt)
+            if not tables:
+                break
+        return run.report()
+
+
+_WITHOUT_DATA = "without data"
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A table during a run."""
+
+    table: Table
+    plan: TablePlan
+    tasks: Sequence[RewriteTask]
+    first: DatasetState
+    """The state before this run."""
+    seconds: float = 0.0
+    done: list[str] = field(default_factory=list)
+    """The steps that were done."""
+    version: int = 0
+    """The newest version, as far as this run knows."""
+    after: DatasetState | None = None
+    """The state after a compaction."""
+    removed: tuple[int, int] = (0, 0)
+    """The versions and bytes that were cleaned up."""
+
+
+@dataclass(slots=True)
+class _Results:
+    """The results of the jobs of one table, as they arrive."""
+
+    candidate: _Candidate
+    contents: dict[int, bytes] = field(default_factory=dict)
+    error: LanceNamespaceError | None = None
+    missing: int = 0
+
+
+class _Maintenance:
+    """The steps of one run, and the tables between them."""
+
+    def __init__(self, namespace: AsyncNamespace, options: MaintenanceOptions, run: Run, timeout: float) -> None:
+        self._namespace = namespace
+        self._backend = namespace._backend
+        self._options = options
+        self._run = run
+        self._timeout = timeout
+        self._history: dict[TableId, _Candidate] = {}
+        """What earlier attempts have seen and done."""
+        self._again: list[Table] = []
+        """The tables to try again because of a conflict."""
+        self.candidates: list[_Candidate] = []
+
+    async def select(self, selection: Selection) -> Sequence[Table]:
+        """Returns the selected tables, and adds rows for those that cannot be read."""
+        reading = await read_source(self._namespace, selection, with_columns=False)
+        for id in reading.missing:
+            self._run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
+        for subject, error in reading.errors:
+            assert isinstance(subject, TableId | NamespaceId)
+            self._run.add(failure_row(subject, error))
+        tables = [*reading.state.tables.values()]
+        self._run.counters["tables"] = len(tables)
+        self._run.expect(len(tables))
+        return tables
+
+    async def examine(
+        self, tables: Iterable[Table], settle: Callable[[], None], attempt: int = 1, *, prepares: bool = False
+    ) -> None:
+        """Looks at the tables concurrently; afterwards, `candidates` has those that could be examined.
+
+        Args:
+            tables: The tables.
+            settle: Called after each table that has no further steps.
+            attempt: The number of this attempt, from 1.
+            prepares: Whether the tables are prepared for their compaction: stale indexes are refreshed.
+        """
+        self.candidates = []
+
+        async def look(table: Table) -> None:
+            started = monotonic()
+            candidate: _Candidate | None = None
+            try:
+                with self._namespace._within(self._timeout if prepares else None):
+                    candidate = await self._look(table)
+                    if prepares:
+                        candidate = await self._prepare(candidate)
+            except TableNotFoundError as e:
+                if await self._is_registered(table):
+                    self._run.counters[_WITHOUT_DATA] += 1
+                else:
+                    self._run.add(failure_row(table.id, e, table.location))
+                settle()
+            except LanceNamespaceError as e:
+                if prepares and self._tries_again(e, attempt):
+                    self._again.append(table)
+                    return
+                self._fail(candidate or table, e, attempt)
+                settle()
+            else:
+                candidate.seconds += monotonic() - started
+                self.candidates.append(candidate)
+
+        await each(look, await self._with_credentials(tables), max_in_flight=THREADS)
+
+    async def prepare(self, tables: Iterable[Table], attempt: int) -> None:
+        """Examines the tables, and prepares the indexes that lack rows."""
+        await self.examine(tables, self._run.advance, attempt, prepares=True)
+
+    async def finish(self, engine: Engine, attempt: int) -> Sequence[Table]:
+        """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
+        waiting: dict[TableId, _Results] = {}
+        jobs: list[Job] = []
+        limiter = anyio.CapacityLimiter(THREADS)
+
+        async def complete(results: _Results) -> None:
+            candidate = results.candidate
+            started = monotonic()
+            try:
+                async with limiter:
+                    started = monotonic()
+                    with self._namespace._within(self._timeout):
+                        await self._complete(results)
+            except LanceNamespaceError as e:
+                if self._tries_again(e, attempt):
+                    candidate.seconds += monotonic() - started
+                    self._history[candidate.table.id] = candidate
+                    self._again.append(candidate.table)
+                    return
+                self._fail(candidate, e, attempt)
+            else:
+                candidate.seconds += monotonic() - started
+                self._succeed(candidate, attempt)
+            self._run.advance()
+
+        async with anyio.create_task_group() as group:
+
+            def settle(result: JobResult) -> None:
+                results = waiting[result.id]
+                results.candidate.seconds += result.seconds
+                results.missing -= 1
+                if result.error is None:
+                    results.contents[result.number] = result.content
+                else:
+                    results.error = results.error or result.error
+                if not results.missing:
+                    del waiting[result.id]
+                    group.start_soon(complete, results)
+
+            for candidate in self.candidates:
+                results = _Results(candidate, missing=len(candidate.tasks))
+                if not candidate.tasks:
+                    group.start_soon(complete, results)
+                    continue
+                waiting[candidate.table.id] = results
+                table = replace(candidate.table, managed_versioning=False)
+                version = candidate.plan.state.version
+                jobs += (Job(table, version, number, task) for number, task in enumerate(candidate.tasks))
+            # The tasks are in the jobs now.
+            self.candidates = []
+            problem: Exception | None = None
+            try:
+                if jobs:
+                    await engine.rewrite(jobs, settle)
+            except Exception as e:  # an error of the engine itself; what has been settled is committed first
+                problem = e
+        if problem is not None:
+            raise problem
+        again, self._again = self._again, []
+        return again
+
+    def _tries_again(self, error: LanceNamespaceError, attempt: int) -> bool:
+        """Returns whether a table is planned again: another writer or clean-up has changed it."""
+        return attempt < ATTEMPTS and isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
+
+    async def _with_credentials(self, tables: Iterable[Table]) -> Sequence[Table]:
+        """Returns the tables with the credentials that the catalog vends; adds rows for those that it refuses."""
+        tables = [*tables]
+        remote = [table.id for table in tables if local_path(table.location) is None]
+        if not (self._backend.capabilities.vends and remote):
+            return tables
+        with self._namespace._within(None):
+            described = await describe_tables(
+                self._backend,
+                remote,
+                max_in_flight=self._namespace._workers(None),
+                locator=self._namespace._locator,
+            )
+        for id, error in described.errors.items():
+            self._run.add(failure_row(id, error))
+            self._run.advance()
+        known = {table.id: table for table in tables} | dict(described.tables)
+        return [known[table.id] for table in tables if table.id not in described.errors]
+
+    async def _look(self, table: Table) -> _Candidate:
+        """Returns the table with its state and its plan. Cost: one open."""
+        options = self._options
+
+        def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
+            dataset = self._namespace._opener.open(table)
+            state = maintaining.read_state(
+                dataset,
+                table,
+                target_rows=(options.compact or CompactOptions()).small_below,
+                indexes=options.index is not None,
+                cleanup=None if options.cleanup is None else options.cleanup.limits(),
+            )
+            if (compact := options.compact) is None:
+                return state, ()
+            return state, maintaining.plan_tasks(dataset, compact.for_pylance(), min_fragments=compact.min_fragments)
+
+        async with concurrent_changes.explain(self._backend, table):
+            state, tasks = await in_thread(table, work)
+        plan = TablePlan(
+            table.id,
+            table.location,
+            state,
+            len(tasks),
+            sum(task.fragments for task in tasks),
+            sum(task.size for task in tasks),
+            cleans_up=bool(state.old_versions or state.unused_files),
+        )
+        candidate = _Candidate(table, plan, tasks, first=state, version=state.version)
+        if (earlier := self._history.pop(table.id, None)) is not None:
+            candidate.first, candidate.seconds, candidate.done = earlier.first, earlier.seconds, earlier.done
+        return candidate
+
+    async def _prepare(self, candidate: _Candidate) -> _Candidate:
+        """Refreshes stale indexes, and makes the version readable for tasks; returns the table as it is then."""
+        if names := candidate.plan.state.stale_indexes:
+            self._history[candidate.table.id] = candidate
+            await self._refresh(candidate, names)
+            candidate = await self._look(candidate.table)
+        if candidate.tasks and candidate.table.managed_versioning:
+            # Tasks read this version from the storage; this publishes its manifest there.
+            await commits.one(self._backend, candidate.table.id, candidate.plan.state.version)
+        return candidate
+
+    async def _refresh(self, candidate: _Candidate, names: Sequence[str]) -> None:
+        options = (self._options.index or IndexOptions()).for_pylance()
+        candidate.version = await self._change(
+            candidate.table, lambda dataset: maintaining.refresh_indexes(dataset, names, options)
+        )
+        if INDEX not in candidate.done:
+            candidate.done.append(INDEX)
+
+    async def _complete(self, results: _Results) -> None:
+        """Commits the compaction of a table, and takes the steps after it."""
+        candidate = results.candidate
+        if candidate.tasks:
+            await self._commit(results)
+            candidate.done.append(COMPACT)
+            after = candidate.after
+            # Some kinds of indexes lose the fragments that were rewritten.
+            if after is not None and after.stale_indexes:
+                await self._refresh(candidate, after.stale_indexes)
+        if self._options.cleanup is None:
+            return
+        limits = self._options.cleanup.limits()
+        if candidate.plan.cleans_up or (candidate.done and not limits.older_than):
+            candidate.removed = await self._change(
+                candidate.table, lambda dataset: maintaining.clean_up(dataset, limits)
+            )
+            if any(candidate.removed):
+                candidate.done.append(CLEAN_UP)
+
+    async def _commit(self, results: _Results) -> None:
+        table = results.candidate.table
+        contents = [results.contents[number] for number in sorted(results.contents)]
+        if results.error is not None:
+            await self._discard(table, contents, results.error)
+            async with concurrent_changes.explain(self._backend, table):
+                raise results.error
+        options = (self._options.compact or CompactOptions()).for_pylance()
+
+        def work(dataset: Any) -> tuple[int, DatasetState]:
+            version = maintaining.commit(dataset, contents, options)
+            return version, maintaining.read_state(dataset, table, indexes=self._options.index is not None)
+
+        try:
+            results.candidate.version, results.candidate.after = await self._change(table, work)
+        except ConcurrentModificationError as e:
+            # After a conflict it is certain that no version has these files.
+            await self._discard(table, contents, e)
+            raise
+
+    async def _discard(self, table: Table, contents: Sequence[bytes], error: LanceNamespaceError) -> None:
+        """Deletes the files of tasks that are not committed; otherwise, a clean-up removes them after seven days."""
+        try:
+            await remove_files(table, maintaining.new_files(contents))
+        except LanceNamespaceError as e:
+            error.add_note(f"and unused files are left at {table.location} ({e})")
+
+    async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
+        """Returns the result of work on the newest version."""
+        async with concurrent_changes.explain(self._backend, table):
+            return await in_thread(table, lambda: work(self._namespace._opener.open(table)), changes=True)
+
+    async def _is_registered(self, table: Table) -> bool:
+        """Returns whether the catalog still has a table whose location has no data."""
+        try:
+            with self._namespace._operation():
+                await self._backend.describe_table(table.id)
+        except LanceNamespaceError:
+            return False
+        return True
+
+    def _fail(self, subject: _Candidate | Table, error: LanceNamespaceError, attempt: int) -> None:
+        candidate = subject if isinstance(subject, _Candidate) else self._history.pop(subject.id, None)
+        table = subject.table if isinstance(subject, _Candidate) else subject
+        fields = {} if candidate is None else self._fields(candidate)
+        row = failure_row(table.id, error, table.location, **fields)
+        self._run.add(replace(row, attempts=max(row.attempts, attempt)))
+
+    def _succeed(self, candidate: _Candidate, attempt: int) -> None:
+        outcome = MAINTAINED if candidate.done else UNCHANGED
+        fields = self._fields(candidate)
+        for name in ("fragments", "bytes"):
+            self._run.counters[f"{name} before"] += fields[f"{name}_before"]
+            self._run.counters[f"{name} after"] += fields[f"{name}_after"]
+        self._run.counters["versions removed"] += candidate.removed[0]
+        self._run.counters["bytes removed"] += candidate.removed[1]
+        reason = ", ".join(dict.fromkeys(candidate.done))
+        self._run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, attempt, fields))
+
+    def _fields(self, candidate: _Candidate) -> dict[str, Any]:
+        before, after = candidate.first, candidate.after or candidate.plan.state
+        return {
+            "steps": list(dict.fromkeys(candidate.done)),
+            "version_before": before.version,
+            "version": candidate.version,
+            "rows": after.rows,
+            "fragments_before": before.fragments,
+            "fragments_after": after.fragments,
+            "bytes_before": before.size,
+            "bytes_after": after.size,
+            "deleted_rows_before": before.deleted_rows,
+            "deleted_rows_after": after.deleted_rows,
+            "versions_removed": candidate.removed[0],
+            "bytes_removed": candidate.removed[1],
+            "seconds": round(candidate.seconds, 3),
+        }

@@ -1,0 +1,1 @@
+"""Maintenance of many tables with Spark: executors compact, the driver plans and commits."""

@@ -1,0 +1,305 @@
+"""Maintenance of many tables without Spark: plans, compaction, indexes, clean-up, conflicts and stopped runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import Namespace, TableId
+from lance_ns_async.fleet import CleanupOptions, CompactOptions, IndexOptions, MaintenancePlan, Report, sync
+from lance_ns_async.fleet.maintenance.engine import Job, LocalEngine, Settle
+from lance_ns_async.tables.opening import Opener
+from tests.fakes.iceberg import FakeIceberg
+
+TABLES = 6
+ALL_OLD = CleanupOptions(older_than=None)
+
+
+@pytest.fixture
+def namespace(tmp_path: Path) -> Iterator[Namespace]:
+    with Namespace.connect("dir", {"root": str(tmp_path), "storage.secret_key": "hush"}) as namespace:
+        namespace.create_namespace({"id": ["db"]})
+        for n in range(TABLES):
+            fill(namespace, f"t{n}")
+        yield namespace
+
+
+def fill(namespace: Namespace, name: str, fragments: int = 5, first: int = 0) -> None:
+    for n in range(first, first + fragments):
+        rows = pa.table({"id": range(n * 10, n * 10 + 10), "text": ["a b"] * 10})
+        namespace.write(["db", name], rows, mode="create" if n == 0 else "append")
+
+
+def ids(namespace: Namespace, name: str) -> list[int]:
+    found: list[int] = sorted(namespace.open(["db", name]).to_table()["id"].to_pylist())
+    return found
+
+
+def fragments(namespace: Namespace, name: str) -> int:
+    return len(namespace.open(["db", name]).get_fragments())
+
+
+def folder(namespace: Namespace, name: str) -> Path:
+    location = namespace.describe_table({"id": ["db", name]}).location
+    assert location is not None
+    return Path(location.removeprefix("file://"))
+
+
+def outcomes(report: Report) -> dict[str, str]:
+    return {str(row.id).removeprefix("db$"): row.outcome for row in report.rows}
+
+
+class Interfering(LocalEngine):
+    """The local engine, and something that others do before the results arrive; `before` gets each job."""
+
+    def __init__(self, before: Callable[[Job], object]) -> None:
+        super().__init__(Opener(), timeout=60)
+        self.before = before
+        self.rounds: list[int] = []
+
+    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+        self.rounds.append(len(jobs))
+        results: list[Any] = []
+        await super().rewrite(jobs, results.append)
+        for job in jobs:
+            await anyio.to_thread.run_sync(self.before, job)
+        for result in results:
+            settle(result)
+
+
+def test_a_plan_says_what_there_is_to_do_and_changes_nothing(namespace: Namespace) -> None:
+    sync.maintain(namespace, "db.t1", cleanup=ALL_OLD)
+    before = {n: namespace.open(["db", f"t{n}"]).version for n in range(TABLES)}
+    plan = sync.plan_maintenance(namespace, "db.*", cleanup=CleanupOptions(older_than=None, retain_versions=2))
+    assert isinstance(plan, MaintenancePlan)
+    assert [str(table.id) for table in plan.pending] == ["db$t0", "db$t2", "db$t3", "db$t4", "db$t5"]
+    first = plan.pending[0]
+    assert first.steps == ("compact", "clean up")
+    assert (first.tasks, first.task_fragments, first.state.fragments, first.state.rows) == (1, 5, 5, 50)
+    assert (first.state.small_fragments, first.state.versions, first.state.old_versions) == (5, 5, 3)
+    assert first.task_bytes == first.state.size > 0
+    assert "compact 5 tables (25 fragments" in repr(plan) and "clean up 3 of 5 versions" in repr(plan)
+    assert {n: namespace.open(["db", f"t{n}"]).version for n in range(TABLES)} == before
+    assert json.loads(plan.to_json())["tables"][0]["fragments"] == 5
+
+
+def test_a_plan_has_no_secrets(namespace: Namespace) -> None:
+    plan = sync.plan_maintenance(namespace, "db.*")
+    assert "hush" not in f"{plan!r} {plan.tables!r} {plan.to_json()} {plan._repr_html_()}"
+
+
+def test_tables_are_compacted_once_and_keep_their_rows(namespace: Namespace) -> None:
+    report = sync.maintain(namespace, "db.*", cleanup=ALL_OLD)
+    assert report.counts == {"maintained": TABLES}
+    assert report.counters["fragments before"] == TABLES * 5 and report.counters["fragments after"] == TABLES
+    row = report.rows[0]
+    assert row.reason == "compact, clean up" and row.fields["fragments_after"] == 1 and row.fields["rows"] == 50
+    for n in range(TABLES):
+        assert ids(namespace, f"t{n}") == [*range(50)] and fragments(namespace, f"t{n}") == 1
+        assert len(namespace.open(["db", f"t{n}"]).versions()) == 1
+    versions = [namespace.open(["db", f"t{n}"]).version for n in range(TABLES)]
+    again = sync.maintain(namespace, "db.*", cleanup=ALL_OLD)
+    assert again.counts == {"unchanged": TABLES}
+    assert [namespace.open(["db", f"t{n}"]).version for n in range(TABLES)] == versions
+
+
+def test_steps_can_be_omitted(namespace: Namespace) -> None:
+    assert sync.maintain(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
+    assert sync.maintain(namespace, "db.t0", compact=CompactOptions(min_fragments=6)).counts == {"unchanged": 1}
+    assert sync.maintain(namespace, "db.t0", cleanup=False).counts == {"maintained": 1}
+    assert len(namespace.open(["db", "t0"]).versions()) == 7
+    with pytest.raises(InvalidInputError, match="all are False"):
+        sync.maintain(namespace, "db.t0", compact=False, index=False, cleanup=False)
+
+
+def test_deleted_rows_are_removed(namespace: Namespace) -> None:
+    namespace.open(["db", "t0"]).delete("id % 10 < 5")
+    (row,) = sync.maintain(namespace, "db.t0", compact=CompactOptions(min_fragments=100)).rows
+    assert (row.fields["deleted_rows_before"], row.fields["deleted_rows_after"]) == (25, 0)
+    assert len(ids(namespace, "t0")) == 25
+
+
+def test_a_failure_does_not_affect_other_tables(namespace: Namespace) -> None:
+    for file in (folder(namespace, "t1") / "data").iterdir():
+        file.write_bytes(b"no data")
+    for file in (folder(namespace, "t2") / "_versions").glob("*.manifest"):
+        file.write_bytes(b"no manifest")
+    namespace.declare_table({"id": ["db", "empty"]})
+    report = sync.maintain(namespace, ["db.*", "db$gone"], cleanup=ALL_OLD)
+    expected = {"t0": "maintained", "t1": "failed", "t2": "failed", "gone": "missing"}
+    assert outcomes(report) == {**expected, **{f"t{n}": "maintained" for n in range(3, TABLES)}}
+    assert report.counters["without data"] == 1
+    assert {str(row.id) for row in report.problems} == {"db$t1", "db$t2", "db$gone"}
+    assert all(row.reason for row in report.problems)
+    plan = sync.plan_maintenance(namespace, ["db.*", "db$gone"])
+    assert {str(row.id) for row in plan.problems} == {"db$t2", "db$gone"} and "2 could not be examined" in plan.line()
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+def test_indexes_get_the_rows_they_lack(namespace: Namespace, kind: Any) -> None:
+    namespace.open(["db", "t0"]).create_scalar_index("id", kind)
+    fill(namespace, "t0", first=5)
+    (table,) = sync.plan_maintenance(namespace, "db.t0").tables
+    assert table.state.stale_indexes == ("id_idx",) and table.state.unindexed_rows == 50
+    (row,) = sync.maintain(namespace, "db.t0").rows
+    assert row.fields["steps"] == ["index", "compact"] and row.fields["fragments_after"] == 1
+    assert sync.maintain(namespace, "db.t0").counts == {"unchanged": 1}
+    dataset = namespace.open(["db", "t0"])
+    assert dataset.describe_indices()[0].num_rows_indexed == 100
+    assert dataset.to_table(filter="id >= 95")["id"].to_pylist() == [95, 96, 97, 98, 99]
+
+
+def test_indexes_are_left_alone_on_request(namespace: Namespace) -> None:
+    namespace.open(["db", "t0"]).create_scalar_index("id", "BTREE")
+    fill(namespace, "t0", first=5)
+    assert sync.maintain(namespace, "db.t0", index=False, compact=False).counts == {"unchanged": 1}
+    report = sync.maintain(namespace, "db.t0", index=IndexOptions(retrain=True), compact=False)
+    assert report.rows[0].fields["steps"] == ["index"]
+
+
+def test_versions_with_tags_stay(namespace: Namespace) -> None:
+    namespace.open(["db", "t0"]).tags.create("keep", 2)
+    (row,) = sync.maintain(namespace, "db.t0", cleanup=CleanupOptions(older_than="0s", retain_versions=2)).rows
+    assert row.fields["versions_removed"] == 4 and row.fields["bytes_removed"] > 0
+    assert [it["version"] for it in namespace.open(["db", "t0"]).versions()] == [2, 6, 7]
+    assert lance.dataset(str(folder(namespace, "t0")), version="keep").count_rows() == 20
+    # The newest versions stay for the next run, too.
+    assert sync.maintain(namespace, "db.t0", cleanup=CleanupOptions(older_than="1h")).counts == {"unchanged": 1}
+
+
+def test_unused_files_are_removed_after_a_time_or_on_request(namespace: Namespace) -> None:
+    data = folder(namespace, "t0") / "data"
+    shutil.copy(next(data.iterdir()), data / "0123456789.lance")
+    (table,) = sync.plan_maintenance(namespace, "db.t0").tables
+    assert table.state.unused_files == 1 and "1 unused files" in table.describe()
+    # A writer may be about to commit this file.
+    assert sync.maintain(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
+    assert (data / "0123456789.lance").exists()
+    cleanup = CleanupOptions(delete_unverified=True)
+    assert sync.maintain(namespace, "db.t0", compact=False, cleanup=cleanup).counts == {"maintained": 1}
+    assert not (data / "0123456789.lance").exists() and len(ids(namespace, "t0")) == 50
+
+
+def test_rows_that_are_appended_meanwhile_are_kept(namespace: Namespace) -> None:
+    engine = Interfering(lambda job: fill(namespace, job.table.id.name, 1, first=5))
+    report = sync.maintain(namespace, "db.*", engine=engine)
+    assert report.counts == {"maintained": TABLES} and engine.rounds == [TABLES]
+    for n in range(TABLES):
+        assert ids(namespace, f"t{n}") == [*range(60)] and fragments(namespace, f"t{n}") == 2
+
+
+def test_a_conflict_is_planned_again(namespace: Namespace) -> None:
+    engine = Interfering(lambda job: None)
+
+    def delete(job: Job) -> None:
+        if len(engine.rounds) == 1 and job.table.id.name in ("t1", "t2"):
+            lance.dataset(job.table.location).delete("id = 7")
+
+    engine.before = delete
+    report = sync.maintain(namespace, "db.*", engine=engine)
+    assert report.counts == {"maintained": TABLES} and engine.rounds == [TABLES, 2]
+    assert {str(row.id): row.attempts for row in report.rows}["db$t1"] == 2
+    assert ids(namespace, "t1") == [n for n in range(50) if n != 7] and fragments(namespace, "t1") == 1
+    # The files of the attempt that failed are removed.
+    assert sync.plan_maintenance(namespace, "db.t1").tables[0].state.unused_files == 0
+
+
+def test_a_writer_that_conflicts_each_time_is_reported(namespace: Namespace) -> None:
+    rows = iter(range(50))
+
+    def delete(job: Job) -> None:
+        if job.table.id.name == "t1":
+            lance.dataset(job.table.location).delete(f"id = {next(rows)}")
+
+    engine = Interfering(delete)
+    report = sync.maintain(namespace, "db.*", engine=engine)
+    assert report.counts == {"maintained": TABLES - 1, "failed": 1} and engine.rounds == [TABLES, 1, 1]
+    (problem,) = report.problems
+    assert problem.attempts == 3 and "Concurrent modification" in problem.reason
+    assert ids(namespace, "t1") == [*range(3, 50)]
+
+
+def test_a_table_that_is_dropped_meanwhile_is_missing(namespace: Namespace) -> None:
+    def drop(job: Job) -> None:
+        if job.table.id.name == "t1":
+            namespace.drop_table({"id": list(job.table.id)})
+
+    report = sync.maintain(namespace, "db.*", engine=Interfering(drop))
+    assert outcomes(report)["t1"] == "missing" and report.counts["maintained"] == TABLES - 1
+
+
+def test_a_run_that_is_stopped_leaves_finished_and_unchanged_tables(namespace: Namespace) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(job: Job) -> None:
+        if job.table.id.name == "t3":
+            raise Killed
+
+    class Stopping(LocalEngine):
+        async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+            for job in jobs:
+                kill(job)
+                await super().rewrite([job], settle)
+
+    with pytest.raises(Killed):
+        sync.maintain(namespace, "db.*", engine=Stopping(Opener(), timeout=60))
+    before = {n: fragments(namespace, f"t{n}") for n in range(TABLES)}
+    assert before[3] == 5 and set(before.values()) <= {1, 5}
+    finished = [n for n, count in before.items() if count == 1]
+    versions = {n: namespace.open(["db", f"t{n}"]).version for n in finished}
+    report = sync.maintain(namespace, "db.*", cleanup=CleanupOptions(older_than=None, delete_unverified=True))
+    assert not report.problems
+    for n in range(TABLES):
+        assert ids(namespace, f"t{n}") == [*range(50)] and fragments(namespace, f"t{n}") == 1
+        assert len([*(folder(namespace, f"t{n}") / "data").iterdir()]) == 1
+    assert {n: namespace.open(["db", f"t{n}"]).version for n in finished} == versions
+
+
+def test_versions_that_the_catalog_commits_go_through_the_catalog(tmp_path: Path) -> None:
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}
+        with Namespace.connect("iceberg", {**properties, "backoff_initial": "1ms"}) as namespace:
+            namespace.create_namespace({"id": ["db"]})
+            for name in ("t0", "t1"):
+                fill(namespace, name)
+            engine = Interfering(lambda job: fill(namespace, job.table.id.name, 1, first=5))
+            report = sync.maintain(namespace, "db.*", engine=engine)
+            assert report.counts == {"maintained": 2}
+            for name in ("t0", "t1"):
+                assert ids(namespace, name) == [*range(60)] and fragments(namespace, name) == 2
+                versions = namespace.list_table_versions({"id": ["db", name]}).versions
+                assert versions[-1].version == namespace.open(["db", name]).version == 8
+            cleaned = sync.maintain(namespace, "db.*", cleanup=ALL_OLD)
+            assert cleaned.counts == {"maintained": 2} and ids(namespace, "t0") == [*range(60)]
+            assert sync.maintain(namespace, "db.*", cleanup=ALL_OLD).counts == {"unchanged": 2}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CompactOptions(target_rows=0), "target_rows 0"),
+        (lambda: CompactOptions(min_fragments=0), "min_fragments 0"),
+        (lambda: CompactOptions(options={"target": 1}), "options 'target'"),
+        (lambda: CleanupOptions(older_than="soon"), "older_than 'soon'"),
+        (lambda: CleanupOptions(retain_versions=0), "retain_versions 0"),
+    ],
+)
+def test_invalid_options_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make()
+
+
+def test_invalid_arguments_are_refused(namespace: Namespace) -> None:
+    with pytest.raises(InvalidInputError, match="timeout 0"):
+        sync.maintain(namespace, "db.*", timeout=0)
+    assert sync.maintain(namespace, [TableId(["db", "t0"])]).counts == {"maintained": 1}

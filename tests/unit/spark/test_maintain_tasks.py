@@ -1,0 +1,79 @@
+"""Compaction tasks of Spark, executed here without a JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.fleet.maintenance.engine import Job
+from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark.maintain import tasks
+from lance_ns_async.spark.maintain.engine import balance
+from lance_ns_async.tables import maintaining
+from lance_ns_async.tables.maintaining import RewriteTask
+
+
+def job(size: int, number: int = 0) -> Job:
+    return Job(Table(TableId([f"t{number}"]), "somewhere"), 1, number, RewriteTask(b"", 2, size, 0))
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[list[Job]]:
+    """A job for a table with data, and one for a table without."""
+    path = str(tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"id": range(30)}), path, max_rows_per_file=10)
+    (task,) = maintaining.plan_tasks(dataset, {})
+    table = Table(TableId(["a.b", "t"]), path, storage_options={"key": "hush", EXPIRY: "1"})
+    yield [Job(table, 1, 0, task), Job(Table(TableId(["gone"]), str(tmp_path / "gone")), 1, 0, task)]
+
+
+def test_jobs_are_balanced_by_bytes() -> None:
+    mb = 2**20
+    jobs = [job(size * mb, n) for n, size in enumerate([100, 1, 1, 1, 50, 48])]
+    groups = balance(jobs, 2)
+    assert sorted(it.number for group in groups for it in group) == [0, 1, 2, 3, 4, 5]
+    assert max(sum(it.task.size for it in group) for group in groups) <= 102 * mb
+    assert len(balance(jobs, 100)) == 6 and balance([], 3) == [[]]
+
+
+def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
+    good, bad = map(tasks.decode, tasks.execute(tasks.encode(real)))
+    assert good[:2] == ("a.b$t", 0) and good[3] is None and len(maintaining.new_files([good[2]])) == 1
+    assert bad[0] == "gone" and bad[3] is not None and bad[3][0] == "TableVersionNotFoundError"
+    dataset = lance.dataset(real[0].table.location)
+    assert maintaining.commit(dataset, [good[2]], {}) == 3
+    assert dataset.count_rows() == 30 and len(dataset.get_fragments()) == 1
+
+
+def test_results_are_delivered_on_the_driver_only() -> None:
+    received: list[str] = []
+    delivery = tasks.Delivery(received.append)
+    assert delivery.addInPlace([], ["a", "b"]) == [] and received == ["a", "b"]
+    elsewhere = pickle.loads(pickle.dumps(delivery))
+    assert elsewhere.addInPlace(["a"], ["b"]) == ["a", "b"] and received == ["a", "b"]
+
+
+def test_a_resolver_maintains_without_spark(tmp_path: Path) -> None:
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.write(["t"], pa.table({"id": [1]}))
+        namespace.write(["t"], pa.table({"id": [2]}), mode="append")
+        resolver = LocationResolver(namespace)
+        assert resolver.prefetch("t")["t"].version == 2
+        assert [table.steps for table in resolver.maintain(None, "t", dry_run=True).pending] == [("compact",)]
+        assert resolver.maintain(None, "t").counts == {"maintained": 1}
+        # The cache does not keep the version before the compaction.
+        assert resolver.prefetch("t")["t"].version == 4
+
+
+async def test_a_resolver_of_another_event_loop_is_refused(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        with pytest.raises(InvalidInputError, match="await lance_ns_async"):
+            LocationResolver(namespace).maintain(None, "t")
