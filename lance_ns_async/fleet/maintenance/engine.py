@@ -19,7 +19,6 @@ from lance_ns_async.tables import maintaining
 from lance_ns_async.tables.maintaining import RewriteTask
 from lance_ns_async.tables.opening import Opener
 
-
 TASKS = 8
 """Minimum default of the tasks at once: small tables mostly wait for the storage."""
 
