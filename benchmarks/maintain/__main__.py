@@ -38,6 +38,12 @@ def build(root: Path, tables: int, damaged: int) -> None:
     for number in range(tables):
         shutil.copytree(first, root / f"t{number}.lance")
     shutil.rmtree(first)
+    with Namespace.connect("dir", {"root": str(root)}) as namespace:
+        # lance-ray cannot compact the tables of the root.
+        namespace.create_namespace({"id": ["db"]})
+        requests = [{"id": ["db", f"t{number}"], "location": f"t{number}.lance"} for number in range(tables)]
+        if namespace.register_tables(requests).errors:
+            raise SystemExit("the tables cannot be registered")
     for number in range(0, tables, max(1, tables // damaged)) if damaged else ():
         next((root / f"t{number}.lance" / "data").iterdir()).unlink()
 
@@ -45,8 +51,8 @@ def build(root: Path, tables: int, damaged: int) -> None:
 def compact_in_a_loop(root: str) -> None:
     """Compacts one table after the other with pylance, as a script would."""
     with Namespace.connect("dir", {"root": root}) as namespace:
-        for name in namespace.list_tables({"id": []}).tables:
-            dataset = lance.dataset(namespace.describe_table({"id": [name]}).location)
+        for name in namespace.list_tables({"id": ["db"]}).tables:
+            dataset = lance.dataset(namespace.describe_table({"id": ["db", name]}).location)
             try:
                 dataset.optimize.compact_files()
             except Exception:  # damaged tables raise all kinds of errors
@@ -58,7 +64,7 @@ def compact_with_threads(root: str) -> None:
     from lance_ns_async.fleet import sync
 
     with Namespace.connect("dir", {"root": root}) as namespace:
-        print(sync.maintain(namespace, "*", index=False, cleanup=False).line(), file=sys.stderr)
+        print(sync.maintain(namespace, "db.*", index=False, cleanup=False).line(), file=sys.stderr)
 
 
 def compact_with_spark(root: str) -> float:
@@ -70,7 +76,7 @@ def compact_with_spark(root: str) -> float:
     spark.range(8).repartition(8).mapInArrow(lambda batches: batches, "id long").count()
     started = perf_counter()
     with LocationResolver.connect("dir", {"root": root}) as resolver:
-        print(resolver.maintain(spark, "*", index=False, cleanup=False).line(), file=sys.stderr)
+        print(resolver.maintain(spark, "db.*", index=False, cleanup=False).line(), file=sys.stderr)
     seconds = perf_counter() - started
     spark.stop()
     return seconds
@@ -83,7 +89,7 @@ def compact_with_ray(root: str) -> float:
 
     ray.init(num_cpus=os.cpu_count(), log_to_driver=False, include_dashboard=False)
     started = perf_counter()
-    compact_database(database=[], namespace_impl="dir", namespace_properties={"root": root})
+    compact_database(database=["db"], namespace_impl="dir", namespace_properties={"root": root})
     seconds = perf_counter() - started
     ray.shutdown()
     return seconds
@@ -95,6 +101,9 @@ CLIENTS: dict[str, Callable[[str], float | None]] = {
     "`resolver.maintain` with Spark": compact_with_spark,
     "lance-ray's `compact_database`": compact_with_ray,
 }
+
+NEEDS = {"`resolver.maintain` with Spark": "pyspark", "lance-ray's `compact_database`": "lance_ray"}
+"""The module without which a client is omitted."""
 
 
 def verify(root: Path, tables: int) -> tuple[int, int]:
@@ -114,7 +123,7 @@ def verify(root: Path, tables: int) -> tuple[int, int]:
 def measure(tables: int, damaged: int) -> Iterator[tuple[str, float, float, tuple[int, int]]]:
     """Yields each client with its seconds, the peak of its memory in bytes, and the numbers of `verify`."""
     for client in CLIENTS:
-        if "lance-ray" in client and find_spec("lance_ray") is None:
+        if client in NEEDS and find_spec(NEEDS[client]) is None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
