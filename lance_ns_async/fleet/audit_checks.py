@@ -36,7 +36,9 @@ EXPIRED_MARK, DROP_IN_PROGRESS, HIDDEN_MARKER = "expired-mark", "drop-in-progres
 NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
 KINDS: Mapping[str, Kind] = {
-    LOCATION_MISSING: Kind("error", "nothing is at the location", "deregister the table"),
+    LOCATION_MISSING: Kind(
+        "error", "nothing is at the location: the data was removed, or was never written", "deregister the table"
+    ),
     PARENT_MISSING: Kind("error", "the folder above the location does not exist either: is the storage mounted?"),
     DECLARED_ONLY: Kind("info", "the table is declared, and nothing was written", "deregister the table"),
     MANIFEST_MISSING: Kind("error", "there are files, and no version"),

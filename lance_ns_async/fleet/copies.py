@@ -88,6 +88,7 @@ async def copy(
     """
     mapping = IdMapping.parse(to, rename)
     check_arguments(mapping, mode=mode, delete=delete, take_over=take_over, data=data)
+    check_catalogs(source, target, data=data)
     selection = Selection.read(what)
     options = {"mode": mode, "delete": delete, "take_over": take_over, "data": data, "partial": partial}
     arguments = {
@@ -141,6 +142,15 @@ def check_arguments(mapping: IdMapping, *, mode: Mode, delete: bool, take_over: 
         )
     if take_over and data:
         raise InvalidInputError("take_over: a clone has versions of its own; omit one of take_over and data")
+
+
+def check_catalogs(source: AsyncNamespace, target: AsyncNamespace, *, data: bool) -> None:
+    """Raises InvalidInputError for a copy within one catalog that would give a location a second name."""
+    if not data and catalog_of(source) == catalog_of(target):
+        raise InvalidInputError(
+            f"copy: source and target are the same catalog, {catalog_of(source)}. Each table would have two names for "
+            "one location, and a drop of one of them would delete the data of both; use data to clone the data"
+        )
 
 
 def check_table(backend: Backend, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:

@@ -37,19 +37,17 @@ async def create_namespace(target: AsyncNamespace, namespace: NewNamespace) -> N
         await derived.keep_or_create_namespace(target._backend, namespace.id, namespace.properties)
 
 
-async def declare(source: AsyncNamespace, target: AsyncNamespace, step: Declare) -> None:
-    """Registers a table at the location of its source.
+async def take_over(source: AsyncNamespace, target: AsyncNamespace, step: Declare) -> None:
+    """Registers a table whose versions the source's catalog commits, and hands these commits over to the storage.
 
-    Cost: a declaration; for a hand-over also the calls of `release_versions` and `check_versions`.
+    Cost: a declaration, and the calls of `release_versions` and `check_versions`.
     """
     backend, table = target._backend, step.source
-    if step.takes_over:
-        await release_versions(source, table.id)
+    await release_versions(source, table.id)
     with target._changing(step.id):
         new = await backend.register_table(step.id, table.location, step.properties, table.schema)
-        if step.takes_over:
-            async with rollback(partial(_deregister_again, target, new)):
-                await check_versions(source, target, table.id, step.id)
+        async with rollback(partial(_deregister_again, target, new)):
+            await check_versions(source, target, table.id, step.id)
 
 
 async def replace(source: AsyncNamespace, target: AsyncNamespace, step: Replace, *, moves: bool = True) -> None:

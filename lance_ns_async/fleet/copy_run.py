@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import groupby
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
 
+from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.concurrency import each
+from lance_ns_async.engine.declare import Outcome, declare_tables
 from lance_ns_async.fleet import copy_changes
-from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace
-from lance_ns_async.model import NamespaceId
+from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, Step
+from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 
 Change: TypeAlias = NewNamespace | Declare | Replace | Deregister
@@ -35,8 +37,34 @@ class CopyRun:
         """Makes all changes of the plan."""
         for _, level in groupby(plan.namespaces, key=lambda namespace: len(namespace.id)):
             await self._each(level)
-        await self._each(step for step in plan.steps if isinstance(step, Declare | Replace))
+        await self._declare(step for step in plan.steps if isinstance(step, Declare) and not self._is_single(step))
+        await self._each(step for step in plan.steps if self._is_single(step))
         await self._each(step for step in plan.steps if isinstance(step, Deregister))
+
+    def _is_single(self, step: Step) -> TypeGuard[Declare | Replace]:
+        """Returns whether a step needs more than a declaration."""
+        return isinstance(step, Replace) or (isinstance(step, Declare) and (self._data or step.takes_over))
+
+    async def _declare(self, steps: Iterable[Declare]) -> None:
+        """Registers tables, in batches if the target has them."""
+        waiting: dict[TableId, Declare] = {}
+        for step in steps:
+            try:
+                self._check_possible(step)
+            except LanceNamespaceError as e:
+                await self._record(step, e)
+            else:
+                waiting[step.id] = step
+
+        async def record(declaration: Declaration, outcome: Outcome) -> None:
+            self._target._locator.forget(declaration.id)
+            await self._settle(waiting[declaration.id], outcome if isinstance(outcome, LanceNamespaceError) else None)
+
+        declarations = [
+            Declaration(step.id, step.source.location, step.properties, step.source.schema) for step in waiting.values()
+        ]
+        with self._target._within(None):
+            await declare_tables(self._target._backend, declarations, record, max_in_flight=self._target._workers(None))
 
     async def _each(self, changes: Iterable[Change]) -> None:
         await each(self._change, changes, max_in_flight=self._target._workers(None))
@@ -46,14 +74,17 @@ class CopyRun:
             self._check_possible(change)
             await self._make(change)
         except LanceNamespaceError as e:
-            if isinstance(change, NewNamespace):
-                self._failed_namespaces[change.id] = e
-            if isinstance(e, UnauthenticatedError):
-                # A 401 applies to every table.
-                self._end = self._end or e
-            await self._record(change, e)
+            await self._settle(change, e)
         else:
-            await self._record(change, None)
+            await self._settle(change, None)
+
+    async def _settle(self, change: Change, error: LanceNamespaceError | None) -> None:
+        if error is not None and isinstance(change, NewNamespace):
+            self._failed_namespaces[change.id] = error
+        if isinstance(error, UnauthenticatedError):
+            # A 401 applies to every table.
+            self._end = self._end or error
+        await self._record(change, error)
 
     def _check_possible(self, change: Change) -> None:
         """Raises the error of an earlier change on which this one depends."""
@@ -73,7 +104,7 @@ class CopyRun:
             case Declare() if self._data:
                 await copy_changes.clone(source, target, change.source.id, change.id, change.properties, change.there)
             case Declare():
-                await copy_changes.declare(source, target, change)
+                await copy_changes.take_over(source, target, change)
             case Replace():
                 await copy_changes.replace(source, target, change, moves=not self._data)
             case Deregister():

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel
 
 from lance_ns_async.namespace import requests
-from lance_ns_async.rest_protocol import Route
+from lance_ns_async.spec.routes import Route
 
 _HOP = ("header.", "headers.")
 """Prefixes of context entries that the client has sent as headers: they are for this server, not for the catalog."""

@@ -11,7 +11,7 @@ from aiohttp import web
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
 from lance_ns_async.errors import retry_after
-from lance_ns_async.rest_protocol import Route
+from lance_ns_async.spec.routes import Route
 
 _ARROW_FILE = "application/vnd.apache.arrow.file"
 

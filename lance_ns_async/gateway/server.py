@@ -24,7 +24,7 @@ from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.responses import RequestError
-from lance_ns_async.rest_protocol import Route, match
+from lance_ns_async.spec.routes import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
 

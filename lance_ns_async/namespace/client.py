@@ -57,7 +57,7 @@ from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.bulk import BulkOperations
 from lance_ns_async.namespace.maintenance import MaintenanceOperations
-from lance_ns_async.namespace.passing import pass_on
+from lance_ns_async.namespace.remote_operations import pass_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.rows import RowOperations
 from lance_ns_async.namespace.unsupported import UnsupportedOperations

@@ -47,7 +47,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.dataset_operations import DatasetOperations, page_of
-from lance_ns_async.namespace.passing import passed_on
+from lance_ns_async.namespace.remote_operations import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.tables import columns, indexes, reading, refs

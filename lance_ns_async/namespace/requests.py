@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from lance_ns_async.backends.base import Version
 from lance_ns_async.errors import suggest
 from lance_ns_async.model import Table
-from lance_ns_async.responses import DeclareTableResponse, DescribeTableResponse
+from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
 from lance_ns_async.tables.arrow_json import json_schema
 

@@ -32,9 +32,9 @@ from lance_ns_async.engine.describe import Progress
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.dataset_operations import DatasetOperations
-from lance_ns_async.namespace.passing import passed_on
+from lance_ns_async.namespace.remote_operations import passed_on
 from lance_ns_async.namespace.requests import Fields
-from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
+from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import arrow, concurrent_changes, creating, reading, searching, writing

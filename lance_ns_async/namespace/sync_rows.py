@@ -79,7 +79,7 @@ from lance_ns_async.engine.describe import Progress
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.docstrings import copy_docstrings
 from lance_ns_async.namespace.requests import Fields
-from lance_ns_async.responses import CreateEmptyTableResponse, CreateTableResponse
+from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
 from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import UnsupportedOperationError
 
-from lance_ns_async.namespace.passing import passed_on
+from lance_ns_async.namespace.remote_operations import passed_on
 from lance_ns_async.namespace.requests import Fields
 
 _NO_JOBS = "it starts a job, and a catalog runs no jobs"

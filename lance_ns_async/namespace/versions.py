@@ -26,7 +26,7 @@ from lance_ns_async.backends.base import Version
 from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, foreign_token
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.passing import passed_on
+from lance_ns_async.namespace.remote_operations import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import MAIN

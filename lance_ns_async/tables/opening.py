@@ -10,7 +10,7 @@ import lance_namespace as spec
 from lance_namespace.errors import UnsupportedOperationError
 
 from lance_ns_async.model import EXPIRY, Table
-from lance_ns_async.responses import DescribeTableResponse
+from lance_ns_async.spec.responses import DescribeTableResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from lance_ns_async.fleet.maintenance.engine import Job, JobResult
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.local import local_spark
+from lance_ns_async.spark.maintain.delivery import Delivery
 from lance_ns_async.spark.maintain.engine import SparkEngine
 from lance_ns_async.tables import maintaining
 from tests.fakes.iceberg import FakeIceberg
@@ -101,3 +103,11 @@ async def test_results_arrive_with_each_spark_task_and_errors_are_results(spark:
     contents = [it.content for it in sorted(results, key=lambda it: it.number) if it.error is None]
     maintaining.commit(dataset, contents, {})
     assert sorted(dataset.to_table()["id"].to_pylist()) == [*range(40)] and len(dataset.get_fragments()) == 2
+
+
+def test_results_are_delivered_on_the_driver_only() -> None:
+    received: list[str] = []
+    delivery = Delivery(received.append)
+    assert delivery.addInPlace([], ["a", "b"]) == [] and received == ["a", "b"]
+    elsewhere = pickle.loads(pickle.dumps(delivery))
+    assert elsewhere.addInPlace(["a"], ["b"]) == ["a", "b"] and received == ["a", "b"]

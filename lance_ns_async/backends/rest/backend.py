@@ -33,7 +33,7 @@ from lance_ns_async.backends.values import ignore
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.rest_protocol import BY_OPERATION
+from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http

@@ -10,10 +10,10 @@ import lance_namespace as spec
 import orjson
 from pydantic import BaseModel
 
-from lance_ns_async import responses
 from lance_ns_async.backends.rest import wire
 from lance_ns_async.model import Id, NamespaceId, TableId
-from lance_ns_async.rest_protocol import Route
+from lance_ns_async.spec import responses
+from lance_ns_async.spec.routes import Route
 
 ROWS = "application/vnd.apache.arrow.stream"
 """The media type of rows in a request."""

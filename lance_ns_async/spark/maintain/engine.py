@@ -121,7 +121,10 @@ class SparkEngine:
             finally:
                 self._spark.removeTag(name)
             return
-        delivery = tasks.Delivery(deliver)
+        # Accumulators need PySpark with a JVM; Spark Connect has none.
+        from lance_ns_async.spark.maintain.delivery import Delivery
+
+        delivery = Delivery(deliver)
         results = self._context.accumulator([], delivery)
         try:
             with _labelled(self._context, name, description, self._pool):

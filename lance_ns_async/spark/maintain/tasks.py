@@ -12,40 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pyspark.accumulators import Accumulator, AccumulatorParam
-
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
 
     from lance_ns_async.fleet.maintenance.engine import Job
 
 COLUMN = "result"
 """The only column of the results with Spark Connect."""
-
-
-class Delivery(AccumulatorParam[list[str]]):
-    """Accumulator that passes the results of each finished task to a function on the driver, and keeps none there.
-
-    Args:
-        receive: Called in Spark's thread for accumulators; None in executors.
-    """
-
-    def __init__(self, receive: Callable[[str], None] | None = None) -> None:
-        self.receive = receive
-
-    def __reduce__(self) -> tuple[type[Delivery], tuple[()]]:
-        return Delivery, ()
-
-    def zero(self, value: list[str]) -> list[str]:
-        return []
-
-    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
-        if self.receive is None:
-            value1.extend(value2)
-        else:
-            for text in value2:
-                self.receive(text)
-        return value1
 
 
 def encode(jobs: Iterable[Job]) -> str:

@@ -24,11 +24,11 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
-from lance_ns_async.rest_protocol import ROUTES
 from lance_ns_async.spark.resolve.cache import LEAD
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.serve.upstream import Upstream
+from lance_ns_async.spec.routes import ROUTES
 
 log = logging.getLogger(__name__)
 

@@ -57,6 +57,12 @@ async def pair(servers: tuple[FakeIceberg, FakeIceberg]) -> AsyncIterator[Pair]:
         yield Pair(*servers, source, target)
 
 
+async def test_a_copy_within_one_catalog_gives_no_location_a_second_name(pair: Pair) -> None:
+    with pytest.raises(InvalidInputError, match="source and target are the same catalog"):
+        await copy(pair.source, pair.source, "**", to="backup")
+    assert not pair.source_server.requests
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -13,7 +13,7 @@ from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationErro
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import serving
-from lance_ns_async.rest_protocol import ROUTES
+from lance_ns_async.spec.routes import ROUTES
 from tests.contract.sites import SITES
 from tests.support.gateway import MODELS, Remote
 from tests.support.lake import ROWS, stream

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,14 +50,6 @@ def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
     dataset = lance.dataset(real[0].table.location)
     assert maintaining.commit(dataset, [good[2]], {}) == 3
     assert dataset.count_rows() == 30 and len(dataset.get_fragments()) == 1
-
-
-def test_results_are_delivered_on_the_driver_only() -> None:
-    received: list[str] = []
-    delivery = tasks.Delivery(received.append)
-    assert delivery.addInPlace([], ["a", "b"]) == [] and received == ["a", "b"]
-    elsewhere = pickle.loads(pickle.dumps(delivery))
-    assert elsewhere.addInPlace(["a"], ["b"]) == ["a", "b"] and received == ["a", "b"]
 
 
 def test_a_resolver_maintains_without_spark(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.rest_protocol import BY_OPERATION
+from lance_ns_async.spec.routes import BY_OPERATION
 
 S = TypeVar("S")
 P = ParamSpec("P")

@@ -9,7 +9,8 @@ import lance_namespace as spec
 import pytest
 from pydantic import BaseModel
 
-from lance_ns_async import Namespace, responses
+from lance_ns_async import Namespace
+from lance_ns_async.spec import responses
 from tests.fakes.unity import FakeUnity
 
 OPTIONS = {"aws_secret_access_key": "hush-hush", "region": "eu-west-1"}
