@@ -347,8 +347,8 @@ class LocationResolver:
             ImportError: pandas is not installed.
 
         Cost:
-            Two Spark jobs, and for each table a describe, a declaration if it is new, and two describes for the commit.
-            The directory catalog declares 500 tables in one commit.
+            Two Spark jobs. For each existing table, a describe before and one after the second job; for each new table,
+            four describes and a declaration. The directory catalog declares 500 tables in one commit.
         """
         from lance_ns_async.spark.write.many import MODES, Division, write_many
         from lance_ns_async.spark.write.write import Writing
@@ -357,8 +357,11 @@ class LocationResolver:
             "write_many", "a Spark job would block that loop, so create the resolver with a Namespace"
         )
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        options = {"mode": requests.word(mode, "mode", MODES), "schema": schema}
-        writing = partial(Writing, **options, data_storage_version=data_storage_version, limits=limits)
+        word = requests.word(mode, "mode", MODES)
+
+        def writing(id: TableId) -> Writing:
+            return Writing(id, word, schema, data_storage_version, limits)
+
         ids = None if only is None else {table_id(id) for id in only}
         division = Division(by, into, writing, max_tables, ids, max_in_flight, progress)
         report = write_many(namespace, df, division)

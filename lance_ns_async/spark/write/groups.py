@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from lance_namespace.errors import InvalidInputError
 from pyspark.sql import functions as f
@@ -68,7 +68,7 @@ class Grouping:
     """
 
     def __init__(self, df: DataFrame, by: By) -> None:
-        items = list(by) if isinstance(by, list | tuple) else [by]
+        items: Sequence[str | Column] = by if isinstance(by, list | tuple) else [cast("str | Column", by)]
         if not items:
             raise InvalidInputError("by: is empty; use the name of a column, or several")
         unknown = [item for item in items if isinstance(item, str) and item not in df.columns]
