@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async import TableId
+from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.write import groups
 from lance_ns_async.spark.write.groups import By
 from lance_ns_async.spark.write.task_writer import Sink, tables_writer
+from tests.fakes.hive3 import FakeHive
 from tests.integration.spark_writes import JOB_FAILED, Lake, committing, embedded, files, session
 
 # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
@@ -83,6 +85,14 @@ def test_several_values_and_expressions_name_a_table(spark: SparkSession, lake: 
     assert ids(lake, "t1_true") == list(range(51, 100, 2))
     lake.resolver.write_many(rows(spark, 4), by="id", into=lambda n: ["db", f"row {n}"], progress=False)
     assert ids(lake, "row 3") == [3]
+
+
+def test_names_that_a_catalog_does_not_distinguish_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([("A", 1), ("a", 2), ("b", 3)], "name string, id long")
+    with FakeHive(tmp_path) as server, LocationResolver.connect("hive3", {"uri": server.uri}) as resolver:
+        with pytest.raises(InvalidInputError, match=r"hive\$db\$A and hive\$db\$a have the same name"):
+            resolver.write_many(df, by="name", into="hive.db", mode="overwrite", progress=False)
+        assert server.calls == []
 
 
 def test_a_large_table_is_written_by_several_tasks(

@@ -134,11 +134,16 @@ class _ManyTables:
 
     async def _check(self, namespace: AsyncNamespace) -> None:
         problems = []
-        for group in self.groups.values():
+        catalog = staging(namespace)
+        by_key: dict[tuple[str, ...], TableId] = {}
+        for id in self.groups:
             try:
-                staging(namespace).check_new(group.id)
+                catalog.check_new(id)
             except InvalidInputError as e:
                 problems.append(str(e))
+            other = by_key.setdefault(catalog.backend.capabilities.key(id), id)
+            if other != id:
+                problems.append(f"{other} and {id} have the same name, because the catalog ignores the case of letters")
         raise_problems(problems)
 
     async def _begin(self, namespace: AsyncNamespace) -> None:
