@@ -74,6 +74,10 @@ class Capabilities:
     parent_properties: tuple[tuple[str, str], ...] = ()
     """Properties with which a namespace is created that will contain other namespaces."""
 
+    def key(self, id: Sequence[str]) -> tuple[str, ...]:
+        """Returns a key that two ids share if the catalog regards them as the same."""
+        return tuple(name.lower() for name in id) if self.folds_case else tuple(id)
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTraits:

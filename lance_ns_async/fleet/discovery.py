@@ -202,7 +202,7 @@ class _Discovery:
     async def choose_ids(self, paths: Sequence[str]) -> Mapping[TableId, str]:
         """Returns the path of each table by its id; reports invalid and conflicting ids."""
         by_key: dict[tuple[str, ...], list[tuple[TableId, str]]] = defaultdict(list)
-        folds_case = self._namespace._backend.capabilities.folds_case
+        key = self._namespace._backend.capabilities.key
 
         def choose(path: str) -> None:
             location = self._folders.location(path)
@@ -216,7 +216,7 @@ class _Discovery:
             except LanceNamespaceError as e:
                 self._add(failure_row(location, e, location))
                 return
-            by_key[_key(id, folds_case)].append((id, path))
+            by_key[key(id)].append((id, path))
 
         await in_slices(choose, paths)
         tables: dict[TableId, str] = {}
@@ -233,13 +233,13 @@ class _Discovery:
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
         known = await self._known(NamespaceId() if whole_catalog else self._into)
-        folds_case = self._namespace._backend.capabilities.folds_case
+        key = self._namespace._backend.capabilities.key
         by_place: dict[str, TableId] = {}
         by_id: dict[tuple[str, ...], Table] = {}
 
         def index(table: Table) -> None:
             by_place.setdefault(place_key(table.location), table.id)
-            by_id[_key(table.id, folds_case)] = table
+            by_id[key(table.id)] = table
 
         await in_slices(index, known)
         new: dict[TableId, str] = {}
@@ -250,7 +250,7 @@ class _Discovery:
             if (row := self._finished.get(path)) is not None:
                 self._add(Row.from_dict(row), resumed=True)
                 return
-            table = by_id.get(_key(id, folds_case))
+            table = by_id.get(key(id))
             if table is not None:
                 self._add(_registered_row(id, location, table))
             elif (other := by_place.get(place_key(location))) is not None:
@@ -340,10 +340,6 @@ class _Discovery:
     def _add(self, row: Row, *, resumed: bool = False) -> None:
         self._run.add(row, resumed=resumed)
         self._run.advance()
-
-
-def _key(id: TableId, folds_case: bool) -> tuple[str, ...]:
-    return tuple(name.lower() for name in id) if folds_case else tuple(id)
 
 
 def _registered_row(id: TableId, location: str, table: Table) -> Row:

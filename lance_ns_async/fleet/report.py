@@ -97,6 +97,11 @@ class Report:
         """The rows that need attention."""
         return [row for row in self.rows if row.outcome in self.problem_outcomes]
 
+    @property
+    def failed(self) -> Sequence[Subject]:
+        """The items of the rows with errors, for a repetition of the operation."""
+        return [row.id for row in self.rows if row.outcome in ERRORS]
+
     def having(self, outcome: str) -> Sequence[Row]:
         """Returns the rows with an outcome."""
         return [row for row in self.rows if row.outcome == outcome]

@@ -13,6 +13,7 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.fleet.report import ERRORS, Report, Row, Subject
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import attempts_of, error_kind, quantile
 
@@ -68,7 +69,9 @@ class Run:
 
 
 @contextmanager
-def start(operation: str, *namespaces: AsyncNamespace, progress: bool | ProgressCallback = False) -> Iterator[Run]:
+def start(
+    operation: str, *namespaces: AsyncNamespace | Namespace, progress: bool | ProgressCallback = False
+) -> Iterator[Run]:
     """Provides a run that observes the calls of the namespaces.
 
     Args:

@@ -6,7 +6,7 @@ another client has written to the table meanwhile. A registered table exists, ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,10 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async.backends.base import Backend
+from lance_ns_async.backends.base import Backend, Declaration
+from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import rollback
+from lance_ns_async.engine.declare import declare_tables
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same
@@ -115,7 +117,74 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         mine = await backend.declare_table(id, location, content.properties or {}, content.schema)
     except TableAlreadyExistsError as e:
         raise TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
-    place = content.place(mine)
+    return await _check_declared(backend, mine, content, is_free=is_free, is_expected=location is not None)
+
+
+async def declare_many(
+    backend: Backend,
+    ids: Sequence[TableId],
+    content: Content,
+    record: Callable[[TableId, Table | LanceNamespaceError], None],
+    *,
+    max_in_flight: int,
+) -> None:
+    """Registers tables like `declare`, in batches where the catalog has them; a failure does not affect the others.
+
+    Args:
+        backend: The backend to call.
+        ids: The ids of the tables, without duplicates.
+        content: The columns and properties of each table.
+        record: Receives each table or its error as soon as that is known.
+        max_in_flight: Maximum number of tables at a time.
+
+    Cost:
+        A `declare` for each table. With batches, a call for each batch, and a describe for each table.
+    """
+
+    async def one(id: TableId) -> None:
+        try:
+            record(id, await declare(backend, id, content))
+        except LanceNamespaceError as e:
+            record(id, e)
+
+    declared: list[Table] = []
+
+    async def note(declaration: Declaration, outcome: Table | LanceNamespaceError) -> None:
+        record(declaration.id, outcome)
+        if isinstance(outcome, Table):
+            declared.append(outcome)
+
+    async def check(table: Table) -> None:
+        try:
+            place = await _check_declared(backend, table, content, is_free=False, is_expected=False)
+            record(table.id, place)
+        except LanceNamespaceError as e:
+            record(table.id, e)
+
+    # Outside of namespaces, the location follows from the name and must be examined before the declaration.
+    batched = [id for id in ids if backend.capabilities.declare_batch and id.parent]
+    single = ids if not batched else [id for id in ids if not id.parent]
+    await each(one, single, max_in_flight=max_in_flight)
+    if not batched:
+        return
+    declarations = [Declaration(id, None, content.properties or {}, content.schema) for id in batched]
+    await declare_tables(backend, declarations, note, max_in_flight=max_in_flight)
+    await each(check, declared, max_in_flight=max_in_flight)
+
+
+async def _check_declared(
+    backend: Backend, mine: Table, content: Content, *, is_free: bool, is_expected: bool
+) -> Table:
+    """Returns a table that was just declared, with credentials, if nothing is at its location; else takes it back.
+
+    Args:
+        backend: The backend to call.
+        mine: The table as it was declared.
+        content: The columns and properties of the table.
+        is_free: Whether the location was free before the declaration.
+        is_expected: Whether the location was known before the declaration.
+    """
+    id, place = mine.id, content.place(mine)
     async with rollback(partial(take_back, backend, place)):
         # The describe returns credentials.
         table = await locate(backend, id)
@@ -129,7 +198,7 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
             free = is_free or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
         if not free:
             # If the location was unknown before the declaration, the data was written after it.
-            kind = TableAlreadyExistsError if location is None else DataThereError
+            kind = DataThereError if is_expected else TableAlreadyExistsError
             raise kind(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which "
                 "another client wrote "

@@ -209,11 +209,6 @@ async def check_not_shared(backend: Backend, table: Table) -> None:
                 )
 
 
-def _is_same_name(backend: Backend, one: TableId, other: TableId) -> bool:
-    fold = backend.capabilities.folds_case
-    return one == other or (fold and [name.lower() for name in one] == [name.lower() for name in other])
-
-
 async def _deregister_lost(backend: Backend, id: TableId) -> Table:
     """Removes a registration whose location the catalog has lost."""
     await backend.deregister_table(id)
@@ -311,7 +306,7 @@ async def _is_unregistered(backend: Backend, table: Table, *, certain: bool) -> 
         raise
     if certain:
         # The client that now uses the name may just have declared it.
-        ids = [id for id in ids if not _is_same_name(backend, id, table.id)]
+        ids = [id for id in ids if backend.capabilities.key(id) != backend.capabilities.key(table.id)]
     descriptions = await describe_tables(backend, ids, max_in_flight=_DESCRIBES_AT_ONCE)
     unknown = [error for error in descriptions.errors.values() if not isinstance(error, TableNotFoundError)]
     if unknown and not certain:
@@ -403,4 +398,4 @@ def _owners(backend: Backend, table: Table) -> Sequence[TableId]:
     parents = ([*table.id.parent], levels, [*levels[:-1], *last], [*table.id.parent[:-1], *last])
     candidates = [[*parent, name] for parent in parents]
     ids = [TableId(names) for names in candidates if all(names)]
-    return [id for id in dict.fromkeys(ids) if not _is_same_name(backend, id, table.id)]
+    return [id for id in dict.fromkeys(ids) if backend.capabilities.key(id) != backend.capabilities.key(table.id)]

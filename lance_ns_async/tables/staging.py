@@ -82,16 +82,50 @@ class Staging:
             if mode == "create":
                 return await self._declare(id, fit)
             try:
-                table, dataset = await self._find(id)
+                return await self._begin_existing(id, fit, replaces=mode == "overwrite")
             except TableNotFoundError:
                 if mode == "append":
                     raise
                 return await self._declare(id, fit)
-            if dataset is not None and table.managed_versioning:
-                # The processes that write files read this version from the storage; this publishes its manifest there.
-                await commits.one(self.backend, id, dataset.version)
-            schema = await anyio.to_thread.run_sync(fit, dataset)
-        return StagedWrite(table, schema, mode == "overwrite", dataset, is_new=False)
+
+    async def begin_existing(self, id: TableId, fit: Fit, *, replaces: bool) -> StagedWrite:
+        """Finds the table, like `begin`, but declares none.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+        """
+        with self.operation():
+            return await self._begin_existing(id, fit, replaces=replaces)
+
+    async def declare_many(
+        self,
+        tables: Sequence[TableId],
+        schema: pa.Schema,
+        record: Callable[[TableId, StagedWrite | LanceNamespaceError], None],
+        *,
+        max_in_flight: int,
+    ) -> None:
+        """Declares tables, in batches where the catalog has them; the failure of a table does not affect the others.
+
+        Args:
+            tables: The ids of the tables, without duplicates.
+            schema: The columns of each of them.
+            record: Receives each table or its error; after a batch, a table again after a check that fails or succeeds.
+            max_in_flight: Maximum number of tables at a time.
+        """
+
+        def staged(id: TableId, outcome: Table | LanceNamespaceError) -> None:
+            if isinstance(outcome, Table):
+                record(id, StagedWrite(outcome, schema, replaces=True, dataset=None, is_new=True))
+            else:
+                record(id, outcome)
+
+        content = Content(schema.empty_table())
+        await creating.declare_many(self.backend, tables, content, staged, max_in_flight=max_in_flight)
+
+    def check_new(self, id: TableId) -> None:
+        """Raises InvalidInputError if the catalog cannot have a table of this id; makes no call."""
+        self.backend.check_declaration(ids.table_id(id, self.backend.capabilities), None, {})
 
     async def find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         """Returns the table and its dataset; the dataset is None if nothing was written to the table yet."""
@@ -140,6 +174,14 @@ class Staging:
         if staged_write.is_new and not is_gone:
             mine = replace(staged_write.table, storage_options=table.storage_options)
             await creating.take_back(self.backend, mine, error, clear=True)
+
+    async def _begin_existing(self, id: TableId, fit: Fit, *, replaces: bool) -> StagedWrite:
+        table, dataset = await self._find(id)
+        if dataset is not None and table.managed_versioning:
+            # The processes that write files read this version from the storage; this publishes its manifest there.
+            await commits.one(self.backend, id, dataset.version)
+        schema = await anyio.to_thread.run_sync(fit, dataset)
+        return StagedWrite(table, schema, replaces, dataset, is_new=False)
 
     async def _declare(self, id: TableId, fit: Fit) -> StagedWrite:
         schema = await anyio.to_thread.run_sync(fit, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import lance
 import pyarrow as pa
@@ -73,6 +74,29 @@ def test_executors_read_and_never_call_the_catalog(
     assert (found["rows"], found["tables"]) == (TABLES * 10, TABLES)
     assert locations.dataframe(spark, filter="id > 75").where("_table = 'db$t7'").count() == 4
     assert catalog.requests == []
+
+
+def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        FakeIceberg() as server,
+        LocationResolver.connect("iceberg", {"endpoint": server.endpoint, "root": tmp_path.as_uri()}) as resolver,
+    ):
+        resolver.namespace.create_namespace({"id": ["new"]})
+        df = spark.range(0, 600, 1, 4).withColumn("name", f.concat(f.lit("t"), f.col("id") % 20))
+        # The calls of the driver as documented; a call of an executor would be one more.
+        calls_by_mode: list[tuple[Literal["create", "append"], int]] = [("create", 5), ("append", 2), ("append", 2)]
+        for mode, calls in calls_by_mode:
+            server.clear()
+            report = resolver.write_many(df, by="name", into="new", mode=mode, progress=False)
+            assert (len(report.rows), report.failed, len(server.requests)) == (20, [], calls * 20)
+        server.clear()
+        assert resolver.maintain(spark, "new.*", progress=False).counts == {"maintained": 20}
+        # Two pages of the list, and a describe for each table.
+        assert len(server.requests) == 22
+        found = resolver.prefetch("new.*")
+        assert [len(lance.dataset(at.location).get_fragments()) for at in found.values()] == [1] * 20
+        ids = lance.dataset(found["new.t3"].location).to_table()["id"].to_pylist()
+        assert sorted(ids) == sorted(3 * list(range(3, 600, 20)))
 
 
 def test_executors_are_no_threads_of_the_driver(spark: SparkSession) -> None:

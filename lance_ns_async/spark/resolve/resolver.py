@@ -11,6 +11,7 @@ import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What, table_id
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet.maintenance.plan import MaintenancePlan
     from lance_ns_async.fleet.report import Report as FleetReport
     from lance_ns_async.spark.resolve.report import WriteReport
+    from lance_ns_async.spark.write.groups import By, Into
 
 IN_FLIGHT = 64
 """Default maximum number of concurrent remote calls of a resolver."""
@@ -289,6 +291,82 @@ class LocationResolver:
             return write(namespace, df, writing)
         finally:
             self._cache.forget(Selection((table,), ()))
+
+    def write_many(
+        self,
+        df: DataFrame,
+        *,
+        by: By,
+        into: Into,
+        mode: Literal["create", "append", "overwrite"] = "create",
+        max_tables: int = 10_000,
+        only: Iterable[str | Iterable[str]] | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_file: int | None = None,
+        max_bytes_per_file: int | None = None,
+        data_storage_version: str | None = None,
+        max_in_flight: int = IN_FLIGHT,
+        progress: bool | ProgressCallback = True,
+    ) -> FleetReport:
+        """Writes a DataFrame into one table for each value of a column, or of several columns or expressions.
+
+        A first Spark job counts the rows of each value. The driver then checks all names, declares missing tables in
+        bulk, and a second job writes the files of all tables. The driver commits table by table: the failure of a table
+        does not affect the others, and nothing of it is committed. Files of a failed write are removed, and so is a
+        table that was declared for it. Executors make no call to the catalog.
+
+        The DataFrame is evaluated twice, so cache one that is expensive or not deterministic. A table that does not get
+        the counted number of rows fails.
+
+        Args:
+            df: The rows to write, including the columns in `by`; not a stream.
+            by: A column name, a Column, or a sequence of these, of type string, integer, boolean or date.
+            into: The namespace of the tables, whose names are the values, joined by `_` if there are several; or a
+                function that gets the values and returns the id of their table.
+            mode: "create" creates tables; an existing table with a version is unchanged, with the outcome "exists".
+                "append" adds rows, and "overwrite" replaces rows and columns in a new version; both also create
+                missing tables. In each mode, a table that was only declared gets its first version.
+            max_tables: Maximum number of tables.
+            only: The ids of the tables to write, such as `report.failed`; None for all.
+            schema: Types for some or all columns, as in `write`.
+            max_rows_per_file: Maximum number of rows in a file; None for Lance's default.
+            max_bytes_per_file: Maximum size of a file in bytes; None for Lance's default.
+            data_storage_version: The file format of new tables; None for the default of Lance.
+            max_in_flight: Maximum number of tables that are declared or committed concurrently.
+            progress: Whether to show a line on a terminal's stderr, or a function that is called with the number of
+                finished tables and the total. The function runs in the background thread.
+
+        Returns:
+            A report with a row for each table: "created", "appended", "replaced" or "exists", and "missing", "denied"
+                or "failed" for errors. Rows of committed tables have the fields version, rows and fragments.
+
+        Raises:
+            InvalidInputError: Before anything is written: an argument is invalid, there are more than `max_tables`
+                values, a value is null, empty or not safe as a name, two values have the same table, the DataFrame has
+                columns that cannot be stored, or the resolver has an AsyncNamespace.
+            ImportError: pandas is not installed.
+
+        Cost:
+            Two Spark jobs. For each existing table, a describe before and one after the second job; for each new table,
+            four describes and a declaration. The directory catalog declares 500 tables in one commit.
+        """
+        from lance_ns_async.spark.write.many import MODES, Division, write_many
+        from lance_ns_async.spark.write.write import Writing
+
+        namespace = self._blocking(
+            "write_many", "a Spark job would block that loop, so create the resolver with a Namespace"
+        )
+        limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+        word = requests.word(mode, "mode", MODES)
+
+        def writing(id: TableId) -> Writing:
+            return Writing(id, word, schema, data_storage_version, limits)
+
+        ids = None if only is None else {table_id(id) for id in only}
+        division = Division(by, into, writing, max_tables, ids, max_in_flight, progress)
+        report = write_many(namespace, df, division)
+        self._cache.forget(Selection(tuple(row.id for row in report.rows if isinstance(row.id, TableId)), ()))
+        return report
 
     @overload
     def maintain(

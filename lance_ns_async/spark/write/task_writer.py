@@ -6,10 +6,13 @@ Spark's Python processes import this module, so this package must be installed t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -182,3 +185,94 @@ def _has_null(array: pa.Array, field: pa.Field) -> bool:
         entries = pa.list_(pa.field("entry", pa.struct([type.key_field, type.item_field]), nullable=False))
         return _has_null(array.cast(entries), pa.field(field.name, entries))
     return False
+
+
+def tables_writer(
+    sinks: Sequence[Sink], index: str, names: Accumulator[list[str]] | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Returns a function for `mapInArrow` that writes the rows of a task to several tables, one after the other.
+
+    The rows of one table must be consecutive; only a few batches of them are in memory. The function yields one JSON
+    array for each table: the table's index, the metadata of its files, and the class and message of an error or null.
+    A table that cannot be written does not affect the others.
+
+    Args:
+        sinks: The tables.
+        index: The name of the integer column that refers to `sinks`; it is not written.
+        names: Receives the same arrays when the task has ended, if not None.
+    """
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from lance_namespace.errors import LanceNamespaceError
+
+        results: list[str] = []
+        finished: list[tuple[Sink, list[str]]] = []
+        try:
+            for table, group in groupby(_runs(batches, index), key=itemgetter(0)):
+                turn = _Turn(group)
+                try:
+                    metadata, error = _write_files(sinks[table], turn), None
+                except LanceNamespaceError as e:
+                    metadata, error = [], [type(e).__name__, str(e)]
+                turn.end()
+                finished.append((sinks[table], metadata))
+                results.append(json.dumps([table, metadata, error]))
+        except BaseException:
+            # The task is executed again, and writes files with other names.
+            for sink, metadata in finished:
+                _remove_files(sink, metadata)
+            raise
+        if names is not None:
+            names.add(results)
+        yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], [COLUMN])
+
+    return write
+
+
+class _Turn:
+    """The batches of one table. A thread of Lance may still be reading them when the write has failed."""
+
+    def __init__(self, group: Iterator[tuple[int, pa.RecordBatch]]) -> None:
+        self._group = group
+        self._lock = Lock()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._lock:
+            return next(self._group)[1]
+
+    def end(self) -> None:
+        """Ends the iteration, after a read under way."""
+        with self._lock:
+            self._group = iter(())
+
+
+def _runs(batches: Iterable[pa.RecordBatch], index: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields slices of the batches, each with the rows of one table, and the table's index."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        runs = pc.run_end_encode(batch.column(index).cast(pa.int32()))
+        rows, start = batch.drop_columns([index]), 0
+        for table, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            if table is None:
+                raise ValueError("df: a second evaluation gives values of `by` that the first one did not; cache it")
+            yield table, rows.slice(start, end - start)
+            start = end
+
+
+def _remove_files(sink: Sink, metadata: Sequence[str]) -> None:
+    """Deletes files that no version will contain; a failure is ignored, because a clean-up removes them later."""
+    from lance_ns_async.storage import files
+
+    with suppress(Exception):
+        session = files.open_session(sink.location, sink.options)
+        for fragment in metadata:
+            for file in json.loads(fragment)["files"]:
+                files.delete(session, f"data/{file['path']}")

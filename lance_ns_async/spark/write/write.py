@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MODES = ("create", "append", "overwrite", "ignore")
 
-_VERBS = {"create": "create", "append": "append to", "overwrite": "overwrite", "ignore": "create"}
+VERBS = {"create": "create", "append": "append to", "overwrite": "overwrite", "ignore": "create"}
 
 _INTERRUPT = "spark.job.interruptOnCancel"
 _OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
@@ -106,7 +106,7 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     """Writes a DataFrame to a table; see `LocationResolver.write`."""
     if df.isStreaming:
         raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
-    _check_pandas()
+    check_pandas()
     context = context_of(df.sparkSession)
     names = None if context is None else context.accumulator([], Names())
     try:
@@ -118,15 +118,13 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
     try:
         warn_of_expiry([Location.of(staged_write.table, None)], stacklevel=3)
         tasks = df.mapInArrow(fragments_writer(writing.sink(staged_write), names), f"{COLUMN} string")
-        with _interrupting(context), describe_jobs(context, label(_VERBS[writing.mode], [writing.id])):
+        with interrupting(context), describe_jobs(context, label(VERBS[writing.mode], [writing.id])):
             fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
         leftovers = _fragments([] if names is None else names.value)
         namespace.run(partial(_abandon, staged_write=staged_write, fragments=leftovers, error=error))
-        if (task_error := _task_error(error)) is not None:
-            raise task_error from error
-        if (environment := environment_error(error)) is not None:
-            raise environment from error
+        if (cause := cause_of(error)) is not None:
+            raise cause from error
         raise
     dataset = namespace.run(lambda it: staging(it).commit(staged_write, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
@@ -153,7 +151,8 @@ async def _describe_existing(namespace: AsyncNamespace, id: TableId, error: Tabl
     return WriteReport(id, table.location, None if dataset is None else dataset.version, 0, 0)
 
 
-def _check_pandas() -> None:
+def check_pandas() -> None:
+    """Raises ImportError if pandas, which Spark needs for writes, is not installed."""
     from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
     try:
@@ -163,7 +162,7 @@ def _check_pandas() -> None:
 
 
 @contextmanager
-def _interrupting(context: SparkContext | None) -> Iterator[None]:
+def interrupting(context: SparkContext | None) -> Iterator[None]:
     """Makes tasks of a failed job end at once, so that they remove their files before the driver does the cleanup."""
     if context is None:
         yield
@@ -180,6 +179,11 @@ def _fragments(texts: Sequence[str]) -> list[FragmentMetadata]:
     from lance.fragment import FragmentMetadata
 
     return [FragmentMetadata.from_json(text) for text in texts]
+
+
+def cause_of(error: BaseException) -> Exception | None:
+    """Returns the error of a writer task, or of an unsuitable environment, that made a job fail; None for others."""
+    return _task_error(error) or environment_error(error)
 
 
 def _task_error(error: BaseException) -> LanceNamespaceError | None:

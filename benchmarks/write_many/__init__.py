@@ -1,0 +1,1 @@
+"""Writes of one DataFrame into many tables with Spark."""
