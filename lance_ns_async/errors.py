@@ -157,6 +157,8 @@ class Failure(Exception):
         """Whether the server may have acted: False if it certainly did not, None if unknown."""
         self.transient = transient
         """Whether the same call may succeed soon, whatever the error class."""
+        self.is_final = False
+        """Whether the call cannot be sent again, because its body was streamed and is used up."""
         self.pace = inf
         """Upper bound in seconds of the first pause; inf if it is unknown how soon the call may succeed."""
         self.pauses_since: float | None = None

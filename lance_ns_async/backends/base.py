@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -354,13 +354,13 @@ class Backend(ABC):
         """Returns whether the server performs an operation on a table's data or versions, instead of this process."""
         return False
 
-    async def pass_on(self, operation: str, request: BaseModel, data: bytes | None = None) -> Any:
+    async def pass_on(self, operation: str, request: BaseModel, data: bytes | Iterator[bytes] | None = None) -> Any:
         """Sends the request of an operation to the server; requires `passes_on`.
 
         Args:
             operation: The name of the operation in the spec.
             request: The request model of the operation.
-            data: The rows of the request, as an Arrow IPC stream; None if the operation has none.
+            data: The rows of the request, as an Arrow IPC stream or as its parts; None if the operation has none.
 
         Returns:
             The response model of the operation, or the text of a query plan.

@@ -452,14 +452,14 @@ class Caller:
 
     def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
         """Returns whether sending the call again is useful and safe."""
-        if failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
+        if failure.is_final or failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
         return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
 
     def _may_recover(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
         """Returns whether the cause of a failure can perhaps be removed, and sending the call again is safe."""
-        if not (safe or failure.delivered is False):
+        if failure.is_final or not (safe or failure.delivered is False):
             return False
         error = error_class(failure, subject, operation, self._errors)
         return failure.codes[0] == STALE or issubclass(error, UnauthenticatedError)

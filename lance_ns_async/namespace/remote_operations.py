@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import pyarrow as pa
 
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.spec.routes import BY_OPERATION
+from lance_ns_async.tables import arrow
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -30,14 +33,16 @@ def passed_on(
         if not session._backend.passes_on(name):
             return await method(self, *args, **kwargs)
         arguments = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
-        return cast(
-            "T", await pass_on(session, name, arguments["request"], cast("bytes", arguments.get("request_data")))
-        )
+        data = cast("bytes | None", arguments.get("request_data"))
+        rows = arrow.pieces(data) if isinstance(data, pa.RecordBatchReader) else data
+        return cast("T", await pass_on(session, name, arguments["request"], rows))
 
     return operation
 
 
-async def pass_on(session: Session, operation: str, request: object, data: bytes | None = None) -> Any:
+async def pass_on(
+    session: Session, operation: str, request: object, data: bytes | Iterator[bytes] | None = None
+) -> Any:
     """Returns the server's response to a request; requires `Backend.passes_on`.
 
     Raises:

@@ -43,6 +43,7 @@ from lance_ns_async.tables.open_many import Opened, open_many
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from lance import LanceDataset
 
 T = TypeVar("T")
@@ -59,7 +60,9 @@ class RowOperations(DatasetOperations):
     """
 
     @passed_on
-    async def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
+    async def create_table(
+        self, request: CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it.
 
         If the write fails, neither the registration nor the data stays.
@@ -68,7 +71,7 @@ class RowOperations(DatasetOperations):
             request: With mode ExistOk, a registered table stays as it is, even if nothing was written to it yet. With
                 Overwrite, a new version replaces all rows and columns of the table, and its properties if the request
                 has any. The default mode is Create.
-            request_data: An Arrow IPC stream.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
             The registration and the version; the version is None if nothing was written to an existing table yet.
@@ -130,7 +133,7 @@ class RowOperations(DatasetOperations):
 
     @passed_on
     async def insert_into_table(
-        self, request: InsertIntoTableRequest | Fields, request_data: bytes
+        self, request: InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
     ) -> InsertIntoTableResponse:
         """Inserts the rows of an Arrow IPC stream into a table.
 
@@ -138,7 +141,7 @@ class RowOperations(DatasetOperations):
 
         Args:
             request: With mode Overwrite, the rows replace all existing ones. The default mode is Append.
-            request_data: An Arrow IPC stream.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
             The number of inserted rows, and the new version.
@@ -164,7 +167,7 @@ class RowOperations(DatasetOperations):
 
     @passed_on
     async def merge_insert_into_table(
-        self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
+        self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
     ) -> MergeInsertIntoTableResponse:
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
 
@@ -172,7 +175,7 @@ class RowOperations(DatasetOperations):
 
         Args:
             request: `on` names the columns that identify equal rows.
-            request_data: An Arrow IPC stream.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
             The numbers of updated, inserted and deleted rows, and the version.

@@ -83,6 +83,7 @@ from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableR
 from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from lance import LanceDataset
 
 P = ParamSpec("P")
@@ -102,7 +103,9 @@ class SyncDataOperations(LanceNamespace):
     ) -> T:
         """Runs an operation on the event loop of the async namespace and returns its result."""
 
-    def create_table(self, request: CreateTableRequest | Fields, request_data: bytes) -> CreateTableResponse:
+    def create_table(
+        self, request: CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> CreateTableResponse:
         """See `AsyncNamespace.create_table`."""
         return self._call(AsyncNamespace.create_table, request, request_data)
 
@@ -111,13 +114,13 @@ class SyncDataOperations(LanceNamespace):
         return self._call(AsyncNamespace.create_empty_table, request)
 
     def insert_into_table(
-        self, request: InsertIntoTableRequest | Fields, request_data: bytes
+        self, request: InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
     ) -> InsertIntoTableResponse:
         """See `AsyncNamespace.insert_into_table`."""
         return self._call(AsyncNamespace.insert_into_table, request, request_data)
 
     def merge_insert_into_table(
-        self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes
+        self, request: MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
     ) -> MergeInsertIntoTableResponse:
         """See `AsyncNamespace.merge_insert_into_table`."""
         return self._call(AsyncNamespace.merge_insert_into_table, request, request_data)

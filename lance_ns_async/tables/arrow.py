@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -23,9 +24,16 @@ _BATCH_BYTES = 8 * 2**20
 def rows(request_data: object) -> pa.Table:
     """Returns the validated rows of an IPC stream, mostly without a copy if the stream is not compressed.
 
+    The rows of a reader are read to its end.
+
     Raises:
         InvalidInputError: It is not a valid IPC stream, or exceeds the bounds of the request.
     """
+    if isinstance(request_data, pa.RecordBatchReader):
+        try:
+            return align(request_data.read_all())
+        except (pa.ArrowException, OSError, ValueError) as e:
+            raise InvalidInputError(f"request_data: the rows cannot be read ({e})") from e
     if not isinstance(request_data, bytes | bytearray | memoryview | pa.Buffer):
         raise InvalidInputError(
             f"request_data: must be the bytes of an Arrow IPC stream, not {type(request_data).__name__}; "
@@ -49,6 +57,39 @@ def rows(request_data: object) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError) as e:
         raise InvalidInputError(f"request_data: not an Arrow IPC stream ({e})") from e
     return align(table)
+
+
+def pieces(reader: pa.RecordBatchReader) -> Iterator[bytes]:
+    """Yields the rows of a reader as an IPC stream, in parts of about 8 MiB."""
+    sink = _Parts()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema) as writer:
+        for batch in reader:
+            step = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1))
+            for start in range(0, batch.num_rows, step):
+                writer.write_batch(batch.slice(start, step))
+                yield sink.take()
+    yield sink.take()
+
+
+class _Parts(io.RawIOBase):
+    """A file whose content is taken out in parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        """Returns what was written since the last call."""
+        content = b"".join(self._parts)
+        self._parts.clear()
+        return content
 
 
 def file(reader: pa.RecordBatchReader) -> bytes:

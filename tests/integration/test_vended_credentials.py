@@ -13,7 +13,7 @@ from lance_ns_async import AsyncNamespace
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.s3 import S3, s3
 from tests.servers.vending import StorageKeys, VendingCatalog
-from tests.support.glue import forget_aws
+from tests.support.aws import forget_aws
 from tests.support.lake import ROWS
 
 pytestmark = pytest.mark.integration

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 from lance_namespace import (
     CreateNamespaceRequest,
     DeclareTableRequest,
@@ -28,15 +25,6 @@ from tests.fakes.glue import FakeGlue
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 CATALOG = {"glue.kind": "catalog"}
 """What is told of a namespace that is a catalog."""
-
-
-def forget_aws(patch: pytest.MonkeyPatch, home: Path) -> None:
-    """No variable, file or address of the machine's says anything about AWS."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        patch.delenv(name)
-    patch.setenv("AWS_CONFIG_FILE", str(home / "config"))
-    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "credentials"))
-    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,6 +37,7 @@ from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
+from lance_ns_async.transports.http.wire import StreamedBody
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -213,15 +214,16 @@ class RestBackend(Backend):
     def passes_on(self, operation: str) -> bool:
         return self._is_remote or operation in operations.SERVER_ONLY
 
-    async def pass_on(self, operation: str, request: BaseModel, data: bytes | None = None) -> Any:
+    async def pass_on(self, operation: str, request: BaseModel, data: bytes | Iterator[bytes] | None = None) -> Any:
         route = BY_OPERATION[operation]
+        content = StreamedBody(data) if isinstance(data, Iterator) else data
         encoded = operations.encode(route, request, self._delimiter)
         return await self._http.request(
             route.method,
             encoded.path,
             query=encoded.query,
             body=encoded.body,
-            content=None if data is None else (data, operations.ROWS),
+            content=None if content is None else (content, operations.ROWS),
             subject=encoded.subject,
             operation=operation,
             decode=partial(operations.decode, route),

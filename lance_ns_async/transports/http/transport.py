@@ -26,6 +26,7 @@ from lance_ns_async.transports.http.wire import (
     AiohttpWire,
     EncodedRequest,
     ResponseTooLargeError,
+    StreamedBody,
     UntrustedError,
     WireClosedError,
     environment_proxy,
@@ -106,7 +107,7 @@ class HttpTransport:
         query: str = "",
         body: Any = None,
         form: Mapping[str, str] | None = None,
-        content: tuple[bytes, str] | None = None,
+        content: tuple[bytes | StreamedBody, str] | None = None,
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
         raw: bool = False,
@@ -122,7 +123,8 @@ class HttpTransport:
             query: The query, percent-encoded.
             body: Sent as JSON; None for no body.
             form: Sent as a form instead of `body`.
-            content: Bytes to send instead of `body`, with their media type.
+            content: Bytes to send instead of `body`, with their media type. A streamed body is sent once, so that the
+                call is not repeated after its first part.
             headers: Additional headers of this call.
             safe: Whether the call may be sent again after any transient failure; None means only for GET and HEAD.
             raw: Whether `decode` gets the bytes of the response instead of its JSON.
@@ -136,6 +138,9 @@ class HttpTransport:
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
         encoded, content_type = content or _content(body, form)
+        streamed = encoded if isinstance(encoded, StreamedBody) else None
+        if streamed is not None and self._signer is not None:
+            raise InvalidInputError("request_data: signed requests need all rows at once; pass bytes, not a reader")
         if key is not None:
             headers = {**(headers or {}), "idempotency-key": key}
         is_safe = method in ("GET", "HEAD") if safe is None else safe
@@ -155,9 +160,18 @@ class HttpTransport:
                 if token:
                     request_headers["authorization"] = f"Bearer {token}"
             if signer is not None:
+                assert not isinstance(encoded, StreamedBody)
                 request_headers = signer.sign(keys, method, url, request_headers, encoded)
             request = EncodedRequest(method, url, request_headers, encoded)
-            response = await self._answer(request)
+            try:
+                response = await self._answer(request)
+            except Failure as failure:
+                if streamed is not None:
+                    failure.is_final = streamed.is_started
+                    if streamed.error is not None:
+                        message = f"request_data: the rows cannot be read ({streamed.error})"
+                        raise InvalidInputError(message) from streamed.error
+                raise
             if raw:
                 return decode_body(decode, response.content, advice=_MIXED_UP)
             if len(response.content) < _LARGE:

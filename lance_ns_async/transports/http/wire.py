@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import anyio.to_thread
 import httpx
 from yarl import URL
 
@@ -42,19 +43,49 @@ class WireClosedError(httpx.TransportError):
     """The transport was closed before this request, or before its retry."""
 
 
+class StreamedBody:
+    """A request body that is produced while it is sent; it can be sent only once."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        """Creates a body.
+
+        Args:
+            pieces: The parts of the body; they are produced in a worker thread, each after the last one was sent.
+        """
+        self._pieces = pieces
+        self.is_started = False
+        """Whether a part was requested, so that the body cannot be sent again."""
+        self.error: Exception | None = None
+        """The error of producing a part; the request then ends without its last bytes, so servers reject it."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self.is_started = True
+        try:
+            while (piece := await anyio.to_thread.run_sync(self._next, abandon_on_cancel=True)) is not None:
+                yield piece
+        except Exception as e:
+            self.error = e
+            raise
+
+    def _next(self) -> bytes | None:
+        return next(self._pieces, None)
+
+
 class EncodedRequest(httpx.Request):
     """A request to a URL that is already encoded, and that is parsed only if `url` is read.
 
     Parsing and re-encoding URLs would be a tenth of the work of a whole call.
     """
 
-    def __init__(self, method: str, text: str, headers: httpx.Headers, content: bytes | None) -> None:
+    def __init__(self, method: str, text: str, headers: httpx.Headers, content: bytes | StreamedBody | None) -> None:
         self.method = method
         self.text = text
         self.headers = headers
         self.extensions = {}
-        self.stream = httpx.ByteStream(content or b"")
-        self._content = content or b""
+        self.streamed = content if isinstance(content, StreamedBody) else None
+        whole = b"" if content is None or isinstance(content, StreamedBody) else content
+        self.stream = httpx.ByteStream(whole)
+        self._content = whole
 
     @cached_property
     def url(self) -> httpx.URL:  # type: ignore[override]
@@ -130,7 +161,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
                 URL(text, encoded=True),
                 proxy=self._proxy("/".join(text.split("/", 3)[:3])),
                 headers=request.headers.multi_items(),
-                data=_body(request.content),
+                data=_body(request),
                 allow_redirects=False,
             ) as answer:
                 body = await self._read(answer)
@@ -219,8 +250,11 @@ def environment_proxy(url: str) -> str | None:
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
-def _body(content: bytes) -> bytes | io.BytesIO | None:
+def _body(request: httpx.Request) -> bytes | io.BytesIO | StreamedBody | None:
     """Returns the body of a request; a large one as a file, which aiohttp sends in pieces."""
+    if isinstance(request, EncodedRequest) and request.streamed is not None:
+        return request.streamed
+    content = request.content
     if len(content) > _PIECES_FROM:
         return io.BytesIO(content)
     return content or None

@@ -138,7 +138,7 @@ def hive(tmp: Path) -> Iterator[Place]:
 @contextmanager
 def glue(home: Path) -> Iterator[Place]:
     # Here, because it needs an extra that the others do without.
-    from tests.support.glue import forget_aws
+    from tests.support.aws import forget_aws
 
     with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
         forget_aws(patch, home)

@@ -69,7 +69,7 @@ def test_decimals_of_a_stream_are_written(tmp_path: Path, form: str) -> None:
             id = [f"t{n}"]
             if form == "stream":
                 data = memoryview(bytes(n) + stream(table))[n:]
-                ns.create_table({"id": id}, data)  # type: ignore[arg-type]  # any buffer will do
+                ns.create_table({"id": id}, data)  # any buffer will do
             else:
                 ns.write(id, odd if form == "table" else odd.to_reader())
             assert ns.open(id).to_table().equals(table)

@@ -28,7 +28,8 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.errors import NotALanceTableError
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Script, http
-from tests.support.glue import connected, declared, described, forget_aws
+from tests.support.aws import forget_aws
+from tests.support.glue import connected, declared, described
 
 LOST = {"max_retries": "1"}
 

@@ -17,7 +17,8 @@ from lance_ns_async.backends.glue.patterns import expressions
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.model import NamespaceId
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import connected, forget_aws, opened
+from tests.support.aws import forget_aws
+from tests.support.glue import connected, opened
 from tests.support.lake import ROWS
 
 NAMES = [f"table_{i:04}" for i in range(2000)]

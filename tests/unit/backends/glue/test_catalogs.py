@@ -18,7 +18,8 @@ from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.glue.wire import catalog_id, is_child
 from lance_ns_async.transports.aws.transport import Service
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import CATALOG, about, connected, declared, described, dropped, forget_aws, made, names, plant
+from tests.support.aws import forget_aws
+from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names, plant
 
 
 @pytest.fixture(autouse=True)

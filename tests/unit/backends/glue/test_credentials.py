@@ -19,7 +19,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import connected, forget_aws
+from tests.support.aws import forget_aws
+from tests.support.glue import connected
 
 VEND = "GetTemporaryGlueTableCredentials"
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}

@@ -21,7 +21,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import CATALOG, about, connected, declared, described, dropped, forget_aws, made, names, plant
+from tests.support.aws import forget_aws
+from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names, plant
 
 
 @pytest.fixture(autouse=True)

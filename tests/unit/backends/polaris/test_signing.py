@@ -24,7 +24,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.sigv4 import Signatures
 from tests.fakes.sts import FakeSts
-from tests.support.glue import forget_aws
+from tests.support.aws import forget_aws
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 ARN = "arn:aws:iam::123456789012:role/catalog"

@@ -14,6 +14,7 @@ from lance_namespace.errors import (
     InvalidInputError,
     TableNotFoundError,
     TableTagNotFoundError,
+    ThrottlingError,
     UnsupportedOperationError,
 )
 
@@ -168,3 +169,55 @@ async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
         "/v1/table/sales%24t/create?delimiter=%24&mode=Overwrite&properties=%7B%22a%22%3A%22b+c%22%7D"
         "&storage_options=%7B%22k%22%3A%22hush%22%7D"
     )
+
+
+def batches(count: int, held: list[int]) -> pa.RecordBatchReader:
+    """A reader of batches of 1 MiB; for each it notes the bytes that Arrow holds."""
+    schema = pa.schema({"id": pa.int64(), "data": pa.binary()})
+
+    def generate() -> Iterator[pa.RecordBatch]:
+        for number in range(count):
+            held.append(pa.total_allocated_bytes())
+            yield pa.record_batch({"id": [number], "data": [b"x" * 2**20]}, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, generate())
+
+
+async def test_rows_of_a_reader_are_sent_while_they_are_read(tmp_path: Path) -> None:
+    with served("dir", {"root": str(tmp_path)}) as gateway:
+        token = {f"header.{name}": value for name, value in gateway.headers.items()}
+        async with connect({"uri": gateway.url, **token}) as (ns, _):
+            await ns.create_namespace({"id": ["sales"]})
+            await ns.create_table({"id": T}, batches(3, []))
+            held: list[int] = []
+            await ns.insert_into_table({"id": T}, batches(64, held))
+            assert (await ns.count_table_rows({"id": T})).count == 67
+    # The server reads the rows only after the last one has arrived.
+    assert max(held) - held[0] < 16 * 2**20
+
+
+async def test_a_failing_reader_inserts_nothing(tmp_path: Path) -> None:
+    def fail() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        raise ValueError("the source is gone")
+
+    with served("dir", {"root": str(tmp_path)}) as gateway:
+        token = {f"header.{name}": value for name, value in gateway.headers.items()}
+        async with connect({"uri": gateway.url, **token}) as (ns, _):
+            await ns.create_namespace({"id": ["sales"]})
+            await ns.create_table({"id": T}, stream(ROWS))
+            with pytest.raises(InvalidInputError, match="the source is gone"):
+                await ns.insert_into_table({"id": T}, pa.RecordBatchReader.from_batches(ROWS.schema, fail()))
+            assert (await ns.count_table_rows({"id": T})).count == 3
+
+
+async def test_streamed_rows_are_sent_once() -> None:
+    held: list[int] = []
+    with FakeRest() as server:
+        server.add_table("sales", "t")
+        server.fail(429, match="insert")
+        async with connect({"uri": server.url}) as (ns, calls):
+            with pytest.raises(ThrottlingError):
+                await ns.insert_into_table({"id": T}, batches(2, held))
+    assert [call.operation for call in calls] == ["insert_into_table"]
+    assert 1 <= len(held) <= 2

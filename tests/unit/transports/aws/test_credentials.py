@@ -21,7 +21,8 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Script, http
-from tests.support.glue import connected, described, forget_aws
+from tests.support.aws import forget_aws
+from tests.support.glue import connected, described
 
 ARN = "arn:aws:iam::123456789012:role/reader"
 KEYS = ("access_key_id", "secret_access_key")

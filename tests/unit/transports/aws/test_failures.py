@@ -42,7 +42,8 @@ from lance_ns_async.errors import COMMON_ERRORS, Code, error_class
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, failure
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import connected, declared, described, forget_aws
+from tests.support.aws import forget_aws
+from tests.support.glue import connected, declared, described
 
 CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
     InvalidInputError: (

@@ -35,7 +35,7 @@ from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
 from tests.fakes.sigv4 import Signatures
-from tests.support.glue import forget_aws
+from tests.support.aws import forget_aws
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 STATIC = {"rest.access-key-id": KEY, "rest.secret-access-key": SECRET}

@@ -29,7 +29,8 @@ from lance_ns_async.transports.aws.parser import PlainJsonParsers
 from tests.fakes.certificates import Certificates
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Said, Script, http
-from tests.support.glue import QUICK, connected, declared, described, forget_aws, opened
+from tests.support.aws import forget_aws
+from tests.support.glue import QUICK, connected, declared, described, opened
 
 SECRETS = ("sEcReT-kEy-4711", "sEsSiOn-ToKeN-0815", "eXtErNaL-iD-42")
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}

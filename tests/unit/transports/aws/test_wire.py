@@ -11,7 +11,8 @@ from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnav
 from lance_ns_async import AsyncNamespace
 from tests.fakes.certificates import Certificates
 from tests.fakes.sockets import Said, Script, http
-from tests.support.glue import QUICK, declared, described, forget_aws
+from tests.support.aws import forget_aws
+from tests.support.glue import QUICK, declared, described
 
 GIVEN = {"region": "us-east-1", "access_key_id": "AKIAEXAMPLE", "secret_access_key": "hush", **QUICK}
 TABLE = {

@@ -20,7 +20,7 @@ from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.plain import EAGER, Plain, explain
 from tests.fakes.sigv4 import Signatures
-from tests.support.glue import forget_aws
+from tests.support.aws import forget_aws
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 PATHS = [
