@@ -19,7 +19,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Call
+from tests.documentation.pages import Page
 from tests.fakes.rest import FakeRest
+from tests.support import rest_wire
 from tests.support.gateway import served
 from tests.support.lake import stream
 
@@ -221,3 +223,7 @@ async def test_streamed_rows_are_sent_once() -> None:
                 await ns.insert_into_table({"id": T}, batches(2, held))
     assert [call.operation for call in calls] == ["insert_into_table"]
     assert 1 <= len(held) <= 2
+
+
+def test_the_page_shows_which_operations_a_server_receives() -> None:
+    assert Page(rest_wire.PAGE).text == rest_wire.written(), "run: python -m tests.documentation"

@@ -1,0 +1,54 @@
+"""Spark over servers of the Lance REST protocol: tables are written, found, read and maintained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark.local import local_spark
+from tests.contract.rest_sites import rest_on_pylance
+from tests.support.gateway import served
+
+# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = local_spark("tests", cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["pylance", "gateway"])
+def resolver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocationResolver]:
+    if request.param == "pylance":
+        with rest_on_pylance(tmp_path) as site, LocationResolver.connect("rest", site.properties) as resolver:
+            yield resolver
+        return
+    with served("dir", {"root": str(tmp_path)}) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        with LocationResolver.connect("rest", {"uri": gateway.url, **headers}) as resolver:
+            yield resolver
+
+
+def test_tables_of_a_rest_server_are_written_read_and_maintained(
+    spark: SparkSession, resolver: LocationResolver
+) -> None:
+    resolver.namespace.create_namespace({"id": ["sales"]})
+    df = spark.range(0, 300, 1, 3).withColumn("name", f.concat(f.lit("t"), f.col("id") % 30))
+    for outcome in ("created", "appended"):
+        report = resolver.write_many(df, by="name", into="sales", mode="append", progress=False)
+        assert report.counts == {outcome: 30}
+    resolver.write(df, "sales.all")
+    found = resolver.prefetch("sales.*", on_error="raise")
+    assert len(found) == 31
+    frame = found.dataframe(spark)
+    assert (frame.count(), frame.where("_table = 'sales$t7'").count()) == (900, 20)
+    assert resolver.maintain(spark, "sales.t*", progress=False).counts == {"maintained": 30}
+    assert resolver.prefetch("sales.*").dataframe(spark, filter="id >= 150").count() == 450
