@@ -21,6 +21,7 @@ try:
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
     from opentelemetry.trace import SpanKind, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=e.name) from e
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _SCOPE = "lance_ns_async"
 _VERSION = version("lance-ns-async")
+_PROPAGATOR = TraceContextTextMapPropagator()
 
 
 @contextmanager
@@ -45,6 +47,7 @@ def instrument(
     """Records a span and metrics for every remote call of the namespace while the context is open.
 
     A span lasts as long as its call. Its parent is the current span where the operation was called, in any thread.
+    Requests over HTTP get the W3C headers `traceparent` and `tracestate` of that parent; baggage is not sent.
 
     Args:
         namespace: The namespace to instrument.
@@ -81,7 +84,7 @@ class _Catalog:
 
 
 class _CallRecorder:
-    """Records each completed call as a span and in metrics; an `Observer`."""
+    """Records each completed call as a span and in metrics; a `TraceObserver`."""
 
     def __init__(self, catalog: _Catalog, tracer: Tracer, instruments: _Instruments, ids: bool) -> None:
         self._common = catalog.attributes()
@@ -103,6 +106,11 @@ class _CallRecorder:
             span.set_status(StatusCode.ERROR)
         self._instruments.record(call, self._common, span)
         span.end(end)
+
+    def trace_headers(self) -> Mapping[str, str]:
+        headers: dict[str, str] = {}
+        _PROPAGATOR.inject(headers)
+        return headers
 
     def _details(self, call: Call) -> Mapping[str, str | int | bool]:
         """Returns the attributes that only a span has."""

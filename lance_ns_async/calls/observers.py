@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from lance_ns_async.model import Id
 
@@ -31,6 +32,17 @@ Observer = Callable[[Call], None]
 """Receives calls in the event loop's thread; it must neither block nor raise."""
 
 
+@runtime_checkable
+class TraceObserver(Protocol):
+    """An observer that also provides the headers by which a server adds its spans to the trace of the caller."""
+
+    def __call__(self, call: Call) -> None:
+        """Receives a call."""
+
+    def trace_headers(self) -> Mapping[str, str]:
+        """Returns the headers for a call that is sent in the current context; runs in the event loop's thread."""
+
+
 class Observers:
     """The registered observers of calls."""
 
@@ -45,6 +57,14 @@ class Observers:
             yield
         finally:
             self.all.remove(observer)
+
+    def trace_headers(self) -> Mapping[str, str]:
+        """Returns the headers of all observers that provide some; the first one wins."""
+        headers: dict[str, str] = {}
+        for observer in reversed(self.all):
+            if isinstance(observer, TraceObserver):
+                headers |= observer.trace_headers()
+        return headers
 
     def notify(self, call: Call) -> None:
         """Passes a call to each observer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -238,6 +238,10 @@ class Caller:
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Passes every call made while the context is open to `observer`."""
         return self._observers.with_one(observer)
+
+    def trace_headers(self) -> Mapping[str, str]:
+        """Returns the HTTP headers by which a server adds its spans to the trace of the current call."""
+        return self._observers.trace_headers() if self._observers.all else {}
 
     def beside(self, errors: ErrorTable, policy: Policy | None = None) -> Caller:
         """Returns a caller with its own slots and the same observers, so that neither waits for the other.

@@ -20,6 +20,7 @@ from lance_ns_async.spec.routes import BY_OPERATION, ROUTES, match
 from tests.documentation.pages import Page
 from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
+from tests.support.lake import stream
 
 PAGE = "catalogs/rest.md"
 
@@ -107,7 +108,7 @@ async def logged(operation: str, mode: str) -> Collection[str]:
             route = BY_OPERATION[operation]
             id = {"id": ["sales", "t"]} if "id" in route.request.model_fields else {}
             request = {**id, **_FIELDS.get(operation, {})}
-            arguments = [_stream()] if route.body == "rows" else []
+            arguments = [stream(_ROWS)] if route.body == "rows" else []
             try:
                 await getattr(namespace, operation)(request, *arguments)
             except LanceNamespaceError as e:
@@ -132,10 +133,3 @@ def written() -> str:
 
 def _cell(operation: str, log: Collection[str]) -> str:
     return "server" if operation in log else f"this process, with {', '.join(f'`{it}`' for it in log)}"
-
-
-def _stream() -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _ROWS.schema) as writer:
-        writer.write_table(_ROWS)
-    return sink.getvalue().to_pybytes()

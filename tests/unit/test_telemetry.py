@@ -132,6 +132,19 @@ def test_the_span_of_a_sync_caller_crosses_to_the_background(server: FakeIceberg
     assert all(span.parent and span.parent.span_id in jobs for span in watcher.spans())
 
 
+def test_a_server_gets_the_trace_of_the_caller(server: FakeIceberg, watcher: Watcher) -> None:
+    with Namespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+        with watcher.watch(namespace):
+            namespace.describe_table(TABLE)
+            with watcher.tracer.start_as_current_span("job") as job:
+                namespace.describe_table(TABLE)
+        with watcher.tracer.start_as_current_span("other job"):
+            namespace.describe_table(TABLE)
+    context = job.get_span_context()
+    sent = [request.headers.get("traceparent", "").rpartition("-")[0] for request in server.requests[-3:]]
+    assert sent == ["", f"00-{context.trace_id:032x}-{context.span_id:016x}", ""]
+
+
 async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watcher: Watcher) -> None:
     async with connect(server) as ns:
         await ns.describe_table(TABLE)

@@ -162,6 +162,10 @@ class HttpTransport:
             if signer is not None:
                 assert not isinstance(encoded, StreamedBody)
                 request_headers = signer.sign(keys, method, url, request_headers, encoded)
+            if trace_headers := self._caller.trace_headers():
+                # Not signed, because proxies may replace them.
+                request_headers = request_headers.copy()
+                request_headers.update(trace_headers)
             request = EncodedRequest(method, url, request_headers, encoded)
             try:
                 response = await self._answer(request)
