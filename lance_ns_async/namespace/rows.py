@@ -481,7 +481,7 @@ class RowOperations(DatasetOperations):
         """Returns the table and the result of `work`, which may write the first version of the table."""
         table = await self._locator.locate(id)
         async with concurrent_changes.explain(self._backend, table):
-            return table, await in_thread(table, lambda: work(table), changes=True, reads=True)
+            return table, await in_thread(table, lambda: work(table), changes=True, kind="writing")
 
 
 def _common_value(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:

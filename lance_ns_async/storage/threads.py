@@ -32,12 +32,20 @@ PATIENCE = 120.0
 """Seconds after which a storage that does not respond counts as failed, if the operation has no limit of its own."""
 
 THREADS = 16
-"""Maximum number of concurrent datasets of one event loop, and of further ones to which rows are written."""
+"""Maximum number of threads of each kind for one event loop."""
 
 TIME_TO_END = 1.0
 """Seconds that abandoned work which reads rows has to end, before its caller continues."""
 
 _LONGEST = 400
+
+
+Kind = Literal["writing", "data", "versions", "waiting", "aside"]
+"""The kinds of threads. Work of one kind may wait for work of a later kind in this list, but never of its own kind.
+
+Work that writes rows waits for their source, which may work on data. Work on data waits for work on versions, because
+Lance calls the namespace to read and commit the versions of a table.
+"""
 
 
 class Work(Stoppable):
@@ -103,7 +111,7 @@ class Load:
 
 
 def load() -> Load:
-    """Returns the load of the threads for data; writes of rows have other threads and are not included."""
+    """Returns the load of the threads for data; threads of other kinds are not included."""
     works = _in_progress.copy()
     given_up = sum(work.given_up.is_set() for work in works)
     return Load(len(works) - given_up, given_up)
@@ -138,7 +146,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_progress.clear)
 
 
-async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, reads: bool = False) -> T:
+async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = False, kind: Kind = "data") -> T:
     """Returns the result of blocking `work` on the table's storage, within the operation's time.
 
     Abandoned work continues in its thread until it checks. If it `changes` something, its outcome is then unknown.
@@ -147,15 +155,15 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         table: The table.
         work: The work; errors of pylance are converted to those of the spec.
         changes: Whether the work changes the storage.
-        reads: Whether the work reads rows from Python. Such work has its own threads, because the source of the rows
-            may need the others. Its time restarts with each batch, and does not include the wait for a batch.
+        kind: The threads to use. Work of the kind "writing" reads rows from Python: its time restarts with each batch,
+            and does not include the wait for a batch.
 
     Raises:
         ServiceUnavailableError: The time is over, or too many abandoned operations are in progress.
         InvalidTableStateError: The work `changes` a table at a relative location.
         InvalidInputError: The rows cannot be read, or the process is ending.
     """
-    if not reads and (count := load().given_up) >= THREADS:
+    if kind == "data" and (count := load().given_up) >= THREADS:
         raise ServiceUnavailableError(
             f"Service unavailable: {table.id} ({count} abandoned operations on data are still in progress, so that "
             "no other can start; nothing was done; try again later, or restart this process)"
@@ -166,18 +174,18 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
     seconds = PATIENCE if left is None else left
     mine = Work()
     token = _work.set(mine)
-    limiter = _limiter("writing" if reads else "data")
+    limiter = _limiter(kind)
     try:
         # This is asyncio's time-out, because anyio's may treat a cancellation as its time-out if both come at once.
         async with asyncio.timeout(seconds) as bound:
-            if reads:
+            if kind == "writing":
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
             with thread_start():
                 return await anyio.to_thread.run_sync(
-                    lambda: _run(mine, table, work, counts=not reads), abandon_on_cancel=True, limiter=limiter
+                    lambda: _run(mine, table, work, counts=kind == "data"), abandon_on_cancel=True, limiter=limiter
                 )
     except TimeoutError as e:
-        raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, changes=changes)}") from e
+        raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, kind, changes=changes)}") from e
     finally:
         _work.reset(token)
         mine.given_up.set()
@@ -200,10 +208,10 @@ def _set(loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout, seconds: float
         loop.call_soon_threadsafe(reschedule)
 
 
-def _late(work: Work, table: Table, left: float | None, *, changes: bool) -> str:
+def _late(work: Work, table: Table, left: float | None, kind: Kind, *, changes: bool) -> str:
     within = f"{PATIENCE:g} s" if left is None else "the operation's time"
     if not work.began:
-        return f"{table.id} (all {THREADS} threads for data were busy for {within}; nothing was done)"
+        return f"{table.id} (all {THREADS} threads for {kind} were busy for {within}; nothing was done)"
     unknown = "; whether it took effect is unknown" if changes else ""
     return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
 
@@ -245,9 +253,6 @@ def _aside(work: Callable[[], T]) -> T:
     with native_call("data in memory"):
         return work()
 
-
-Kind = Literal["data", "writing", "waiting", "aside"]
-"""The kinds of threads: work of one kind may wait for work of another kind, but not of its own."""
 
 _LIMITERS: anyio.lowlevel.RunVar[Mapping[Kind, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")
 

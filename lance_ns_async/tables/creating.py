@@ -99,7 +99,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
 
     async with rollback(partial(take_back, backend, place)):
         async with concurrent_changes.explain(backend, place, makes=True):
-            result = await in_thread(place, work, changes=True, reads=True)
+            result = await in_thread(place, work, changes=True, kind="writing")
         await confirm(backend, place, result.commit)
     return TableAndDataset(table, result.dataset)
 
@@ -299,7 +299,7 @@ async def _replace_rows(backend: Backend, opener: Opener, table: Table, content:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
     async with concurrent_changes.explain(backend, place, makes=True):
-        dataset, commit = await in_thread(place, work, changes=True, reads=True)
+        dataset, commit = await in_thread(place, work, changes=True, kind="writing")
     if commit is not None:
         await confirm(backend, place, commit)
     return TableAndDataset(table, dataset)

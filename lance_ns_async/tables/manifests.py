@@ -70,13 +70,13 @@ async def read(table: Table, version: Version) -> pa.Schema:
             )
         return store.schema(version)
 
-    return await in_thread(table, work)
+    return await in_thread(table, work, kind="versions")
 
 
 async def publish(table: Table, version: Version) -> bool:
     """Moves a committed version's manifest to its final name; returns whether the manifest exists there now."""
     staging, final = _name(version.staging), _name(version.manifest)
-    return await in_thread(table, lambda: _Store(table).move(staging, final))
+    return await in_thread(table, lambda: _Store(table).move(staging, final), kind="versions")
 
 
 async def find(table: Table, version: Version) -> bool:
@@ -87,12 +87,12 @@ async def find(table: Table, version: Version) -> bool:
         store = _Store(table)
         return store.has(final) or (staging != final and store.move(staging, final))
 
-    return await in_thread(table, work)
+    return await in_thread(table, work, kind="versions")
 
 
 async def list_stored(table: Table) -> Mapping[int, Version]:
     """Returns the versions that have a manifest in the storage, keyed by number. Cost: one listing."""
-    return await in_thread(table, lambda: _Store(table).versions())
+    return await in_thread(table, lambda: _Store(table).versions(), kind="versions")
 
 
 async def list_committed(table: Table, branch: str | None = None) -> Sequence[Version]:
@@ -121,7 +121,7 @@ async def list_committed(table: Table, branch: str | None = None) -> Sequence[Ve
         ]
 
     try:
-        return sorted(await in_thread(table, work), key=lambda version: -version.number)
+        return sorted(await in_thread(table, work, kind="versions"), key=lambda version: -version.number)
     except TableNotFoundError:
         # The table is declared, and nothing was written to it yet.
         return []
@@ -129,7 +129,7 @@ async def list_committed(table: Table, branch: str | None = None) -> Sequence[Ve
 
 async def find_references(table: Table) -> Mapping[int, str]:
     """Returns the versions that must be kept, each with the tag or child branch that needs it. Cost: one open."""
-    return await in_thread(table, lambda: references(datasets.open_snapshot(table)))
+    return await in_thread(table, lambda: references(datasets.open_snapshot(table)), kind="versions")
 
 
 def references(dataset: LanceDataset) -> dict[int, str]:
@@ -148,7 +148,7 @@ async def clean_up(table: Table, numbers: Sequence[int]) -> int:
         count: int = datasets.open_snapshot(table).cleanup_old_versions(versions=[*numbers]).old_versions
         return count
 
-    return await in_thread(table, work, changes=True)
+    return await in_thread(table, work, changes=True, kind="versions")
 
 
 async def remove(table: Table, versions: Iterable[Version]) -> None:
@@ -159,7 +159,7 @@ async def remove(table: Table, versions: Iterable[Version]) -> None:
         for version in versions:
             store.delete(_name(version.manifest))
 
-    await in_thread(table, work, changes=True)
+    await in_thread(table, work, changes=True, kind="versions")
 
 
 class _Store:

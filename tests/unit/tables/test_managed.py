@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -25,9 +27,10 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Table
+from lance_ns_async.storage.threads import THREADS
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend
 from tests.support.lake import ID, ROWS, stream
@@ -108,3 +111,27 @@ async def test_of_many_that_write_the_first_rows_of_such_a_table_none_is_lost(ma
         for _ in range(4):
             group.start_soon(managed.insert_into_table, InsertIntoTableRequest(id=ID), stream(ROWS))
     assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 12
+
+
+@pytest.mark.parametrize("operation", ["open", "update", "append"])
+def test_more_tables_than_threads_are_used_at_the_same_time(tmp_path: Path, operation: str) -> None:
+    # Each operation occupies a thread, in which Lance waits for an operation on versions in the same event loop.
+    many = [["n", f"t{number}"] for number in range(2 * THREADS)]
+    with FakeIceberg() as server:
+        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl", **QUICK}
+        with Namespace.connect("iceberg", properties) as ns, ThreadPoolExecutor(len(many)) as pool:
+            ns.create_namespace({"id": ["n"]})
+            for id in many:
+                ns.write(id, ROWS)
+            if operation == "open":
+                assert len(ns.open_many(many).datasets) == len(many)
+                return
+            changes: list[Future[Any]]
+            if operation == "update":
+                changes = [pool.submit(ns.update_table, {"id": id, "updates": [["id", "id + 1"]]}) for id in many]
+            else:
+                changes = [pool.submit(ns.write, id, ROWS, mode="append") for id in many]
+            for change in changes:
+                change.result()
+            described = ns.describe_tables(many)
+    assert [table.version for table in described.tables.values()] == [2] * len(many)
