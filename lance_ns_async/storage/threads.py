@@ -58,13 +58,14 @@ class Work(Stoppable):
         """Stops the clock of the time-out for False, and starts it again for True."""
         self.unread: BaseException | None = None
         """The error of reading rows from Python, if there was one."""
-        self._reads: list[object] = []
+        self._rows: list[object] = []
+        self._reads = False
         self._over = threading.Event()
 
     @property
     def will_learn(self) -> bool:
         """Whether the work is in progress and reads rows, by which it notices that it was abandoned."""
-        return bool(self._reads) and not self._over.is_set()
+        return self._reads and not self._over.is_set()
 
     def waits_for_rows(self, yes: bool) -> None:
         """Stops the clock while the work waits for rows, and starts it again when they have arrived."""
@@ -74,8 +75,13 @@ class Work(Stoppable):
     def will_read(self, rows: object) -> None:
         """Registers rows that Lance reads by callbacks from its own threads, until the work has ended."""
         # A reference is kept, because releasing the last one calls Python, too.
-        self._reads.append(rows)
+        self._rows.append(rows)
+        self._reads = True
         _calling.add(self)
+
+    def release_rows(self) -> None:
+        """Releases the registered rows."""
+        self._rows.clear()
 
     def end(self) -> None:
         """Marks the work as ended."""
@@ -181,8 +187,9 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
             if kind == "writing":
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
             with thread_start():
+                # The thread empties the list, because it may outlive this call, and the work may refer to rows.
                 return await anyio.to_thread.run_sync(
-                    lambda: _run(mine, table, work, counts=kind == "data"), abandon_on_cancel=True, limiter=limiter
+                    partial(_run, mine, table, [work], counts=kind == "data"), abandon_on_cancel=True, limiter=limiter
                 )
     except TimeoutError as e:
         raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, kind, changes=changes)}") from e
@@ -216,13 +223,17 @@ def _late(work: Work, table: Table, left: float | None, kind: Kind, *, changes: 
     return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
 
 
-def _run(mine: Work, table: Table, work: Callable[[], T], *, counts: bool) -> T:
+def _run(mine: Work, table: Table, to_do: list[Callable[[], T]], *, counts: bool) -> T:
     mine.began = True
     if counts:
         _in_progress.add(mine)
     try:
         with native_call(str(table.id)), translate_errors(table):
-            return work()
+            # A reader that is released after the end of the interpreter aborts the process.
+            try:
+                return to_do.pop()()
+            finally:
+                mine.release_rows()
     except LanceNamespaceError:
         if mine.unread is None:
             raise

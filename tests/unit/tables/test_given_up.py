@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +280,24 @@ def test_rows_may_come_of_the_namespace_that_they_are_written_to(tmp_path: Path)
 
         with ThreadPoolExecutor(threads.THREADS) as pool:
             assert list(pool.map(write, range(threads.THREADS))) == [ROWS.num_rows] * threads.THREADS
+
+
+async def test_rows_are_released_before_the_work_has_ended() -> None:
+    # Released later, in a thread of the loop, they could outlive the interpreter, which then aborts the process.
+    class Rows:
+        pass
+
+    references: list[weakref.ref[Rows]] = []
+    works: list[threads.Work] = []
+
+    def use(rows: Rows) -> None:
+        works.append(threads.under_way())
+        works[0].will_read(rows)
+
+    def start() -> Awaitable[None]:
+        rows = Rows()
+        references.append(weakref.ref(rows))
+        return threads.in_thread(Table(TableId(ID), "somewhere"), partial(use, rows), kind="writing")
+
+    await start()
+    assert works[0].given_up.is_set() and references[0]() is None
