@@ -29,6 +29,8 @@ from benchmarks.catalogs.memory import peak
 ROWS = 10
 SAMPLE = 2_000
 """Maximum number of tables that the loop reads."""
+LINKS = 50_000
+"""Maximum number of tables that share files; file systems limit the links of a file."""
 LATENCY = 0.02
 RESULTS = Path("benchmarks/results")
 
@@ -63,10 +65,11 @@ class Result:
 
 def build(lake: Path, tables: int) -> None:
     """Creates tables that share the content of their files by hard links."""
-    first = lake / "first"
-    lance.write_dataset(pa.table({"id": range(ROWS), "text": ["row"] * ROWS}), first)
     for number in range(tables):
-        shutil.copytree(first, lake / f"t{number}.lance", copy_function=os.link)
+        original = lake / f"original{number // LINKS}"
+        if number % LINKS == 0:
+            lance.write_dataset(pa.table({"id": range(ROWS), "text": ["row"] * ROWS}), original)
+        shutil.copytree(original, lake / f"t{number}.lance", copy_function=os.link)
 
 
 @contextmanager
