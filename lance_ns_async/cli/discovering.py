@@ -27,7 +27,7 @@ def parse_options(values: Sequence[str]) -> dict[str, str] | None:
         Misuse: An argument or a line has no key or no `=`, or a file cannot be read.
     """
     options = {}
-    for text in _expanded(values):
+    for text in _expand(values):
         key, equals, value = text.partition("=")
         key = key.strip()
         if not key or not equals:
@@ -37,7 +37,7 @@ def parse_options(values: Sequence[str]) -> dict[str, str] | None:
     return options or None
 
 
-def _expanded(values: Sequence[str]) -> Iterator[str]:
+def _expand(values: Sequence[str]) -> Iterator[str]:
     """Yields the arguments, with those of files in place of `@FILE`."""
     for text in values:
         if not text.startswith("@"):

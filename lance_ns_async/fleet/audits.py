@@ -153,8 +153,8 @@ async def examine_table(namespace: AsyncNamespace, table: Table) -> list[Finding
     backend = namespace._backend
     try:
         if backend.capabilities.vends and local_path(table.location) is None:
-            located = await namespace._locator.locate(table.id)
-            state = await in_thread(located, lambda: storage_state.look(located, namespace._opener))
+            with_credentials = await namespace._locator.locate(table.id)
+            state = await in_thread(with_credentials, lambda: storage_state.look(with_credentials, namespace._opener))
         else:
             state = await in_thread(table, lambda: storage_state.look(table, namespace._opener))
     except LanceNamespaceError as e:
@@ -182,8 +182,8 @@ async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: fro
         finally:
             namespace._locator.forget(finding.id)
 
-    ordered = sorted(findings, key=lambda finding: (finding.kind, str(finding.id)))
-    await each(repair, ordered, max_in_flight=namespace._workers(None) if kinds else 1)
+    in_order = sorted(findings, key=lambda finding: (finding.kind, str(finding.id)))
+    await each(repair, in_order, max_in_flight=namespace._workers(None) if kinds else 1)
 
 
 async def _still_there(namespace: AsyncNamespace, finding: Finding) -> bool:
@@ -211,8 +211,8 @@ async def _store_columns(namespace: AsyncNamespace, id: TableId) -> None:
     backend = namespace._backend
     with namespace._changing(id):
         table = await backend.describe_table(id)
-        located = await namespace._locator.locate(id)
-        schema = await in_thread(located, lambda: namespace._opener.open(located).schema)
+        with_credentials = await namespace._locator.locate(id)
+        schema = await in_thread(with_credentials, lambda: namespace._opener.open(with_credentials).schema)
         await replacing.replace(backend, table, table.location, table.properties or {}, schema)
 
 

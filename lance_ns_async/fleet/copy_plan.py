@@ -223,9 +223,9 @@ def plan_copy(
     for id, table in source.tables.items():
         if (target_id := mapped.targets.get(id)) is None:
             continue
-        properties, dropped = split_properties(table.properties or {}, own)
-        if lost := sorted(key for key in dropped if not matches(key, source.capabilities.own_properties)):
-            losses.append((id, f"properties that the target sets itself: {', '.join(lost)}"))
+        properties, excluded = split_properties(table.properties or {}, own)
+        if missing_keys := sorted(key for key in excluded if not matches(key, source.capabilities.own_properties)):
+            losses.append((id, f"properties that the target sets itself: {', '.join(missing_keys)}"))
         if target.capabilities.commits_versions:
             # A table with data, but without versions in the catalog, would count as empty.
             properties["managed_by"] = "storage"
@@ -344,8 +344,8 @@ def differences(
     if not data and not is_same_location(source.location, target.location):
         changes.append("location")
     current = split_properties(target.properties or {}, own)[0]
-    compared = split_properties(properties, own)[0]
-    if any(current.get(key) != value for key, value in compared.items()) or (exact and current.keys() - compared):
+    goal = split_properties(properties, own)[0]
+    if any(current.get(key) != value for key, value in goal.items()) or (exact and current.keys() - goal):
         changes.append("properties")
     if columns and source.schema is not None and target.schema is not None and not source.schema.equals(target.schema):
         changes.append("columns")
@@ -392,15 +392,15 @@ def _plan_namespaces(
     losses: dict[NamespaceId, str] = {}
     for id in needed:
         origin = origins.get(id)
-        properties, dropped = split_properties({} if origin is None else source.namespaces[origin], own)
+        properties, excluded = split_properties({} if origin is None else source.namespaces[origin], own)
         if (current := target.namespaces.get(id)) is not None:
             if origin is not None and any(current.get(key) != value for key, value in properties.items()):
                 losses[origin] = f"the properties of {id} differ; catalogs have no call to change them"
             continue
         if id in parents_of_existing:
             continue
-        if origin is not None and dropped:
-            losses[origin] = f"properties of the source's catalog: {', '.join(sorted(dropped))}"
+        if origin is not None and excluded:
+            losses[origin] = f"properties of the source's catalog: {', '.join(sorted(excluded))}"
         if id in parents:
             properties.update(target.capabilities.parent_properties)
         new_namespaces.append(NewNamespace(id, properties))

@@ -127,16 +127,16 @@ async def read_target(
     workers = target._workers(None)
     present: dict[NamespaceId, Mapping[str, str]] = {}
     level = dict.fromkeys(id for id in [*(id.parent for id in ids), *namespaces] if id)
-    checked: set[NamespaceId] = set()
+    requested: set[NamespaceId] = set()
     while level:
-        checked.update(level)
+        requested.update(level)
         described, errors = await _describe_namespaces(target, level)
         for error in errors.values():
             raise error
         present.update(described)
         # The parent of an existing namespace exists, too.
         level = dict.fromkeys(
-            id.parent for id in level if id not in described and id.parent and id.parent not in checked
+            id.parent for id in level if id not in described and id.parent and id.parent not in requested
         )
     parents = {id.parent for id in ids}
     names: dict[NamespaceId, set[str]] = {}
@@ -183,7 +183,7 @@ async def read_extra_tables(
     Cost:
         The listings of the target's namespaces, and a bulk describe.
     """
-    patterns = [_folded(pattern) for pattern in selection.patterns] if mapping.rename else selection.patterns
+    patterns = [_fold(pattern) for pattern in selection.patterns] if mapping.rename else selection.patterns
     starts = dict.fromkeys(image for pattern in selection.patterns for image in mapping.images(pattern.start))
     areas = [Pattern(start, (*start, ..., *Pattern.parse("*").levels)) for start in starts]
     result = await search(target, areas, max_in_flight=target._workers(None))
@@ -202,7 +202,7 @@ async def read_extra_tables(
     return [*described.tables.values()]
 
 
-def _folded(pattern: Pattern) -> Pattern:
+def _fold(pattern: Pattern) -> Pattern:
     if isinstance(pattern.item, str):
         return Pattern.parse(pattern.item.lower())
     return Pattern.inside(NamespaceId(name.lower() for name in pattern.item))

@@ -253,15 +253,15 @@ class BulkOperations(Session):
                 await dropping.disown(self._backend, outcome)
             await record(declaration, outcome)
 
-        allowed: list[Declaration] = []
+        valid_declarations: list[Declaration] = []
         relative = self._backend.capabilities.relative_locations
         for it in declarations:
             try:
                 check_location(f"table {spelled(it.id)}", it.location or "", relative=relative)
-                allowed.append(it)
+                valid_declarations.append(it)
             except InvalidInputError as e:
                 await record(it, e)
-        await declare.declare_tables(self._backend, allowed, finish, max_in_flight=max_in_flight)
+        await declare.declare_tables(self._backend, valid_declarations, finish, max_in_flight=max_in_flight)
 
     async def protect_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None

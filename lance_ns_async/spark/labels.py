@@ -37,8 +37,8 @@ def _pattern(tables: Collection[TableId]) -> str:
     """Returns the pattern of the smallest namespace that contains all tables."""
     parents = {tuple(id)[:-1] for id in tables}
     levels = takewhile(lambda names: len(set(names)) == 1, zip(*parents, strict=False))
-    shared = tuple(names[0] for names in levels)
-    return ".".join((*shared, "*" if parents == {shared} else "**"))
+    common = tuple(names[0] for names in levels)
+    return ".".join((*common, "*" if parents == {common} else "**"))
 
 
 @contextmanager

@@ -147,12 +147,12 @@ async def declare_many(
         except LanceNamespaceError as e:
             record(id, e)
 
-    declared: list[Table] = []
+    new_tables: list[Table] = []
 
     async def note(declaration: Declaration, outcome: Table | LanceNamespaceError) -> None:
         record(declaration.id, outcome)
         if isinstance(outcome, Table):
-            declared.append(outcome)
+            new_tables.append(outcome)
 
     async def check(table: Table) -> None:
         try:
@@ -162,14 +162,14 @@ async def declare_many(
             record(table.id, e)
 
     # Outside of namespaces, the location follows from the name and must be examined before the declaration.
-    batched = [id for id in ids if backend.capabilities.declare_batch and id.parent]
-    single = ids if not batched else [id for id in ids if not id.parent]
+    in_batches = [id for id in ids if backend.capabilities.declare_batch and id.parent]
+    single = ids if not in_batches else [id for id in ids if not id.parent]
     await each(one, single, max_in_flight=max_in_flight)
-    if not batched:
+    if not in_batches:
         return
-    declarations = [Declaration(id, None, content.properties or {}, content.schema) for id in batched]
+    declarations = [Declaration(id, None, content.properties or {}, content.schema) for id in in_batches]
     await declare_tables(backend, declarations, note, max_in_flight=max_in_flight)
-    await each(check, declared, max_in_flight=max_in_flight)
+    await each(check, new_tables, max_in_flight=max_in_flight)
 
 
 async def _check_declared(

@@ -102,7 +102,7 @@ def read_state(
         records: list[Any] = dataset.versions()
         versions = len(records)
         old = len(_old(records, manifests.references(dataset), cleanup))
-        unused = _unused(dataset, table, [it["version"] for it in records])
+        unused = _find_unused(dataset, table, [it["version"] for it in records])
     return DatasetState(
         version=dataset.version,
         rows=sum(live.values()),
@@ -216,8 +216,8 @@ def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int
     for index in dataset.describe_indices():
         if index.name.startswith(_SYSTEM_INDEX):
             continue
-        covered = {id for segment in index.segments for id in segment.fragment_ids}
-        lacking = sum(count for id, count in live.items() if id not in covered)
+        fragments_with_index = {id for segment in index.segments for id in segment.fragment_ids}
+        lacking = sum(count for id, count in live.items() if id not in fragments_with_index)
         if lacking:
             rows[index.name] = lacking
     return rows
@@ -226,16 +226,16 @@ def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int
 def _old(records: Sequence[Any], kept: Mapping[int, str], limits: CleanupLimits) -> Sequence[int]:
     # Lance returns the local time without a time zone.
     now = datetime.now(UTC)
-    retained = max(limits.retain_versions or 1, 1)
+    versions_to_keep = max(limits.retain_versions or 1, 1)
     return [
         record["version"]
-        for record in records[:-retained]
+        for record in records[:-versions_to_keep]
         if record["version"] not in kept
         and (limits.older_than is None or now - record["timestamp"].astimezone(UTC) > limits.older_than)
     ]
 
 
-def _unused(dataset: LanceDataset, table: Table, versions: Sequence[int]) -> int:
+def _find_unused(dataset: LanceDataset, table: Table, versions: Sequence[int]) -> int:
     session = files.open_session(table.location, table.storage_options)
     stored = {path for path in session.list("data") if path.endswith(".lance")}
     stored -= _files(dataset)

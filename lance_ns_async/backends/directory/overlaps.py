@@ -47,7 +47,7 @@ class Overlaps:
             InvalidInputError: The location is among the files of another table, or contains another table.
             ConcurrentModificationError: A drop in progress may delete files at the location.
         """
-        sorted_places = self._sorted
+        sorted_places = self._places_in_order
         real = self._places.real(place, self._names)
         for there, id, location in self._going:
             if is_within(there, real) or is_within(real, there):
@@ -64,14 +64,14 @@ class Overlaps:
 
     def add(self, id: str, place: str) -> None:
         """Adds the location of a new table, so that it counts for later checks."""
-        sorted_places = self._sorted
+        sorted_places = self._places_in_order
         real = self._places.real(place, self._names)
         if real not in self._owners:
             self._owners[real] = id, place
             insort(sorted_places, real)
 
     @cached_property
-    def _sorted(self) -> list[str]:
+    def _places_in_order(self) -> list[str]:
         """The real locations in order."""
         going = {entry.object_id for entry in self._entries.with_metadata(DROPPING)}
         for id, location in self._entries.locations():

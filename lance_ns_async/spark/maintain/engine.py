@@ -127,7 +127,7 @@ class SparkEngine:
         delivery = Delivery(deliver)
         results = self._context.accumulator([], delivery)
         try:
-            with _labelled(self._context, name, description, self._pool):
+            with _label_jobs(self._context, name, description, self._pool):
                 self._context.parallelize(groups, len(groups)).foreach(tasks.executor(results))
         finally:
             # Spark keeps the accumulator for the lifetime of the process.
@@ -171,7 +171,7 @@ def balance(jobs: Sequence[Job], groups: int) -> list[list[Job]]:
 
 
 @contextmanager
-def _labelled(context: SparkContext, name: str, description: str, pool: str | None) -> Iterator[None]:
+def _label_jobs(context: SparkContext, name: str, description: str, pool: str | None) -> Iterator[None]:
     """Gives the Spark jobs of this thread a group, by which they can be cancelled, and a description."""
     names = (*_PROPERTIES, _POOL)
     before = {key: context.getLocalProperty(key) for key in names}

@@ -99,8 +99,8 @@ class Filter:
                 "locations.where(...) to read fewer tables"
             )
         near = nearest(name, names)
-        meant = "" if near is None else f"did you mean {near!r}? "
-        raise InvalidInputError(f"{self}: no column {name!r}; {meant}The columns are {list_names(names)}")
+        suggestion = "" if near is None else f"did you mean {near!r}? "
+        raise InvalidInputError(f"{self}: no column {name!r}; {suggestion}The columns are {list_names(names)}")
 
     def _problem(self, types: pa.Schema) -> str | None:
         """Returns the reason why Lance rejects the filter for these columns; None if it accepts it."""

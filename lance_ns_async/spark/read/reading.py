@@ -129,8 +129,8 @@ def _select(batch: pa.RecordBatch, sql: str, types: pa.Schema) -> pa.RecordBatch
     values = pa.Table.from_batches([_conform(batch, types, None, "")])
     # Lance is the only one to evaluate filters, so that they have the same meaning for all tables.
     dataset: Any = lance.write_dataset(values, "memory://", max_rows_per_file=batch.num_rows)
-    selected = dataset.scanner(columns=[], filter=sql, with_row_id=True).to_table()
-    return batch.take(selected["_rowid"].combine_chunks())
+    selection = dataset.scanner(columns=[], filter=sql, with_row_id=True).to_table()
+    return batch.take(selection["_rowid"].combine_chunks())
 
 
 def _conform(batch: pa.RecordBatch, want: pa.Schema, table_column: str | None, table: str) -> pa.RecordBatch:

@@ -78,8 +78,8 @@ class Grouping:
         self._df = df
         expressions = [_column(item) if isinstance(item, str) else item for item in items]
         pairs = zip(expressions, self._keys, strict=True)
-        self._keyed = df.select("*", *(expression.alias(key) for expression, key in pairs))
-        self._fields = [self._keyed.schema[key] for key in self._keys]
+        self._with_keys = df.select("*", *(expression.alias(key) for expression, key in pairs))
+        self._fields = [self._with_keys.schema[key] for key in self._keys]
         for n, field in enumerate(self._fields):
             if not isinstance(field.dataType, StringType | IntegralType | BooleanType | DateType):
                 raise InvalidInputError(
@@ -93,7 +93,7 @@ class Grouping:
         Raises:
             InvalidInputError: There are more than `limit` values.
         """
-        counts = self._keyed.groupBy(*self._keys).agg(f.count(f.lit(1))).limit(limit + 1).collect()
+        counts = self._with_keys.groupBy(*self._keys).agg(f.count(f.lit(1))).limit(limit + 1).collect()
         if len(counts) > limit:
             raise InvalidInputError(f"by: has more than {limit:,} values, and each is a table; raise max_tables")
         return [(tuple(row)[:-1], row[-1]) for row in counts]
@@ -115,14 +115,14 @@ class Grouping:
             schema,
         )
         matches = [f.col(key) == f.col(target) for key, target in zip(self._keys, targets, strict=True)]
-        joined = self._keyed.join(f.broadcast(indexes), matches, "inner" if partial else "left")
+        with_indexes = self._with_keys.join(f.broadcast(indexes), matches, "inner" if partial else "left")
         # The part of a row depends on its values only, so that a task that is repeated gets the same rows.
         atomic = [_column(it.name) for it in self._df.schema.fields if isinstance(it.dataType, AtomicType)]
         part = f.when(f.col(_PARTS) > 1, f.pmod(f.xxhash64(*atomic), f.col(_PARTS))) if atomic else f.lit(0)
         columns = [_column(name) for name in self._df.columns]
         tasks = max(default_tasks(spark), ceil(sum(group.rows for group in groups) / ROWS_A_PART))
         return (
-            joined.select(*columns, INDEX, part.alias(_PART))
+            with_indexes.select(*columns, INDEX, part.alias(_PART))
             .repartition(min(tasks, sum(parts)), INDEX, _PART)
             # Spark sorts with bounded memory, so that a task never holds all rows of a table.
             .sortWithinPartitions(INDEX)
@@ -149,10 +149,10 @@ def name_tables(counts: Sequence[tuple[tuple[Any, ...], int]], into: Into) -> Se
             id = table_id(naming(*values))
             problem = next(filter(None, map(_problem_of_name, id)), None)
             if problem is None and id in groups:
-                problem = f"has the same table, {id}, as {_shown(groups[id].values)}"
+                problem = f"has the same table, {id}, as {_format(groups[id].values)}"
             groups.setdefault(id, Group(values, id, rows))
         if problem is not None:
-            problems.append(f"{_shown(values)} {problem}")
+            problems.append(f"{_format(values)} {problem}")
     raise_problems(problems)
     return [groups[id] for id in sorted(groups)]
 
@@ -160,10 +160,10 @@ def name_tables(counts: Sequence[tuple[tuple[Any, ...], int]], into: Into) -> Se
 def raise_problems(problems: Collection[str]) -> None:
     """Raises InvalidInputError with the first problems, if there is one."""
     if problems:
-        shown = "; ".join(list(problems)[:_MOST_SHOWN])
+        first_problems = "; ".join(list(problems)[:_MOST_SHOWN])
         more = f"; and {len(problems) - _MOST_SHOWN:,} more" if len(problems) > _MOST_SHOWN else ""
         raise InvalidInputError(
-            f"by: {len(problems):,} values cannot be tables, and nothing was written: {shown}{more}; "
+            f"by: {len(problems):,} values cannot be tables, and nothing was written: {first_problems}{more}; "
             "filter the DataFrame, or use another expression"
         )
 
@@ -192,7 +192,7 @@ def _problem_of_name(name: str) -> str | None:
     return f"gives a name of more than {_LONGEST} bytes" if len(name.encode()) > _LONGEST else None
 
 
-def _shown(values: Sequence[Any]) -> str:
+def _format(values: Sequence[Any]) -> str:
     texts = [repr(value)[:80] for value in values]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 

@@ -222,11 +222,11 @@ class _ManyTables:
         await each(commit, list(self.staged), max_in_flight=self._division.max_in_flight)
 
     def _difference(self, id: TableId, written: _Files) -> LanceNamespaceError | None:
-        expected = self.groups[id].rows
-        if written.rows == expected:
+        row_count = self.groups[id].rows
+        if written.rows == row_count:
             return None
         return InvalidInputError(
-            f"table {id}: the DataFrame gave {expected:,} rows when they were counted, and {written.rows:,} when they "
+            f"table {id}: the DataFrame gave {row_count:,} rows when they were counted, and {written.rows:,} when they "
             "were written; cache it, or make it deterministic"
         )
 

@@ -207,7 +207,7 @@ def tables_writer(
         from lance_namespace.errors import LanceNamespaceError
 
         results: list[str] = []
-        finished: list[tuple[Sink, list[str]]] = []
+        complete_files: list[tuple[Sink, list[str]]] = []
         try:
             for table, group in groupby(_runs(batches, index), key=itemgetter(0)):
                 turn = _Turn(group)
@@ -216,11 +216,11 @@ def tables_writer(
                 except LanceNamespaceError as e:
                     metadata, error = [], [type(e).__name__, str(e)]
                 turn.end()
-                finished.append((sinks[table], metadata))
+                complete_files.append((sinks[table], metadata))
                 results.append(json.dumps([table, metadata, error]))
         except BaseException:
             # The task is executed again, and writes files with other names.
-            for sink, metadata in finished:
+            for sink, metadata in complete_files:
                 _remove_files(sink, metadata)
             raise
         if names is not None:
