@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import pyarrow as pa
 from lance_namespace import (
     AnalyzeTableQueryPlanRequest,
     CountTableRowsRequest,
@@ -43,7 +44,6 @@ from lance_ns_async.tables.open_many import Opened, open_many
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 T = TypeVar("T")

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
+import pyarrow as pa
 from lance_namespace import (
     AlterTableAddColumnsRequest,
     AlterTableAddColumnsResponse,
@@ -83,7 +84,6 @@ from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableR
 from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 P = ParamSpec("P")
